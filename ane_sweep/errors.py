@@ -1,0 +1,64 @@
+"""Every error that ane-sweep raises on purpose.
+
+    AneSweepError                  one sentence for a person: what, where, the choices, the next step
+    ├── ConfigError                a wrong word: unknown option, key, type, range      -> exit 2, nothing ran
+    ├── StoreError                 the outputs folder cannot be used                   -> exit 2, nothing ran
+    ├── TrackingError              the tracker cannot be reached; records are kept     -> a doubt, never a lost record
+    ├── RunNotFound                a verb was asked for a run that is not there        -> exit 2
+    └── StageError                 raised inside a worker: this task failed            -> Status.FAILED
+        ├── WeightsError           a checkpoint is missing, corrupt or of another shape
+        ├── PackageError           an ML Program cannot be read
+        │   └── UnsupportedOp      the reference runtime lacks an op of the program
+        ├── ChunkError             a program cannot be cut as asked
+        └── Unavailable            this host cannot do it                              -> stage status `unavailable`
+
+Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+
+class AneSweepError(Exception):
+    """Base of all errors whose text is meant for the user."""
+
+
+class ConfigError(AneSweepError):
+    """One or more problems in what the user asked for; `problems` lists each as one sentence."""
+
+    def __init__(self, problems: str | list[str]):
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class StoreError(AneSweepError):
+    pass
+
+
+class TrackingError(AneSweepError):
+    pass
+
+
+class RunNotFound(AneSweepError):
+    pass
+
+
+class StageError(AneSweepError):
+    pass
+
+
+class WeightsError(StageError):
+    pass
+
+
+class PackageError(StageError):
+    pass
+
+
+class UnsupportedOp(PackageError):
+    pass
+
+
+class ChunkError(StageError):
+    pass
+
+
+class Unavailable(StageError):
+    pass
