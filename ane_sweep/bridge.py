@@ -1,0 +1,114 @@
+"""What planner and worker share about the two files between them: task.json in, result.json out.
+
+    task.json    {"schema", "stage", "key", "params", "inputs": {role: path}, "out", "tmp", "result",
+                  "limits": {"memory_bytes": int | null}, "fault": name | null, "threads": int | null}
+    result.json  {"schema", "stage", "key", "status", "reason", "seconds", "peak_bytes", "exit",
+                  "metrics": [...], "realised": {...}, "facts": {...}, "doubts": [sentence, ...]}
+
+`status` is ok | unavailable | failed | crashed | timeout | out_of_memory. `seconds` is wall time of the whole process,
+`peak_bytes` its peak resident memory (null where nobody could know), `exit` its exit code or the name of the signal
+that ended it. Standard library only, as both sides import this.
+"""
+
+import errno
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import AneSweepError
+
+SCHEMA = 1
+STATUSES = ("ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory")
+EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its result, the disk is full
+
+# How native code says that an allocation was refused, in lower case: torch's allocator, the C library's ENOMEM,
+# libstdc++, numpy, Rust's allocator (safetensors, tokenizers), the Metal backend,
+# libgomp (no room for a thread's stack).
+_MEMORY_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "defaultcpuallocator",
+    "std::bad_alloc",
+    "unable to allocate",
+    "memory allocation of",
+    "out of memory",
+    "memoryerror",
+    "thread creation failed",
+)
+_SPACE_SIGNS = ("no space left on device", "os error 28", "disk quota exceeded")
+_SPACE_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Interrupted(AneSweepError):
+    """The sweep is being stopped: this task was killed, or never started, and left no result."""
+
+
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """The error itself, then what it was raised from, outermost first."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+
+
+def speaks_of_memory(text: str) -> bool:
+    """Whether a message or a stderr holds one of the phrases by which native code reports a refused allocation."""
+    lowered = text.lower()
+    return any(sign in lowered for sign in _MEMORY_SIGNS)
+
+
+def speaks_of_space(error: BaseException) -> bool:
+    """Whether an error means a full disk or an exhausted quota, also where native code says it only in words."""
+    if isinstance(error, OSError) and error.errno in _SPACE_ERRNOS:
+        return True
+    return not isinstance(error, MemoryError) and any(sign in str(error).lower() for sign in _SPACE_SIGNS)
+
+
+def no_space_reason(where: str | os.PathLike[str] | None) -> str:
+    """The sentence for a full disk; `where` is the file or folder that was being written."""
+    return (
+        f"no space left on device while writing {os.fspath(where) if where else 'its files'}; "
+        "free space or move outputs with out=PATH; nothing half-written stays"
+    )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON so that `path` holds the old text or the new, never half of one. Raises ValueError on NaN."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(json.dumps(value, allow_nan=False, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, or None when the file is absent, torn or holds something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder and all in it, also where a tool left read-only folders behind. Absent is fine; never raises."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not path.exists():
+        return
+    for folder, _, _ in os.walk(path):
+        try:
+            os.chmod(folder, stat.S_IRWXU)
+        except OSError:
+            pass
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,95 @@
+"""Locks between processes on one cache. All are flock: the kernel lets go of them when a process dies, however it dies.
+
+Order, or sweeps can wait for each other in a ring: a key's lock first, the machine's lock inside it, never the reverse.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ane_sweep.bridge import Interrupted
+from ane_sweep.errors import StoreError
+
+_POLL_S = 0.1
+
+
+@contextlib.contextmanager
+def held(path: Path, *, shared: bool = False, stop: threading.Event | None = None, keep: bool = True) -> Iterator[int]:
+    """Hold `path` locked, alone or shared; yields its descriptor. Two uses in one process exclude each other too.
+
+    Without `stop` this blocks in the kernel; with it, it looks ten times a second and raises Interrupted once that
+    is set. `keep=False` deletes the file on leaving (for locks named after keys: there would be thousands).
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            acquire(descriptor, kind, path, stop)
+            if keep or _same_file(descriptor, path):
+                break
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its last holder deleted the file while we waited: the lock is another file now
+    try:
+        yield descriptor
+    finally:
+        if not keep:
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def acquire(descriptor: int, kind: int, path: Path, stop: threading.Event | None = None) -> None:
+    """flock, with a plain sentence where the file system has none."""
+    try:
+        if stop is None:
+            fcntl.flock(descriptor, kind)
+            return
+        while not attempt(descriptor, kind):
+            if stop.is_set():
+                raise Interrupted(f"the sweep is being stopped; it was waiting for {path.name}, which another holds")
+            time.sleep(_POLL_S)  # not stop.wait: a signal handler that sets it in this thread would deadlock
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            raise StoreError(
+                f"{path.parent} is on a file system without file locks ({error.strerror}); "
+                "choose a folder on a local disk with out=PATH"
+            ) from error
+        raise
+
+
+def attempt(descriptor: int, kind: int) -> bool:
+    """Take the lock if that is possible right now."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(descriptor)
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+
+@contextlib.contextmanager
+def machine(folder: Path, *, shared: bool, stop: threading.Event | None = None) -> Iterator[None]:
+    """Many prepare (shared) or one times (alone), among all processes that use `folder`.
+
+    A timing that waits holds the turnstile, so that preparations which keep coming cannot starve it.
+    """
+    with contextlib.ExitStack() as stack:
+        turn = stack.enter_context(held(folder / "turnstile.lock", shared=shared, stop=stop))
+        stack.enter_context(held(folder / "machine.lock", shared=shared, stop=stop))
+        if shared:
+            fcntl.flock(turn, fcntl.LOCK_UN)
+        yield

@@ -1,0 +1,172 @@
+"""Real processes: wait for one without stirring, kill a tree of them, see what is left, read their memory.
+
+Waiting is one blocking call on a process descriptor (Linux pidfd, macOS kqueue). `Popen.wait(timeout=...)` would poll,
+up to 20 times a second, beside whatever is being timed.
+"""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_GONE_S = 5.0  # SIGKILLed processes can take a moment to leave when they held a lot of memory
+
+
+class ProcessExit:
+    """Wait for the end of a child process without polling and without reaping it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._gone = False
+        self._descriptor: int | None = None
+        self._queue: Any = None
+        self._event: threading.Event | None = None
+        if sys.platform != "linux":
+            self._queue = select.kqueue()
+            self._register()
+        else:
+            try:
+                self._descriptor = os.pidfd_open(pid)
+            except OSError:  # a kernel before 5.3, or a sandbox without the call: a thread blocks in waitid instead
+                self._event = threading.Event()
+                threading.Thread(target=self._block, daemon=True).start()
+
+    def _register(self) -> None:
+        if sys.platform != "linux":
+            event = select.kevent(self._pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+            try:
+                self._queue.control([event], 0)
+            except ProcessLookupError:  # ended before we could look
+                self._gone = True
+
+    def _block(self) -> None:
+        assert self._event is not None
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        self._event.set()
+
+    def __enter__(self) -> "ProcessExit":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        if self._queue is not None:
+            self._queue.close()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Block until the process has ended or `seconds` (None: no end) are over; True when it has ended."""
+        if self._gone:
+            return True
+        if self._event is not None:
+            self._gone = self._event.wait(seconds)
+        elif self._queue is not None:
+            self._gone = bool(self._queue.control(None, 1, seconds))
+        else:
+            assert self._descriptor is not None
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLIN)
+            self._gone = bool(poll.poll(None if seconds is None else min(seconds * 1000, 2**31 - 1)))
+        return self._gone
+
+
+def still_there(group: int) -> list[int]:
+    """Living processes of a group, after giving killed ones time to leave; searches only if there are any."""
+    deadline = time.monotonic() + _GONE_S
+    while True:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return []
+        except PermissionError:  # macOS says so for zombies
+            pass
+        living = group_members(group)
+        if not living or time.monotonic() > deadline:
+            return living
+        time.sleep(0.02)
+
+
+def group_members(group: int) -> list[int]:
+    """Pids of the processes of a group that still run; zombies, which hold nothing, are left out."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL to the group, and to descendants that made a group of their own."""
+    try:
+        descendants = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        descendants = []
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for process in descendants:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def tree_bytes(pid: int) -> int:
+    """Memory of a process and its descendants that cannot be reclaimed, in bytes; 0 when it is gone.
+
+    Linux: anonymous and shared-memory pages, without the clean pages of mapped files (a 6 GB checkpoint that is
+    mapped, not read, threatens nobody). Elsewhere: resident memory.
+    """
+    try:
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            fields = _status_fields(process.pid)
+            total += fields["RssAnon"] + fields["RssShmem"] if "RssAnon" in fields else process.memory_info().rss
+    return total
+
+
+def _status_fields(pid: int) -> dict[str, int]:
+    """The kB fields of /proc/PID/status in bytes; empty where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {name: int(kb) * 1024 for name, kb in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+
+
+def high_water(pid: int) -> int:
+    """Peak resident memory of a living process in bytes (Linux VmHWM); 0 where nobody can say."""
+    return _status_fields(pid).get("VmHWM", 0)
+
+
+def oom_kills() -> int:
+    """How many processes of this cgroup (v2, v1; else of this machine) the kernel's out-of-memory killer has ended."""
+    for path in _oom_counters():
+        with contextlib.suppress(OSError):
+            found = re.search(r"^oom_kill (\d+)$", path.read_text(encoding="ascii"), re.MULTILINE)
+            if found:
+                return int(found[1])
+    return 0
+
+
+def _oom_counters() -> list[Path]:
+    paths = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                paths.append(Path(f"/sys/fs/cgroup{path}/memory.events"))
+            elif "memory" in controllers.split(","):
+                paths.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
+    return [*paths, Path("/proc/vmstat")]

@@ -1,0 +1,245 @@
+"""One record per cell: the contract between runner, tracker, report and other people's scripts.
+
+A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one JSON object a line, versioned by `schema`. The text is strict
+JSON: a figure that is infinite (the PSNR of two equal outputs) is written as `"value": null, "nonfinite": "inf"` and
+comes back as the float it was. Standard library only.
+"""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import RunNotFound, StoreError
+
+SCHEMA = 1
+FILE_NAME = "records.jsonl"
+KINDS = ("measured", "planned", "estimated", "predicted", "published")
+_NONFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+class Status(StrEnum):
+    """How a cell ended. `degraded` ran but deserves doubt; `fallback` ran elsewhere than asked."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FALLBACK = "fallback"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    BLOCKED = "blocked"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+
+
+class StageStatus(StrEnum):
+    """How one stage of a cell ended. `unavailable` means that this host cannot, and leaves the cell ok."""
+
+    OK = "ok"
+    CACHED = "cached"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    BLOCKED = "blocked"
+    SKIPPED = "skipped"
+
+
+@dataclass
+class StageOutcome:
+    """What one stage did for a cell; `key` names the task and is shared by every cell that used it.
+
+    seconds  wall time of the process that did the work, null when it did not run
+    exit     exit code of that process, negative for a signal
+    """
+
+    stage: str
+    status: StageStatus
+    reason: str | None = None
+    seconds: float | None = None
+    peak_bytes: int | None = None
+    exit: int | None = None
+    key: str | None = None
+
+    def __post_init__(self):
+        self.status = StageStatus(self.status)
+
+
+@dataclass
+class Record:
+    """Everything known about one cell: `cell` is the request, `realised` what really happened."""
+
+    sweep: str
+    cell_key: str
+    cell: dict[str, Any]
+    status: Status
+    reason: str | None = None
+    stages: list[StageOutcome] = field(default_factory=list)
+    realised: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    placement: list[dict[str, Any]] = field(default_factory=list)
+    weights: dict[str, Any] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
+    toolchain: dict[str, Any] = field(default_factory=dict)
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    schema: int = SCHEMA
+
+    def __post_init__(self):
+        self.status = Status(self.status)
+        self.stages = [stage if isinstance(stage, StageOutcome) else StageOutcome(**stage) for stage in self.stages]
+
+    def value(self, name: str, kind: str = "measured", chip: str | None = None) -> Any:
+        """The value of a metric, or None where the record has none of that name, kind and chip."""
+        for entry in self.metrics:
+            if (entry["name"], entry.get("kind", "measured"), entry.get("chip")) == (name, kind, chip):
+                return entry["value"]
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first; infinite figures marked as the module says."""
+        plain = {"schema": self.schema, **vars(self), "status": self.status.value}
+        plain["stages"] = [{**vars(stage), "status": stage.status.value} for stage in self.stages]
+        plain["metrics"] = [_pack(entry) for entry in self.metrics]
+        return _finite(plain)
+
+    def to_json(self) -> str:
+        """One line of strict JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, plain: Any, where: str = "record") -> "Record":
+        """The inverse of `to_dict`; StoreError on a newer schema, an unknown status or a missing field.
+
+        Fields that this version does not know are left out: a later version may add some within one schema.
+        """
+        if not isinstance(plain, dict) or not isinstance(plain.get("schema"), int):
+            raise StoreError(f"{where} is no record of ane-sweep: it has no `schema` number")
+        if plain["schema"] > SCHEMA:
+            raise StoreError(
+                f"{where} has schema {plain['schema']}, this ane-sweep reads up to {SCHEMA}: "
+                "it was written by a newer version, update ane-sweep to read it"
+            )
+        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
+        stage_fields = {f.name for f in fields(StageOutcome)}
+        try:
+            known["stages"] = [{k: v for k, v in s.items() if k in stage_fields} for s in known.get("stages", [])]
+            known["metrics"] = [_unpack(entry) for entry in known.get("metrics", [])]
+            return cls(**known)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise StoreError(f"{where} cannot be read as a record: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "record") -> "Record":
+        """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
+        try:
+            plain = json.loads(text, parse_constant=_no_constant)
+        except ValueError as error:
+            raise StoreError(f"{where} is not JSON: {error}") from error
+        return cls.from_dict(plain, where)
+
+
+def read_records(run_folder: Path) -> list[Record]:
+    """All records of one sweep in file order; RunNotFound without the file, StoreError naming a bad line."""
+    path = Path(run_folder) / FILE_NAME
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
+    return [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+
+
+def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
+    """Replaces records.jsonl as a whole: written aside, synced, renamed, so a reader never sees half of it."""
+    folder = Path(run_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(record.to_json() + "\n" for record in records)
+    handle, aside = tempfile.mkstemp(dir=folder, prefix=".records-", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(aside, 0o644)  # mkstemp leaves 0600; records are for other people's scripts too
+        os.replace(aside, folder / FILE_NAME)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+    return folder / FILE_NAME
+
+
+def append_records(run_folder: Path, records: Iterable[Record]) -> Path:
+    """Adds records; one with a known cell_key takes the old one's place. Rereads the file, so call it with many."""
+    known = read_records(run_folder) if (Path(run_folder) / FILE_NAME).exists() else []
+    return write_records(run_folder, ({r.cell_key: r for r in known} | {r.cell_key: r for r in records}).values())
+
+
+def flat_cell(record: Record) -> dict[str, Any]:
+    """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
+    return dict(_flatten(record.cell))
+
+
+def varying_axes(records: list[Record]) -> list[str]:
+    """Names of the axes that differ between these records, in the order of the request.
+
+    `family` and `size` follow from the model, and a nested option that follows from one varying plain axis belongs to
+    that axis: neither is an axis of its own. A missing key counts as a value.
+    """
+    cells = [flat_cell(record) for record in records]
+    names = list(dict.fromkeys(key for cell in cells for key in cell))
+    values = {name: [_hashable(cell.get(name)) for cell in cells] for name in names}
+    varying = [name for name in names if len(set(values[name])) > 1]
+    if "model" in varying:
+        varying = [name for name in varying if name not in ("family", "size")]
+    plain = [name for name in varying if "." not in name]
+    return [n for n in varying if n in plain or not any(_follows(values[n], values[axis]) for axis in plain)]
+
+
+def _follows(dependent: list, axis: list) -> bool:
+    return len(set(zip(axis, dependent))) == len(set(axis))
+
+
+def _hashable(value: Any) -> tuple[str, str]:
+    return type(value).__name__, json.dumps(value, sort_keys=True, default=str)
+
+
+def _flatten(values: dict[str, Any], prefix: str = ""):
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _pack(entry: dict[str, Any]) -> dict[str, Any]:
+    value = entry.get("value")
+    if isinstance(value, float) and not math.isfinite(value):
+        return {**entry, "value": None, "nonfinite": str(value)}
+    return entry
+
+
+def _unpack(entry: dict[str, Any]) -> dict[str, Any]:
+    if entry.get("nonfinite") is None:
+        return entry
+    return {**{k: v for k, v in entry.items() if k != "nonfinite"}, "value": _NONFINITE[entry["nonfinite"]]}
+
+
+def _finite(value: Any) -> Any:
+    """Infinities outside of figures become words: one odd value must not cost the sweep its records."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")

@@ -1,0 +1,265 @@
+"""The child: one task in one fresh process. `python -m ane_sweep.worker TASK_JSON` (see bridge.py for the two files).
+
+In this order, because each step protects the next: die with the parent; kernel limits; a TMPDIR of its own; the fault
+of a crash test, if any; only then the stage and with it torch or coremltools. Whatever happens in Python ends as a
+result.json; what kills the interpreter itself is written down by the parent (isolate.py).
+
+Memory limit. On Linux it is RLIMIT_DATA, which counts every private writable mapping, touched or not: the heap, thread
+stacks (8 MiB a thread) and BLAS buffers (OpenBLAS: 40 MiB a thread). After import alone, with 1 thread / 2 threads
+(measured, Linux x86-64): numpy 46 / 86 MiB, torch 175 / 216, torch + transformers 192 / 232, coremltools (with both)
+391 / 471. Shared libraries do not count; a checkpoint that safetensors opens for torch does, in full and at once, as it
+is mapped private and writable (400 MiB opened: 400 MiB more, measured). Elsewhere no such limit exists in the kernel
+and the parent watches instead.
+
+Figures JSON cannot carry. A metric that is NaN or infinite becomes null and a sentence in `doubts` says so; the status
+stays what the stage made of it. The same holds for numbers in `realised` and `facts`.
+"""
+
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import importlib
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import bridge, faults
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.stages import StageResult
+
+PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid, from isolate.py; a task file itself may travel to another host
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_REASON_CHARS = 600
+
+
+def main(arguments: list[str]) -> int:
+    """Run the task of one task.json and write its result. Returns the exit code: 0 when the stage ended ok, else 1."""
+    started = time.monotonic()
+    die_with_parent(int(os.environ.get(PARENT_VARIABLE, os.getppid())))
+    task = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    explain_death()
+    set_limits(task["limits"].get("memory_bytes"))
+    use_tmp(Path(task["tmp"]))
+    outcome = attempt(task)
+    result = {"schema": bridge.SCHEMA, "stage": task["stage"], "key": task["key"], **outcome}
+    result |= {"seconds": time.monotonic() - started, "peak_bytes": peak_bytes()}
+    try:
+        bridge.write_json(Path(task["result"]), result)
+    except OSError as error:
+        if not bridge.speaks_of_space(error):
+            raise
+        return bridge.EXIT_NO_SPACE
+    return 0 if result["status"] == "ok" else 1
+
+
+def die_with_parent(parent: int, platform: str = sys.platform) -> None:
+    """See to it that this process does not outlive process `parent`; exits at once if that is already gone.
+
+    Linux: the kernel sends SIGKILL when the *thread* that spawned us ends, which is why isolate.py waits for a worker
+    in the thread that started it. Elsewhere: stdin is a pipe whose other end only the parent holds, and a thread
+    blocks on it; native code that never lets go of the interpreter lock can delay that.
+    """
+    if platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), *[ctypes.c_ulong(0)] * 3)
+    else:
+        threading.Thread(target=_exit_at_eof, daemon=True).start()
+    if os.getppid() != parent:  # it died before the lines above took hold
+        os._exit(1)
+
+
+def _exit_at_eof() -> None:
+    while True:
+        try:
+            if not os.read(0, 4096):
+                break
+        except OSError:
+            break
+    if os.getpgrp() == os.getpid():  # our own session, as isolate.py starts us: take helpers (xcrun ...) along
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def explain_death() -> None:
+    """On a fatal signal, and on the SIGTERM that comes just before a timeout's SIGKILL, write all stacks to stderr.
+
+    The handlers are C code, so they also speak while native code hangs with the interpreter lock in its hands.
+    """
+    faulthandler.enable()
+    faulthandler.register(signal.SIGTERM, all_threads=True, chain=False)
+
+
+def set_limits(memory_bytes: int | None, platform: str = sys.platform) -> None:
+    """No core files; on Linux a soft RLIMIT_DATA of `memory_bytes`, to be lifted again for writing the result."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory_bytes is None or platform != "linux":
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def lift_memory_limit() -> None:
+    """After the stage, so that its result can always be written down."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def use_tmp(tmp: Path) -> None:
+    """Point everything temporary at this task's own folder; coremltools 9.0 leaves a copy of the weights per model."""
+    tmp.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(tmp)
+    tempfile.tempdir = None
+
+
+def attempt(task: dict[str, Any]) -> dict[str, Any]:
+    """Run fault and stage; returns status, reason, metrics, realised, facts, doubts. Never raises an Exception.
+
+    The traceback of whatever went wrong goes to stderr in full; the reason is one sentence.
+    """
+    out = Path(task["out"])
+    try:
+        try:
+            found = run_stage(task)
+        finally:
+            lift_memory_limit()  # what follows must not fail: even a traceback takes memory
+        doubts: list[str] = []
+        return {
+            "status": "ok",
+            "reason": None,
+            "metrics": [strict(metric, f"metric {metric.get('name')}", doubts) for metric in found.metrics],
+            "realised": strict(found.realised, "realised", doubts),
+            "facts": strict(found.facts, "facts", doubts),
+            "doubts": doubts,
+        }
+    except (Exception, SystemExit) as error:
+        with contextlib.suppress(MemoryError, OSError, ValueError):
+            traceback.print_exc()
+        status, reason = explain(error, out)
+        if status == "failed" and reason.startswith("no space left"):
+            _empty(out)
+    return {"status": status, "reason": reason, "metrics": [], "realised": {}, "facts": {}, "doubts": []}
+
+
+def run_stage(task: dict[str, Any]) -> StageResult:
+    """Import ane_sweep.stages.<stage> and call its run(params, inputs, out); in a crash test, the fault first."""
+    faults.run_early(task.get("fault"), task["limits"].get("memory_bytes"))
+    out = Path(task["out"])
+    out.mkdir(parents=True, exist_ok=True)
+    inputs = {role: Path(path) for role, path in task["inputs"].items()}
+    params, inputs = faults.corrupt_inputs(task.get("fault"), task["params"], inputs, Path(task["tmp"]))
+    stage = importlib.import_module(f"ane_sweep.stages.{task['stage']}")
+    return stage.run(params, inputs, out)
+
+
+def explain(error: BaseException, out: Path) -> tuple[str, str]:
+    """(status, one sentence) for an exception that left a stage; looks along the whole chain of causes."""
+    for link in bridge.error_chain(error):
+        if _is_memory(link):
+            return "out_of_memory", f"a memory allocation was refused: {first_line(link)}"
+        if bridge.speaks_of_space(link) or _full(link, out):
+            return "failed", bridge.no_space_reason(getattr(link, "filename", None) or out)
+    if isinstance(error, Unavailable):
+        return "unavailable", str(error) or "this host cannot do it"
+    if isinstance(error, StageError):
+        return "failed", str(error) or type(error).__name__
+    if isinstance(error, SystemExit):
+        return "failed", f"the stage called sys.exit({error.code!r})"
+    return "failed", first_line(error)
+
+
+def _is_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    native = (
+        isinstance(error, (RuntimeError, ImportError, OSError, SystemError)) or "Safetensor" in type(error).__name__
+    )
+    return native and bridge.speaks_of_memory(str(error))
+
+
+def _full(error: BaseException, out: Path) -> bool:
+    """Native writers (coremltools' weight file) say only 'unable to write': look at the disk itself."""
+    if isinstance(error, StageError) or not isinstance(error, (RuntimeError, OSError)):
+        return False
+    try:
+        disk = os.statvfs(out)
+    except OSError:
+        return False
+    return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < 64 << 10
+
+
+def first_line(error: BaseException) -> str:
+    """'TypeError: what it says', the first line only and cut to a readable length."""
+    text = str(error).strip().splitlines()
+    line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    return line if len(line) <= _REASON_CHARS else line[: _REASON_CHARS - 3] + "..."
+
+
+def strict(value: Any, where: str, doubts: list[str]) -> Any:
+    """`value` as plain JSON data: numpy and torch values unwrapped, paths as text, NaN and infinity as null.
+
+    Each non-finite number adds a sentence to `doubts`. Raises TypeError for what JSON has no form for.
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        doubts.append(f"{where} was {value}, which is not a number JSON can carry; kept as null")
+        return None
+    if isinstance(value, dict):
+        return {str(key): strict(item, where, doubts) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item, where, doubts) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return strict(value.tolist(), where, doubts)
+    raise TypeError(
+        f"{where} holds a {type(value).__name__}, which JSON cannot carry; return plain values from the stage"
+    )
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process so far, in bytes.
+
+    Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
+    parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                bridge.remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)  # the result is written: tearing torch and coremltools down only costs time and can still crash

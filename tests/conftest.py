@@ -1,0 +1,19 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # hub_server, tiny: shared by tests in every room
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """The hub is out of bounds unless a test serves one itself."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def pytest_configure(config):
+    from hypothesis import settings
+
+    settings.register_profile("here", deadline=None)  # examples do real work, on machines of any speed
+    settings.load_profile("here")
