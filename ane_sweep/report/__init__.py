@@ -1,0 +1,6 @@
+"""Reports over records: the final table, Markdown, JSON, and the doubts below them."""
+
+from ane_sweep.report.doubts import doubts
+from ane_sweep.report.table import as_json, as_markdown, as_table, as_text
+
+__all__ = ["as_json", "as_markdown", "as_table", "as_text", "doubts"]

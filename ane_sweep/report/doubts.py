@@ -1,0 +1,114 @@
+"""What deserves doubt in a sweep, each with the next thing to try. One sentence per kind of doubt, not per cell."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from ane_sweep.record import Record, Status, varying_axes
+
+UNSTABLE = 0.10  # IQR over median beyond which two runs of one cell may well disagree about its rank
+
+
+def doubts(records: list[Record]) -> list[str]:
+    """Sentences, the gravest first; empty when nothing gives reason for doubt."""
+    return [*_not_ok(records), *_unstable(records), *_labels(records), *_not_apple(records), *_unavailable(records)]
+
+
+def not_ok_groups(records: list[Record]) -> list[list[Record]]:
+    """Records that are not ok, together where status and reason are equal: group n is doubt number n + 1."""
+    groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.status is not Status.OK:
+            groups[(record.status.value, record.reason)].append(record)
+    return list(groups.values())
+
+
+def unstable(record: Record) -> bool:
+    """Whether the middle half of the timings spreads over more than UNSTABLE of their median."""
+    median, spread = record.value("latency_median_ms"), record.value("latency_iqr_ms")
+    return bool(median and spread and spread / median > UNSTABLE)
+
+
+def short_name(record: Record, axes: list[str]) -> str:
+    """`model=minilm chunks=2`: enough of the request to find the row, and to type it again."""
+    names = axes or ["model"]
+    return " ".join(f"{axis}={record.cell[axis]}" for axis in names if axis in record.cell)
+
+
+def _not_ok(records: list[Record]) -> Iterable[str]:
+    axes = varying_axes(records)
+    for cells in not_ok_groups(records):
+        status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
+        yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {_next(status, cells[0])}"
+
+
+def _next(status: str, record: Record) -> str:
+    if status == "degraded":
+        if "psnr" in (record.reason or "").lower():
+            return "Next: the same cell with precision=fp32, to see whether fp16 costs the accuracy."
+        return "Next: the same command with nothing else running; preparation comes from the cache."
+    if status == "refused":
+        return "Next: another value of the axis; `ane-sweep plan` shows every refusal before anything runs."
+    if status == "fallback":
+        return "Next: the placement in the record says which operations could not go there."
+    if status in ("blocked", "skipped"):
+        return "Next: the stage it depends on; it runs when the same command is given again."
+    for stage in record.stages:
+        if stage.status == status and stage.key:
+            return f"Next: read runs/{record.sweep}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
+    return "Next: `ane-sweep report --json` shows the stage."
+
+
+def _unstable(records: list[Record]) -> Iterable[str]:
+    cells = [record for record in records if unstable(record)]
+    if cells:
+        worst = max(cells, key=lambda r: r.value("latency_iqr_ms") / r.value("latency_median_ms"))
+        share = worst.value("latency_iqr_ms") / worst.value("latency_median_ms")
+        yield (
+            f"unstable timing, {_count(cells)}: the middle half of the samples spreads over more than "
+            f"{UNSTABLE:.0%} of the median (worst {share:.0%}, {short_name(worst, varying_axes(records))}). "
+            "Next: the same command with nothing else running; preparation comes from the cache."
+        )
+
+
+def _labels(records: list[Record]) -> Iterable[str]:
+    cells = [record for record in records if record.weights.get("kind") == "random"]
+    if cells:
+        yield (
+            f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
+            "from it. Next: the same command without weights=random, or with weights=PATH."
+        )
+    cells = [record for record in records if record.realised.get("inputs") == "synthetic"]
+    if cells:
+        yield (
+            f"inputs=synthetic, {_count(cells)}: seeded token ids in place of text. "
+            "Next: weights that bring their tokenizer along."
+        )
+
+
+def _not_apple(records: list[Record]) -> Iterable[str]:
+    runtimes = Counter(r.realised.get("runtime") for r in records if r.value("latency_median_ms") is not None)
+    names = sorted(str(name) for name in runtimes if name not in (None, "coreml"))
+    if names:
+        yield (
+            f"latency of runtime={','.join(names)} is this host's CPU and says nothing about the Neural Engine. "
+            "Next: the same command on a Mac, where runtime=auto means coreml."
+        )
+
+
+def _unavailable(records: list[Record]) -> Iterable[str]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        for stage in record.stages:
+            if stage.status == "unavailable" and stage.stage not in found[stage.reason or "unavailable here"]:
+                found[stage.reason or "unavailable here"].append(stage.stage)
+    for reason, stages in found.items():
+        yield f"not done on this host: {', '.join(stages)} ({reason})."
+
+
+def _count(cells: list[Record]) -> str:
+    return f"{len(cells)} cell{'s' if len(cells) != 1 else ''}"
+
+
+def _examples(cells: list[Record], axes: list[str]) -> str:
+    more = f", and {len(cells) - 2} more" if len(cells) > 2 else ""
+    return "; ".join(short_name(cell, axes) for cell in cells[:2]) + more

@@ -1,0 +1,226 @@
+"""The final table of a sweep: for the terminal, as Markdown for a README, as JSON for scripts.
+
+One row a cell. Columns: the model, every other axis that varies, latency, PSNR, package size, status. What is equal in
+all rows is said once above the table, what deserves doubt below it.
+"""
+
+import io
+import json
+import math
+import textwrap
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import Box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from ane_sweep.record import Record, Status, flat_cell, varying_axes
+from ane_sweep.report.doubts import doubts, not_ok_groups
+
+_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
+_STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
+_HEADS = {"compute_units": "units"}
+_RUNTIMES = {"reference": "reference runtime on this CPU", "torch_eager": "PyTorch eager on this CPU"}
+LATENCY, PACKAGE = "latency ms", "package MB"
+REASON_LIMIT = 60
+
+
+@dataclass
+class Column:
+    """One column as text; `cells` has an entry per record."""
+
+    head: str
+    cells: list[str]
+    numeric: bool = False
+
+    def width(self) -> int:
+        return max(len(text) for text in (self.head, *self.cells))
+
+
+def columns(records: list[Record], width: int | None = None) -> list[Column]:
+    """The table as columns, the same for every output format.
+
+    Where `width` is too small for all of it, reasons give way to the number of the doubt below, then the package size
+    and the IQR go: a narrow table of many cells stays one line a cell.
+    """
+    parts = _columns(records)
+    if width is None or _natural(parts) <= width:
+        return parts
+    numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
+    words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
+    parts[-1] = Column("status", words)
+    for head in (PACKAGE, LATENCY):
+        if _natural(parts) > width:
+            index = [part.head for part in parts].index(head)
+            medians = Column(LATENCY, [latency_text(record).split(" ")[0] for record in records], True)
+            parts[index : index + 1] = [medians] if head == LATENCY else []
+    return parts
+
+
+def _columns(records: list[Record]) -> list[Column]:
+    axes = varying_axes(records)
+    found = [Column("model", _models(records, axes))]
+    for axis in axes:
+        if axis != "model":
+            values = [flat_cell(record).get(axis) for record in records]
+            numeric = all(isinstance(value, (int, float)) for value in values)
+            found.append(Column(_HEADS.get(axis, axis), [_axis_text(v) for v in values], numeric))
+    if len(_runtimes(records)) > 1 and "runtime" not in axes:
+        found.append(Column("ran on", [str(record.realised.get("runtime") or "-") for record in records]))
+    found.append(Column(LATENCY, [latency_text(record) for record in records], True))
+    found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
+    found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
+    found.append(Column("status", [status_text(record) for record in records]))
+    return found
+
+
+def _natural(parts: list[Column]) -> int:
+    return sum(part.width() for part in parts) + 2 * (len(parts) - 1)
+
+
+def _models(records: list[Record], axes: list[str]) -> list[str]:
+    """Model names; a label stands beside its own row, unless all rows share it or an axis column says it already."""
+    labels = [row_labels(record) for record in records]
+    if len({tuple(label) for label in labels}) == 1:
+        labels = [[] for _ in records]
+    names = []
+    for record, label in zip(records, labels):
+        said = [f"{axis}={record.cell.get(axis)}" for axis in axes]
+        names.append(" ".join([str(record.cell.get("model", "-")), *(f"[{w}]" for w in label if w not in said)]))
+    return names
+
+
+def head_lines(records: list[Record]) -> list[str]:
+    """What holds for the whole table: counts, what all cells share, what was timed on what, labels."""
+    counts = Counter(record.status.value for record in records)
+    lines = [f"sweep {records[0].sweep}: {len(records)} cells, " + ", ".join(f"{n} {s}" for s, n in counts.items())]
+    axes = varying_axes(records)
+    shown = {"model", "family", "size", *axes}
+    shared = [f"{k}={_axis_text(v)}" for k, v in records[0].cell.items() if k not in shown and not _is_nested(v)]
+    if shared:
+        lines.append("all cells: " + " ".join(shared))
+    runtimes = _runtimes(records)
+    if runtimes:
+        words = "latency: measured, median ± IQR, " + " or ".join(_ran_on(name, records) for name in runtimes)
+        if any(r.realised and r.realised.get("compute_units") is None for r in records):
+            words += "; units not applicable" + ("" if "coreml" not in runtimes else " where it is not Core ML")
+        lines.append(words)
+    labels = Counter(word for record in records for word in row_labels(record))
+    if labels:
+        some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())
+        lines.append("note: " + ", ".join(some))
+    return lines
+
+
+def row_labels(record: Record) -> list[str]:
+    """What makes a row's figures less than they seem, in the words one would type."""
+    words = ["weights=random"] if record.weights.get("kind") == "random" else []
+    return words + (["inputs=synthetic"] if record.realised.get("inputs") == "synthetic" else [])
+
+
+def latency_text(record: Record) -> str:
+    """`40.55 ± 0.81`: median and interquartile range in milliseconds with the decimals that the median bears."""
+    median, spread = record.value("latency_median_ms"), record.value("latency_iqr_ms")
+    if median is None:
+        return "-"
+    decimals = 1 if median >= 100 else 2 if median >= 1 else 3
+    return _number(median, decimals) + ("" if spread is None else f" ± {_number(spread, decimals)}")
+
+
+def status_text(record: Record) -> str:
+    """The status and, unless ok, the beginning of the reason; the whole reason stands below the table."""
+    if record.status is Status.OK or not record.reason:
+        return record.status.value
+    return f"{record.status.value}: {textwrap.shorten(record.reason, REASON_LIMIT, placeholder=' ...')}"
+
+
+def as_table(records: list[Record], width: int | None = None) -> Group | Text:
+    """A rich renderable: heads, table, doubts. `width` is that of the console that will print it."""
+    if not records:
+        return Text("no records")
+    parts = columns(records, width)
+    gap = 1 if width is None or _natural(parts) <= width else 0
+    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for part in parts:
+        # If nothing else helps, words wrap; figures never do.
+        table.add_column(part.head, justify="right" if part.numeric else "left", no_wrap=part.numeric, overflow="fold")
+    for index, record in enumerate(records):
+        cells = [Text(part.cells[index]) for part in parts[:-1]]
+        table.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
+    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in head_lines(records)]
+    whole = {part.head: part.cells for part in _columns(records)}
+    hidden = [head for head in whole if head not in {part.head for part in parts}]
+    hidden += ["IQR" for part in parts if part.head == LATENCY and part.cells != whole[LATENCY]]
+    if hidden:
+        above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
+    below = Table.grid(padding=(0, 1, 0, 0))
+    for number, line in enumerate(doubts(records), 1):
+        below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
+    return Group(*above, Text(), table, Text(), below) if below.row_count else Group(*above, Text(), table)
+
+
+def as_text(records: list[Record], width: int = 100) -> str:
+    """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, highlight=False)
+    console.print(as_table(records, width))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def as_markdown(records: list[Record], notes: bool = True) -> str:
+    """The same table as Markdown; with `notes`, what stands above and below it too."""
+    if not records:
+        return "no records\n"
+    parts = columns(records)
+    rows = [
+        [column.head for column in parts],
+        ["---:" if column.numeric else "---" for column in parts],
+        *([column.cells[index].replace("|", "\\|") for column in parts] for index in range(len(records))),
+    ]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    if not notes:
+        return table
+    above = "  \n".join(head_lines(records))
+    below = "".join(f"{number}. {line}\n" for number, line in enumerate(doubts(records), 1))
+    return f"{above}\n\n{table}" + (f"\n{below}" if below else "")
+
+
+def as_json(records: list[Record]) -> str:
+    """One JSON array of whole records."""
+    return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _runtimes(records: list[Record]) -> list[str]:
+    timed = [r for r in records if r.value("latency_median_ms") is not None]
+    return list(dict.fromkeys(str(r.realised["runtime"]) for r in timed if r.realised.get("runtime")))
+
+
+def _ran_on(runtime: str, records: list[Record]) -> str:
+    if runtime == "coreml":
+        return f"Core ML on {records[0].host.get('chip') or 'this machine'}"
+    return _RUNTIMES.get(runtime, f"{runtime} on this host")
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (dict, list))
+
+
+def _axis_text(value: Any) -> str:
+    return "-" if value is None else str(value) if isinstance(value, (str, int, float)) else json.dumps(value)
+
+
+def _number(value: Any, decimals: int) -> str:
+    if not isinstance(value, (int, float)):
+        return "-"
+    return f"{value:.{decimals}f}" if math.isfinite(value) else "equal" if value > 0 else str(value)
+
+
+def _megabytes(value: Any) -> str:
+    """Bytes as decimal megabytes with three figures that count."""
+    if not isinstance(value, (int, float)):
+        return "-"
+    millions = value / 1e6
+    return f"{millions:.0f}" if millions >= 1000 else f"{millions:.1f}" if millions >= 1 else f"{millions:.3f}"

@@ -1,0 +1,15 @@
+"""Feeds a sweep's records to MLflow, and says how to look at them.
+
+    describe.py   records -> names, params, tags, metrics and artifact texts; plain Python, no tracker
+    store.py      connects, logs, never twice; it and writers.py are all that imports mlflow
+    writers.py    puts runs into the tracker, in bulk or one by one
+    address.py    which tracking addresses we take, and whether somebody is there
+    links.py      the compare page of a sweep, the command that starts MLflow's UI
+
+The tracker is fed from records.jsonl and nothing is ever read back from it into a record.
+"""
+
+from ane_sweep.tracking.links import compare_link, experiment_link, ui_command
+from ane_sweep.tracking.store import Logged, default_uri, log_sweep
+
+__all__ = ["Logged", "compare_link", "default_uri", "experiment_link", "log_sweep", "ui_command"]

@@ -1,0 +1,220 @@
+"""What a tracker is told about a sweep: run names, params, tags, metrics and artifacts, from records alone.
+
+MLflow's compare page opens its parallel coordinates plot with the first three params, by name, that differ between the
+runs, and with the first metric, in logged order, that all of them have (v3.17, ParallelCoordinatesPlotPanel). So only
+axes that vary are params of a cell's run, and the median latency is the first metric of every run that has one.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.record import Record, Status, flat_cell
+
+FIRST_METRIC = "measured.latency_median_ms"
+FINISHED = (Status.OK, Status.DEGRADED)
+PARAM_LIMIT, TAG_LIMIT, KEY_LIMIT = 6000, 8000, 250  # MLflow refuses longer ones
+STDERR_TAIL_BYTES = 64 * 1024
+
+
+@dataclass
+class RunText:
+    """One run as the tracker will show it; `metrics` are (key, value, step) in the order to log them."""
+
+    name: str
+    finished: bool
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: list[tuple[str, float, int]] = field(default_factory=list)
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+
+def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
+    """The child run of one cell. `axes` are the varying ones; everything else of the request becomes a tag."""
+    cell = flat_cell(record)
+    tags = {
+        "ane_sweep.sweep": record.sweep,
+        "ane_sweep.cell_key": record.cell_key,
+        "ane_sweep.status": record.status,
+        "ane_sweep.reason": record.reason,
+        "ane_sweep.inputs": record.realised.get("inputs"),
+        "ane_sweep.runtime": record.realised.get("runtime"),
+        "ane_sweep.metrics": _metric_notes(record),
+        "mlflow.note.content": cell_note(record),
+    }
+    for group, values in (
+        ("cell", {key: value for key, value in cell.items() if key not in axes}),
+        ("weights", record.weights),
+        ("realised", record.realised),
+        ("host", record.host),
+        ("toolchain", record.toolchain),
+    ):
+        tags |= {f"{group}.{key}": value for key, value in values.items()}
+    return RunText(
+        name=cell_name(record, axes)[:KEY_LIMIT],
+        finished=record.status in FINISHED,
+        params={_key(axis): _text(cell.get(axis), PARAM_LIMIT) for axis in axes},
+        tags=clean_tags(tags),
+        metrics=cell_metrics(record),
+        artifacts=cell_artifacts(record, run_folder),
+    )
+
+
+def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any]) -> RunText:
+    """The parent run: constant axes as params, counts by status, and latency against chunks, a metric per series.
+
+    info: what run.json holds of the sweep (stamp, command, started, finished), or {}.
+    """
+    counts = Counter(str(record.status) for record in records)
+    command = info.get("command")
+    command = " ".join(map(str, command)) if isinstance(command, list) else command
+    constant = flat_cell(records[0]) if records else {}
+    summary = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+    values = {axis: sorted({_text(flat_cell(r).get(axis), 80) for r in records}) for axis in axes}
+    tags = {
+        "ane_sweep.sweep": records[0].sweep if records else info.get("stamp"),
+        "ane_sweep.command": command,
+        "ane_sweep.axes": json.dumps(values),
+        "ane_sweep.weights": ", ".join(sorted({str(r.weights.get("kind", "unknown")) for r in records})),
+        "ane_sweep.inputs": ", ".join(sorted({str(r.realised["inputs"]) for r in records if "inputs" in r.realised})),
+        "mlflow.note.content": f"{len(records)} cells: {summary}." + (f"\n\n    {command}" if command else ""),
+    }
+    return RunText(
+        name=f"sweep {tags['ane_sweep.sweep']}" + _labels(records),
+        finished=True,
+        params={_key(k): _text(v, PARAM_LIMIT) for k, v in constant.items() if k not in axes and _same(records, k)},
+        tags=clean_tags(tags),
+        metrics=[("cells", float(len(records)), 0)]
+        + [(f"cells.{status}", float(n), 0) for status, n in counts.items()]
+        + latency_series(records, axes),
+        artifacts={},
+    )
+
+
+def cell_name(record: Record, axes: list[str]) -> str:
+    """`minilm split_einsum chunks=2`, with what makes its figures less than they seem: [weights=random]."""
+    cell = flat_cell(record)
+    words = [str(cell.get("model", "cell"))]
+    for axis in axes:
+        value = cell.get(axis)
+        if axis != "model" and value is not None:
+            words.append(value if isinstance(value, str) else f"{axis}={_text(value, 40)}")
+    return " ".join(words) + _labels([record])
+
+
+def _labels(records: list[Record]) -> str:
+    random = any(r.weights.get("kind") == "random" for r in records)
+    synthetic = any(r.realised.get("inputs") == "synthetic" for r in records)
+    return " [weights=random]" * random + " [inputs=synthetic]" * synthetic
+
+
+def cell_note(record: Record) -> str | None:
+    """The run's description in Markdown: why it failed or deserves doubt; None when there is nothing to say."""
+    lines = [] if record.status is Status.OK else [f"**{record.status}**: {record.reason or 'no reason recorded'}"]
+    for stage in record.stages:
+        if stage.reason and stage.reason != record.reason:
+            lines.append(f"- {stage.stage} {stage.status}: {stage.reason}")
+    if record.weights.get("kind") == "random":
+        lines.append("- weights are random: PSNR says nothing about the trained model, and latency may differ from it")
+    if record.realised.get("inputs") == "synthetic":
+        lines.append("- inputs are seeded token ids, not text")
+    return "\n".join(lines) or None
+
+
+def metric_key(entry: dict[str, Any]) -> str:
+    """`measured.latency_median_ms`, `predicted.m4.ops_ane`: the kind is part of the name, so kinds never mix."""
+    parts = [entry.get("kind", "measured"), entry.get("chip"), entry["name"]]
+    return _key(".".join(str(part) for part in parts if part))
+
+
+def cell_metrics(record: Record) -> list[tuple[str, float, int]]:
+    """(key, value, step 0) of every figure that is a finite number, median latency first."""
+    found = {metric_key(e): float(e["value"]) for e in record.metrics if _is_number(e.get("value"))}
+    ordered = sorted(found, key=lambda key: key != FIRST_METRIC)
+    return [(key, found[key], 0) for key in ordered]
+
+
+def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, float, int]]:
+    """Median latency with step = chunks, a series per combination of the other varying axes."""
+    points = []
+    for record in records:
+        value, chunks = record.value("latency_median_ms"), record.cell.get("chunks")
+        if _is_number(value) and isinstance(chunks, int):
+            name = cell_name(record, [axis for axis in axes if axis != "chunks"])
+            series = _key(name.replace("=", " ").replace("[", "").replace("]", ""))
+            points.append((f"{FIRST_METRIC}/{series}"[:KEY_LIMIT], float(value), chunks))
+    return points
+
+
+def cell_artifacts(record: Record, run_folder: Path) -> dict[str, str]:
+    """Relative path -> text: record.json, placement.json as a table, the tail of each stage's stderr."""
+    texts = {"record.json": json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n"}
+    if record.placement:
+        texts["placement.json"] = json.dumps(placement_table(record.placement), indent=1)
+    for stage in record.stages:
+        path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
+        tail = _tail(path) if stage.key else ""
+        if tail:
+            texts[f"stderr/{stage.stage}.txt"] = tail
+    return texts
+
+
+def placement_table(placement: list[dict[str, Any]]) -> dict[str, list]:
+    """{columns, data}, the layout that MLflow's artifact viewer shows as a table; the whole is in record.json."""
+    columns = ["kind", "chip", "compute_units", "cpu", "gpu", "ane", "total", "transitions"]
+    rows = []
+    for entry in placement:
+        ops = entry.get("ops") or {}
+        rows.append([ops.get(c, entry.get(c)) for c in columns])
+    return {"columns": columns, "data": rows}
+
+
+def digest(record: Record, axes: list[str]) -> str:
+    """Changes when the record or its set of params does: then a logged run is out of date."""
+    return hashlib.sha256(f"{record.to_json()}{axes}".encode()).hexdigest()[:16]
+
+
+def clean_tags(tags: dict[str, Any]) -> dict[str, str]:
+    """Tags as MLflow takes them: no nulls, legal keys, values cut to its limit."""
+    return {_key(key): _text(value, TAG_LIMIT) for key, value in tags.items() if value not in (None, "", [], {})}
+
+
+def _metric_notes(record: Record) -> str:
+    notes = {
+        metric_key(e): " ".join(str(part) for part in (e.get("unit"), e.get("kind"), e.get("source")) if part)
+        for e in record.metrics
+    }
+    return json.dumps(notes)
+
+
+def _same(records: list[Record], key: str) -> bool:
+    return len({_text(flat_cell(record).get(key), PARAM_LIMIT) for record in records}) == 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _key(name: str) -> str:
+    """A name MLflow takes. A slash is legal, but opens a section in its charts, and a stray one is refused."""
+    return re.sub(r"[^\w.\-: ]", "_", name)[:KEY_LIMIT].strip(". ") or "_"
+
+
+def _text(value: Any, limit: int) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else text[: limit - 4] + " ..."
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - STDERR_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,50 @@
+"""Addresses in MLflow's UI and the command that starts it. Pure text, no tracker."""
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from ane_sweep.tracking.store import Logged
+
+UI = "http://127.0.0.1:5000"
+COMPARE_LIMIT = 100  # runs: the address names each one in 41 characters, and 4 KB is what terminals still paste
+
+
+def compare_link(logged: "Logged", ui: str | None = None) -> str:
+    """The compare page of this sweep's cells, or, beyond COMPARE_LIMIT of them, the filtered charts of the experiment.
+
+    ui: address of MLflow's UI; by default the tracking server itself, else UI as `ui_command` starts it.
+    Only cells with a latency are compared when there are any: the page's first metric is one that all its runs have.
+    """
+    runs = logged.timed or list(logged.runs.values())
+    if not 0 < len(runs) <= COMPARE_LIMIT:
+        return experiment_link(logged, ui)
+    ids = json.dumps(runs, separators=(",", ":"))
+    experiments = json.dumps([logged.experiment_id])
+    return f"{_ui(logged, ui)}/#/compare-runs?runs={quote(ids, safe=',')}&experiments={quote(experiments)}"
+
+
+def experiment_link(logged: "Logged", ui: str | None = None) -> str:
+    """The experiment's chart view of this sweep's cells, however many there are, fastest first.
+
+    Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run.
+    """
+    wanted = f"tags.`ane_sweep.sweep` = '{logged.sweep}' AND tags.`ane_sweep.cell_key` != ''"
+    order = quote("metrics.`measured.latency_median_ms`", safe="")
+    query = f"searchFilter={quote(wanted, safe='')}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART"
+    return f"{_ui(logged, ui)}/#/experiments/{logged.experiment_id}/runs?{query}"
+
+
+def ui_command(uri: str, ui: str | None = None) -> str | None:
+    """The command that serves MLflow's UI on a database; None for a server, which is its own UI."""
+    if uri.startswith(("http://", "https://")):
+        return None
+    port = urlsplit(ui or UI).port or 5000
+    return f"mlflow ui --backend-store-uri {shlex.quote(uri)} --port {port}"
+
+
+def _ui(logged: "Logged", ui: str | None) -> str:
+    served = logged.uri if logged.uri.startswith(("http://", "https://")) else UI
+    return (ui or served).rstrip("/")

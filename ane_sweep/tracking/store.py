@@ -1,0 +1,276 @@
+"""Connects to MLflow and logs a sweep, never twice.
+
+mlflow is imported here and in writers.py, nowhere else, and only inside functions: the import takes 1.5 to 3 s. A new
+database takes 2 s more, once, for MLflow's migrations (measured).
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ane_sweep.errors import TrackingError
+from ane_sweep.record import FILE_NAME, Record, read_records, varying_axes
+from ane_sweep.tracking import describe
+from ane_sweep.tracking.address import artifact_folder, check_uri, sqlite_path
+from ane_sweep.tracking.describe import RunText
+from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
+
+_CHATTER = ("mlflow.store.db.utils", "mlflow.tracking.fluent", "alembic")
+# While a server is first spoken to: no silent minutes when nobody is there (MLflow's own: 7 retries of up to 120 s).
+_PROBE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+_LOGGING = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+
+
+@dataclass
+class Logged:
+    """Where a sweep went: what the links and the last lines on the terminal need.
+
+    runs   cell_key -> run id, in the order of the records
+    timed  run ids of cells with a median latency
+    """
+
+    uri: str
+    experiment: str
+    experiment_id: str
+    sweep: str
+    parent: str
+    runs: dict[str, str] = field(default_factory=dict)
+    timed: list[str] = field(default_factory=list)
+    created: int = 0
+    unchanged: int = 0
+    replaced: int = 0
+    seconds: float = 0.0
+
+
+def default_uri(out: Path) -> str:
+    """sqlite inside the outputs folder. (MLflow 3.13 and later refuse ./mlruns.)"""
+    return f"sqlite:///{Path(out).resolve()}/mlflow.db"
+
+
+def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
+    """Logs the records of one sweep: a parent run, a child run per cell. Logging it again changes nothing.
+
+    A cell whose record changed since gets a new run and the old one moves to MLflow's trash.
+    uri: any MLflow tracking URI; None for mlflow.db and mlartifacts/ in the outputs folder two above `run_folder`.
+    TrackingError when the tracker cannot be had, within about 10 s, or gives up on the way; the records are untouched.
+    """
+    started = time.monotonic()
+    folder = Path(run_folder).resolve()
+    records = read_records(folder)
+    target = uri or default_uri(folder.parent.parent)
+    try:
+        check_uri(target)
+        with _quiet(), _environment(_PROBE):
+            client = _connect(target)
+            experiment_id = _experiment(client, experiment, artifact_folder(target, folder.parent.parent))
+        with _quiet(), _environment(_LOGGING):
+            try:
+                logged = _log(client, Bulk(client, experiment_id), folder, records)
+            except Unsupported:
+                logged = _log(client, OneByOne(client, experiment_id), folder, records)
+    except Exception as error:
+        raise TrackingError(_failure(target, folder, error)) from error
+    logged.uri, logged.experiment = target, experiment
+    logged.seconds = time.monotonic() - started
+    return logged
+
+
+def _failure(target: str, folder: Path, error: Exception) -> str:
+    shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", target)
+    return (
+        f"the tracker at {shown} could not be used: {_cause(error)}\n"
+        f"The results are kept in {folder / FILE_NAME}; log them later with: ane-sweep log {folder.name}"
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """One line. What the operating system said of the connection is clearer than the layers above it."""
+    if isinstance(error, TrackingError):
+        return str(error)
+    deepest: BaseException | None = None
+    seen: BaseException | None = error
+    while seen is not None:
+        deepest = seen if isinstance(seen, OSError) else deepest
+        seen = seen.__cause__ or seen.__context__
+    first = (str(deepest or error).strip().splitlines() or [""])[0]
+    return f"{type(deepest or error).__name__}: {first[:300]}".rstrip(": ")
+
+
+def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logged:
+    """Everything of one sweep: new runs first, then what they replace goes."""
+    if not records:
+        raise TrackingError("the sweep has no records yet")
+    info, axes, sweep = _run_info(folder), varying_axes(records), records[0].sweep
+    begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
+    known = _known_runs(client, str(writer.experiment_id), sweep)
+    logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
+    fresh: list[tuple[str, str, dict[str, str]]] = []
+
+    def put(text: RunText, digest: str, old: Any, end: int) -> tuple[str, str]:
+        """(run id, what became of it): an old run that says the same, and was ended, is kept."""
+        if old is not None and old.data.tags.get("ane_sweep.digest") == digest and old.info.status != "RUNNING":
+            return old.info.run_id, "unchanged"
+        text.tags |= {"ane_sweep.digest": digest, "mlflow.source.name": "ane-sweep"}
+        run_id, place = writer.create(text, begin, end)
+        fresh.append((run_id, place, text.artifacts))
+        return run_id, "created" if old is None else "replaced"
+
+    digests = {record.cell_key: describe.digest(record, axes) for record in records}
+    whole = hashlib.sha256("".join(digests.values()).encode()).hexdigest()[:16]
+    text = describe.describe_sweep(records, axes, info)
+    text.artifacts = {FILE_NAME: (folder / FILE_NAME).read_text(encoding="utf-8")}
+    logged.parent, parent_fate = put(text, whole, known.get(""), _millis(info.get("finished")) or begin)
+    obsolete = [known[""]] if parent_fate == "replaced" else []
+    fates = Counter[str]()
+    orphans = []
+    for record in records:
+        text = describe.describe_cell(record, axes, folder)
+        text.tags["mlflow.parentRunId"] = logged.parent
+        spent = sum(stage.seconds or 0.0 for stage in record.stages if stage.status != "cached")
+        old = known.get(record.cell_key)
+        run_id, fate = put(text, digests[record.cell_key], old, begin + int(spent * 1000))
+        fates[fate] += 1
+        if fate == "replaced":
+            obsolete.append(known[record.cell_key])
+        if fate == "unchanged" and parent_fate != "unchanged":
+            orphans.append(run_id)
+        logged.runs[record.cell_key] = run_id
+        if text.metrics and text.metrics[0][0] == describe.FIRST_METRIC:
+            logged.timed.append(run_id)
+    writer.flush()
+    for run_id, place, texts in fresh:
+        _artifacts(client, run_id, place, texts)
+    for run_id in orphans:
+        client.set_tag(run_id, "mlflow.parentRunId", logged.parent)
+    for run in obsolete:
+        client.delete_run(run.info.run_id)
+    logged.created, logged.unchanged, logged.replaced = fates["created"], fates["unchanged"], fates["replaced"]
+    return logged
+
+
+def _artifacts(client: Any, run_id: str, uri: str, texts: dict[str, str]) -> None:
+    """Writes straight into a local artifact folder; asks the tracker to take them anywhere else."""
+    place = urlsplit(uri)
+    local = place.scheme in ("", "file")
+    with tempfile.TemporaryDirectory() if not local else nullcontext(unquote(place.path)) as root:
+        for name, text in texts.items():
+            path = Path(root) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        if not local and texts:
+            client.log_artifacts(run_id, root)
+
+
+def _known_runs(client: Any, experiment_id: str, sweep: str) -> dict[str, Any]:
+    """cell_key -> run of this sweep that is in the experiment already; the parent under the empty key."""
+    wanted, token = "tags.`ane_sweep.sweep` = '{}'".format(sweep.replace("'", "")), None
+    found: dict[str, Any] = {}
+    while True:
+        page = client.search_runs([experiment_id], wanted, max_results=1000, page_token=token)
+        for run in page:
+            found.setdefault(run.data.tags.get("ane_sweep.cell_key", ""), run)
+        token = page.token
+        if not token:
+            return found
+
+
+def _connect(target: str) -> Any:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nobody asked for a sweep to phone home
+    from mlflow.tracking import MlflowClient
+
+    if target.startswith("sqlite") and not sqlite_path(target).exists():
+        _create_database(sqlite_path(target))
+    return MlflowClient(tracking_uri=target)
+
+
+def _create_database(path: Path) -> None:
+    """Lets MLflow make its tables aside, then puts the file in place, whole.
+
+    Its 40 migrations are no transaction: two sweeps that begin at once, or a kill on the way, leave a database that
+    MLflow never opens again (3.17, "table latest_metrics already exists").
+    """
+    from mlflow.tracking import MlflowClient
+
+    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}.part")
+    try:
+        aside.touch()  # fails at once in a folder that takes no file; MLflow would try for minutes
+        store = MlflowClient(tracking_uri=f"sqlite:///{aside}")._tracking_client.store
+        store.engine.dispose()
+        with suppress(FileExistsError):  # another sweep was quicker: its database is as good
+            os.link(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _experiment(client: Any, name: str, artifacts: Path | None) -> str:
+    """The id of the experiment, made on first use; the first word to the tracker, so it finds out who is there."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return client.create_experiment(name, artifact_location=artifacts.resolve().as_uri() if artifacts else None)
+        except Exception:
+            found = client.get_experiment_by_name(name)  # another sweep may have made it in the meantime
+            if found is None:
+                raise
+    if found.lifecycle_stage != "active":
+        raise TrackingError(f"experiment {name!r} was deleted in MLflow: restore it there, or name another")
+    return found.experiment_id
+
+
+@contextmanager
+def _environment(values: dict[str, str]):
+    """Sets what the user has not set, for as long as the block runs."""
+    added = [name for name in values if name not in os.environ]
+    os.environ.update({name: values[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _quiet():
+    """Keeps MLflow's notes about creating its tables, and 40 migrations, off the terminal."""
+    before = {name: logging.getLogger(name).level for name in _CHATTER}
+    for name in _CHATTER:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _run_info(folder: Path) -> dict[str, Any]:
+    try:
+        info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def _millis(moment: Any) -> int | None:
+    """Milliseconds since the epoch from seconds or an ISO text; None for anything else."""
+    if isinstance(moment, (int, float)):
+        return int(moment * 1000)
+    try:
+        return int(datetime.fromisoformat(moment).timestamp() * 1000)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,178 @@
+"""The final table: exact text of small cases; what holds at any width."""
+
+import json
+
+import pytest
+
+from ane_sweep.record import Record
+from ane_sweep.report import as_json, as_markdown, as_text, doubts
+from ane_sweep.report.table import columns
+
+CELL = {"model": "minilm", "family": "bert", "size": "minilm", "variant": "original", "chunks": 1, "precision": "fp16"}
+KEY = "0123456789abcdef"
+
+
+def make(latency=40.553, iqr=0.8112, psnr=80.21, size=45_321_000, status="ok", reason=None, weights="pretrained",
+         inputs="text", runtime="reference", units=None, **cell):  # fmt: skip
+    figures = {"latency_median_ms": latency, "latency_iqr_ms": iqr, "psnr_db": psnr, "package_bytes": size}
+    ran = status in ("ok", "degraded")
+    request = {**CELL, **cell}
+    return Record(
+        sweep="s1",
+        cell_key=json.dumps(request),
+        cell=request,
+        status=status,
+        reason=reason,
+        stages=[] if ran else [{"stage": "convert", "status": "crashed", "reason": reason, "key": KEY}],
+        realised={"runtime": runtime, "compute_units": units, "inputs": inputs} if ran else {},
+        metrics=[{"name": n, "value": v, "unit": "", "kind": "measured", "chip": None} for n, v in figures.items()]
+        if ran
+        else [],
+        weights={"kind": weights},
+    )
+
+
+def demo():
+    return [
+        make(),
+        make(chunks=2, latency=41.9),
+        make(variant="split_einsum", latency=125.04, iqr=2.0, psnr=71.44),
+        make(variant="split_einsum", chunks=2, status="crashed", reason="convert ended with SIGSEGV"),
+    ]
+
+
+def test_the_table_as_text():
+    assert as_text(demo(), 100) == (
+        "sweep s1: 4 cells, 3 ok, 1 crashed\n"
+        "all cells: precision=fp16\n"
+        "latency: measured, median ± IQR, reference runtime on this CPU; units not applicable\n"
+        "\n"
+        "model   variant       chunks    latency ms  PSNR dB  package MB  status\n"
+        "------- ------------- ------- ------------- -------- ----------- -----------------------------------\n"
+        "minilm  original           1  40.55 ± 0.81     80.2        45.3  ok\n"
+        "minilm  original           2  41.90 ± 0.81     80.2        45.3  ok\n"
+        "minilm  split_einsum       1   125.0 ± 2.0     71.4        45.3  ok\n"
+        "minilm  split_einsum       2             -        -           -  crashed: convert ended with SIGSEGV\n"
+        "\n"
+        "[1] crashed, 1 cell (variant=split_einsum chunks=2): convert ended with SIGSEGV. Next: read\n"
+        "    runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
+        "[2] latency of runtime=reference is this host's CPU and says nothing about the Neural Engine. Next:\n"
+        "    the same command on a Mac, where runtime=auto means coreml.\n"
+    )
+
+
+def test_a_narrow_table_points_to_the_numbered_reason():
+    text = as_text(demo(), 80)
+    assert "minilm  split_einsum       2             -        -           -  crashed [1]\n" in text
+    assert "\n[1] crashed, 1 cell" in text
+
+
+def test_the_table_as_markdown():
+    assert as_markdown(demo()[2:], notes=False) == (
+        "| model | chunks | latency ms | PSNR dB | package MB | status |\n"
+        "| --- | ---: | ---: | ---: | ---: | --- |\n"
+        "| minilm | 1 | 125.0 ± 2.0 | 71.4 | 45.3 | ok |\n"
+        "| minilm | 2 | - | - | - | crashed: convert ended with SIGSEGV |\n"
+    )
+    assert as_markdown(demo()).startswith("sweep s1: 4 cells, 3 ok, 1 crashed  \nall cells: precision=fp16  \nlatency")
+
+
+def test_json_is_one_array_of_whole_records():
+    assert [Record.from_dict(plain) for plain in json.loads(as_json(demo()))] == demo()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_line_is_wider_than_asked_and_every_cell_is_one_row(width):
+    records = [
+        make(model=m, variant=v, chunks=c, weights=w)
+        for m, w in (("gpt2", "pretrained"), ("gpt2-xl", "random"))
+        for v in ("original", "split_einsum")
+        for c in (1, 2, 4, 8, 12)
+    ] * 2
+    records.append(make(model="gpt2", chunks=99, status="refused", reason="more chunks than cut points, " * 6))
+    text = as_text(records, width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    if width >= 80:
+        assert sum(line.startswith("gpt2") for line in text.splitlines()) == 41
+
+
+def test_figures_that_do_not_fit_are_named():
+    records = [make(model=m, variant=v, chunks=c, units_asked=u) for m in ("gpt2", "a-model-of-a-longer-name")
+               for v in ("original", "split_einsum") for c in (1, 2) for u in ("all", "cpu_and_ne")]  # fmt: skip
+    assert "not shown at this width: package MB" in as_text(records, 84)
+    assert "not shown" not in as_text(records, 140)
+
+
+def test_labels_are_above_the_table_and_beside_their_rows():
+    text = as_text([make(), make(model="gpt2", weights="random", inputs="synthetic")], 140)
+    assert "note: weights=random in 1 of 2 cells, inputs=synthetic in 1 of 2 cells\n" in text
+    assert "\ngpt2 [weights=random] [inputs=synthetic]  40.55" in text
+    everywhere = as_text([make(weights="random")], 140)
+    assert "note: weights=random\n" in everywhere
+    assert "[weights" not in everywhere
+
+
+def test_units_are_not_applicable_only_where_the_runtime_ignores_them():
+    assert "units not applicable" in as_text([make()])
+    mac = as_text([make(runtime="coreml", units="cpu_and_ne")])
+    assert "units not applicable" not in mac
+    assert "Core ML on this machine" in mac
+    mixed = as_text([make(runtime="coreml", units="all"), make(chunks=2)], 140)
+    assert "units not applicable where it is not Core ML" in mixed
+    assert "ran on" in mixed
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"weights": "random"}, ["weights=random, 1 cell", "weights=PATH"]),
+        ({"inputs": "synthetic"}, ["inputs=synthetic, 1 cell", "tokenizer"]),
+        ({"iqr": 8.0}, ["unstable timing, 1 cell", "worst 20%", "nothing else running"]),
+        ({"status": "degraded", "reason": "PSNR 41 dB is under its gate of 60 dB"}, ["41 dB", "precision=fp32"]),
+        ({"status": "degraded", "reason": "unstable"}, ["degraded, 1 cell", "nothing else running"]),
+        ({"status": "refused", "reason": "too many chunks"}, ["too many chunks.", "ane-sweep plan"]),
+        ({"status": "timeout"}, ["timeout, 1 cell", "no reason recorded", "--json"]),
+    ],
+)
+def test_each_doubt_names_the_next_thing_to_try(changes, words):
+    found = doubts([make(**changes)])
+    for word in [*words, "Next: "]:
+        assert word in found[0]
+
+
+def test_a_sound_core_ml_sweep_leaves_no_doubt():
+    assert doubts([make(runtime="coreml", units="all"), make(runtime="coreml", units="all", chunks=2)]) == []
+
+
+def test_unavailable_stages_are_said_once():
+    records = [make(runtime="coreml", chunks=c) for c in (1, 2)]
+    for record in records:
+        record.stages = Record.from_dict(
+            {
+                **record.to_dict(),
+                "stages": [
+                    {"stage": s, "status": "unavailable", "reason": "needs macOS"} for s in ("compile", "place")
+                ],
+            }
+        ).stages
+    assert doubts(records) == ["not done on this host: compile, place (needs macOS)."]
+
+
+def test_equal_reasons_are_one_doubt_with_examples():
+    records = [make(chunks=c, status="failed", reason="the checkpoint is corrupt") for c in (1, 2, 3, 4)]
+    assert doubts(records)[0].startswith("failed, 4 cells (chunks=1; chunks=2, and 2 more): the checkpoint is corrupt.")
+
+
+def test_bit_equal_outputs_read_equal():
+    assert columns([make(psnr=float("inf"))])[2].cells == ["equal"]
+
+
+def test_sizes_and_small_latencies_keep_figures():
+    parts = {c.head: c.cells[0] for c in columns([make(latency=0.4123, iqr=0.01, size=31_234)])}
+    assert (parts["latency ms"], parts["package MB"]) == ("0.412 ± 0.010", "0.031")
+
+
+def test_nothing_to_show():
+    assert as_text([]) == "no records\n"
+    assert as_markdown([]) == "no records\n"
+    assert as_json([]) == "[]\n"
