@@ -5,12 +5,10 @@ from collections.abc import Iterable
 
 from ane_sweep.record import Record, Status, varying_axes
 
-UNSTABLE = 0.10  # IQR over median beyond which two runs of one cell may well disagree about its rank
-
 
 def doubts(records: list[Record]) -> list[str]:
     """Sentences, the gravest first; empty when nothing gives reason for doubt."""
-    return [*_not_ok(records), *_unstable(records), *_labels(records), *_not_apple(records), *_unavailable(records)]
+    return [*_not_ok(records), *_labels(records), *_not_apple(records), *_unavailable(records)]
 
 
 def not_ok_groups(records: list[Record]) -> list[list[Record]]:
@@ -20,12 +18,6 @@ def not_ok_groups(records: list[Record]) -> list[list[Record]]:
         if record.status is not Status.OK:
             groups[(record.status.value, record.reason)].append(record)
     return list(groups.values())
-
-
-def unstable(record: Record) -> bool:
-    """Whether the middle half of the timings spreads over more than UNSTABLE of their median."""
-    median, spread = record.value("latency_median_ms"), record.value("latency_iqr_ms")
-    return bool(median and spread and spread / median > UNSTABLE)
 
 
 def short_name(record: Record, axes: list[str]) -> str:
@@ -56,18 +48,6 @@ def _next(status: str, record: Record) -> str:
         if stage.status == status and stage.key:
             return f"Next: read runs/{record.sweep}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
     return "Next: `ane-sweep report --json` shows the stage."
-
-
-def _unstable(records: list[Record]) -> Iterable[str]:
-    cells = [record for record in records if unstable(record)]
-    if cells:
-        worst = max(cells, key=lambda r: r.value("latency_iqr_ms") / r.value("latency_median_ms"))
-        share = worst.value("latency_iqr_ms") / worst.value("latency_median_ms")
-        yield (
-            f"unstable timing, {_count(cells)}: the middle half of the samples spreads over more than "
-            f"{UNSTABLE:.0%} of the median (worst {share:.0%}, {short_name(worst, varying_axes(records))}). "
-            "Next: the same command with nothing else running; preparation comes from the cache."
-        )
 
 
 def _labels(records: list[Record]) -> Iterable[str]:

@@ -127,7 +127,6 @@ def test_units_are_not_applicable_only_where_the_runtime_ignores_them():
     [
         ({"weights": "random"}, ["weights=random, 1 cell", "weights=PATH"]),
         ({"inputs": "synthetic"}, ["inputs=synthetic, 1 cell", "tokenizer"]),
-        ({"iqr": 8.0}, ["unstable timing, 1 cell", "worst 20%", "nothing else running"]),
         ({"status": "degraded", "reason": "PSNR 41 dB is under its gate of 60 dB"}, ["41 dB", "precision=fp32"]),
         ({"status": "degraded", "reason": "unstable"}, ["degraded, 1 cell", "nothing else running"]),
         ({"status": "refused", "reason": "too many chunks"}, ["too many chunks.", "ane-sweep plan"]),

@@ -1,0 +1,305 @@
+"""The main path: load, settle weights, plan, check, run, record, track, report."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import __version__
+from ane_sweep.errors import ConfigError, RunNotFound, StoreError, TrackingError
+
+OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
+
+
+def cli() -> None:
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(args: Sequence[str]) -> int:
+    """Run one command; returns its exit code (README, "Exit codes")."""
+    args = list(args)
+    verb, rest = (args[0], args[1:]) if args and args[0] in VERBS else ("sweep", args)
+    try:
+        return VERBS[verb](rest)
+    except ConfigError as error:
+        say("error:", *(f"  {problem}" for problem in error.problems), "nothing was run")
+        return BAD_CONFIGURATION
+    except (StoreError, RunNotFound, TrackingError) as error:
+        say(f"error: {error}")
+        return NOT_ALL_OK if isinstance(error, TrackingError) else BAD_CONFIGURATION
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on where it stopped")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def sweep(args: list[str]) -> int:
+    """Run the matrix."""
+    if any(arg in ("--help", "-h") for arg in args):
+        from ane_sweep import help
+
+        print(help.text(args))
+        return OK
+    reject_unknown_verb(args)
+    from ane_sweep import config
+
+    if config.pass_to_hydra(args):
+        return OK
+    request = config.load(args)
+    out = outputs_folder(request.settings["out"])
+    with open_store(out) as store:
+        store.sweep_tmp()
+        plan = plan_for(request, store, out)
+        return run_plan(plan, request.settings, store, out, args)
+
+
+def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
+    """Run what a plan holds and leave records, a table and a link."""
+    from ane_sweep import assemble, display, files, host, overview, record, runner, runs
+
+    if not plan.chains:
+        raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+    run = runs.open_run(out, plan, args, settings)
+    if not run.finished:
+        say(overview.describe(plan, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+        if run.lock is not None and (run.folder / "tasks").exists():
+            say(f"going on with {run.stamp}, which was interrupted")
+        view = display.make(plan)
+        try:
+            outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
+        finally:
+            view.close()
+        records = assemble.make_records(
+            plan,
+            outcomes,
+            sweep=run.stamp,
+            host=host.fingerprint(),
+            toolchain=host.toolchain(),
+            files=files.artifact_files,
+        )
+        record.write_records(run.folder, records)
+        run.finish()
+        code = show(run.folder, records)
+        if settings["tracking"]["enabled"]:
+            track(run.folder, settings["tracking"])
+        return code
+    return show(run.folder, record.read_records(run.folder))
+
+
+def show(folder: Path, records: list[Any]) -> int:
+    """Print the final table and where the records are; the exit code follows from their statuses."""
+    from rich.console import Console
+
+    from ane_sweep import record
+    from ane_sweep.report import table
+
+    console = Console()
+    if console.is_terminal:
+        console.print(table.as_table(records, console.width))
+    else:
+        print(table.as_text(records, width=160))
+    print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
+    return OK if all(r.status == record.Status.OK for r in records) else NOT_ALL_OK
+
+
+def track(folder: Path, settings: dict[str, Any]) -> None:
+    """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
+    from ane_sweep import tracking
+
+    try:
+        logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
+    except TrackingError as error:
+        say(f"doubt: {error}")
+        return
+    show_links(logged, settings["ui"])
+
+
+def plan(args: list[str]) -> int:
+    """Show what would run, and what it would cost; runs nothing."""
+    from ane_sweep import config, overview
+
+    request = config.load(args)
+    out = outputs_folder(request.settings["out"])
+    with open_store(out) as store:
+        made = plan_for(request, store, out)
+        print(overview.describe(made, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+    return OK if made.chains else BAD_CONFIGURATION
+
+
+def plan_for(request: Any, store: Any, out: Path) -> Any:
+    """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
+    from ane_sweep import checkpoints, host
+    from ane_sweep import plan as planning
+
+    settled: dict[Any, Any] = {}
+    problems: list[str] = []
+    for cell in request.cells:
+        key = (cell.model, cell.weights, cell.seed, cell.allow_pickle)
+        if key in settled:
+            continue
+        try:
+            settled[key] = checkpoints.resolve(
+                cell.model_options,
+                cell.weights,
+                seed=cell.seed,
+                allow_pickle=cell.allow_pickle,
+                digests=out / "cache" / "digests.json",
+            )
+        except ConfigError as error:
+            settled[key] = None
+            problems += error.problems
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return planning.make_plan(
+        request.cells,
+        request.axes,
+        {cell.key: settled[cell.model, cell.weights, cell.seed, cell.allow_pickle] for cell in request.cells},
+        host=host.digest(),
+        toolchain=host.toolchain(),
+        history={stage: store.past(stage)[-500:] for stage in planning.CODE},
+        notes=request.notes,
+    )
+
+
+def report(args: list[str]) -> int:
+    """Print a sweep's table, or its records as JSON (--json) or Markdown (--markdown)."""
+    from ane_sweep import record, runs
+    from ane_sweep.report import table
+
+    options, words = split(args, known={"--json", "--markdown"})
+    run = runs.find_run(outputs_folder(options.get("out")), words[0] if words else None)
+    records = record.read_records(run.folder)
+    if "--json" in options:
+        print(table.as_json(records))
+    elif "--markdown" in options:
+        print(table.as_markdown(records))
+    else:
+        return show(run.folder, records)
+    return OK
+
+
+def log(args: list[str]) -> int:
+    """Send a sweep's stored records to a tracking server."""
+    from ane_sweep import runs
+
+    options, words = split(args, known=set())
+    run = runs.find_run(outputs_folder(options.get("out")), words[0] if words else None)
+    from ane_sweep import tracking
+
+    own = run.info["tracking"]  # where the sweep itself was to be logged
+    logged = tracking.log_sweep(
+        run.folder, uri=options.get("uri", own["uri"]), experiment=options.get("experiment", own["experiment"])
+    )
+    show_links(logged, own["ui"])
+    return OK
+
+
+def show_links(logged: Any, ui: str | None) -> None:
+    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), the compare page."""
+    from ane_sweep import tracking
+
+    if command := tracking.ui_command(logged.uri, ui):
+        print(f"MLflow: {command}")
+    print(f"compare: {tracking.compare_link(logged, ui=ui)}")
+
+
+def prune(args: list[str]) -> int:
+    """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
+
+    options, words = split(args, known=set(), keys={"older-than-days", "max-gb"})
+    if words or not options.keys() & {"older-than-days", "max-gb"}:
+        raise ConfigError("prune needs older-than-days=N or max-gb=N")
+    days, gigabytes = (number(options, key) for key in ("older-than-days", "max-gb"))
+    with open_store(outputs_folder(options.get("out"))) as store:
+        removed = store.prune(None if gigabytes is None else int(gigabytes * 1e9), days)
+    print(f"removed {len(removed)} artifacts")
+    return OK
+
+
+def number(options: dict[str, str], key: str) -> float | None:
+    try:
+        return float(options[key]) if key in options else None
+    except ValueError:
+        raise ConfigError(f"{key}={options[key]}: expected a number") from None
+
+
+def split(
+    args: list[str],
+    known: set[str],
+    keys: set[str] = frozenset(("uri", "experiment")),  # type: ignore[assignment]
+) -> tuple[dict[str, str], list[str]]:
+    """A verb's words: flags, key=value pairs (`out=` everywhere), and the rest. Raises ConfigError."""
+    options: dict[str, str] = {}
+    words: list[str] = []
+    for arg in args:
+        key, equals, value = arg.partition("=")
+        if arg in known:
+            options[arg] = ""
+        elif equals and key in {"out", *keys}:
+            options[key] = value
+        elif arg.startswith("-") or equals:
+            raise ConfigError(
+                f"{arg}: unknown here; known: {', '.join(sorted({*known, 'out=PATH', *(f'{k}=' for k in keys)}))}"
+            )
+        else:
+            words.append(arg)
+    return options, words
+
+
+def reject_unknown_verb(args: list[str]) -> None:
+    from ane_sweep.schema import suggestion
+
+    first = args[0] if args else ""
+    if first and "=" not in first and first[0] not in "-+~":
+        raise ConfigError(
+            f"{first}: unknown word{suggestion(first, VERBS)}; verbs: {', '.join(VERBS)}; a sweep is asked for with key=value"
+        )
+
+
+def outputs_folder(asked: str | None) -> Path:
+    return Path(asked or os.environ.get("ANE_SWEEP_OUT") or "outputs").expanduser().absolute()
+
+
+def open_store(out: Path) -> Any:
+    from ane_sweep.store import Store
+
+    return Store(out / "cache")
+
+
+def free_bytes(out: Path) -> int:
+    from ane_sweep.store import free_bytes as free
+
+    return free(out)
+
+
+def memory_budget(gib: float | None) -> int:
+    """Bytes that all lanes may use together: what was asked for, or 85 % of the host's memory."""
+    import psutil
+
+    return int(gib * 2**30) if gib is not None else int(psutil.virtual_memory().total * 0.85)
+
+
+def say(*lines: str) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def version(args: list[str]) -> int:
+    """Print the version."""
+    print(f"ane-sweep {__version__}")
+    return OK
+
+
+VERBS: dict[str, Callable[[list[str]], int]] = {
+    "sweep": sweep,
+    "plan": plan,
+    "report": report,
+    "log": log,
+    "prune": prune,
+    "version": version,
+}
+
+if __name__ == "__main__":
+    cli()

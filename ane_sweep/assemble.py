@@ -1,0 +1,107 @@
+"""From outcomes to records: one per cell, whatever happened."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.cell import Cell
+from ane_sweep.plan import Plan, Task
+from ane_sweep.record import Record, StageOutcome, StageStatus, Status
+from ane_sweep.runner import Outcome
+
+BAD = {
+    StageStatus.FAILED: Status.FAILED,
+    StageStatus.CRASHED: Status.CRASHED,
+    StageStatus.TIMEOUT: Status.TIMEOUT,
+    StageStatus.OUT_OF_MEMORY: Status.OUT_OF_MEMORY,
+    StageStatus.BLOCKED: Status.BLOCKED,
+}
+
+
+Files = Callable[[Path], list[dict[str, Any]]]
+
+
+def make_records(
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    *,
+    sweep: str,
+    host: dict[str, Any],
+    toolchain: dict[str, Any],
+    files: Files,
+) -> list[Record]:
+    """One record per planned cell, in the order asked for.
+
+    files   folder of an artifact -> its [{name, path, bytes, sha256}]
+    """
+    return [_record(plan, cell, outcomes, sweep, host, toolchain, files) for cell in plan.cells]
+
+
+def _record(
+    plan: Plan, cell: Cell, outcomes: Mapping[str, Outcome], sweep: str, host: dict, toolchain: dict, files: Files
+) -> Record:
+    source = plan.sources[cell.key]
+    record = Record(
+        sweep=sweep,
+        cell_key=cell.key,
+        cell=cell.as_dict(),
+        status=Status.OK,
+        realised={"runtime": None, "compute_units": None, "chunks": None},
+        weights={"kind": source.kind, "source": source.source, "digest": source.digest},
+        host=host,
+        toolchain=toolchain,
+    )
+    if reason := plan.refused.get(cell.key):
+        record.status, record.reason = Status.REFUSED, reason
+        return record
+    chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
+    for task, outcome in chain:
+        record.stages.append(_stage(task, outcome))
+        if outcome.done:
+            record.metrics += outcome.result["metrics"]
+            record.realised |= outcome.result["realised"]
+            record.placement += outcome.result["facts"].get("placement", [])
+            if task.stage in ("convert", "chunk", "compile") and outcome.folder is not None:
+                record.artifacts += files(outcome.folder)
+    record.realised |= _shared(plan, cell, chain)
+    record.status, record.reason = _verdict(cell, record, chain)
+    return record
+
+
+def _stage(task: Task, outcome: Outcome) -> StageOutcome:
+    result = outcome.result
+    return StageOutcome(
+        stage=task.stage,
+        status=outcome.status,
+        reason=outcome.reason,
+        seconds=result.get("seconds"),
+        peak_bytes=result.get("peak_bytes"),
+        exit=result.get("exit"),
+        key=task.key,
+    )
+
+
+def _shared(plan: Plan, cell: Cell, chain: list[tuple[Task, Outcome]]) -> dict[str, Any]:
+    """Which axes the runtime does not know, and the timing that cells share because of that."""
+    timing = next(task for task, _ in chain if task.stage == "latency")
+    cells = sum(timing.key in keys for keys in plan.chains.values())
+    return {"latency_task": timing.key, "cells_sharing_timing": cells}
+
+
+def _verdict(cell: Cell, record: Record, chain: list[tuple[Task, Outcome]]) -> tuple[Status, str | None]:
+    """The cell's status is that of the first of its stages that went wrong; doubts make it degraded, not failed."""
+    bad = [(task, outcome) for task, outcome in chain if outcome.status in BAD]
+    if bad:
+        task, outcome = next((pair for pair in bad if pair[1].status != StageStatus.BLOCKED), bad[0])
+        reason = outcome.reason or "no reason given"
+        return BAD[outcome.status], reason if reason.startswith(task.stage) else f"{task.stage}: {reason}"
+    doubts = [doubt for _, outcome in chain for doubt in outcome.result.get("doubts", [])]
+    if unstable := record.realised.get("unstable"):
+        doubts.append(unstable)
+    gate = cell.precision_options["min_psnr_db"]
+    psnr = record.value("psnr_db")
+    if gate is not None and psnr is not None and psnr < gate:
+        doubts.append(
+            f"PSNR {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach; look for the op that loses it"
+        )
+    return (Status.DEGRADED, "; ".join(doubts)) if doubts else (Status.OK, None)

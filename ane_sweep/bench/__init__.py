@@ -1,0 +1,56 @@
+"""Our own speed, beside what a user would do instead: `python -m ane_sweep.bench NAME`.
+
+One module a benchmark, with a one-line docstring and `run() -> list[Row]`. Figures are medians of whole processes.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Row:
+    """One line of a result: ours, theirs (or None), the ratio's bar where there is one ("at most 0.25", "under 0.6 s")."""
+
+    what: str
+    ours: str
+    theirs: str = ""
+    ratio: str = ""
+    bar: str = ""
+
+
+def ane_sweep(args: Sequence[str], out: Path, expect: tuple[int, ...] = (0, 1), **env: str) -> float:
+    """Wall seconds of one `ane-sweep` process with its outputs under `out`. Raises RuntimeError on another exit code."""
+    return timed([sys.executable, "-m", "ane_sweep", *args], expect, ANE_SWEEP_OUT=str(out), **env)
+
+
+def timed(command: Sequence[str], expect: tuple[int, ...] = (0,), **env: str) -> float:
+    """Wall seconds of one process; its output is thrown away unless it fails."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as log:
+        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **env}, check=False)
+        took = time.perf_counter() - began
+        if done.returncode not in expect:
+            log.seek(0)
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{log.read().decode()[-2000:]}")
+    return took
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def show(rows: Sequence[Row]) -> str:
+    """The rows as an aligned table."""
+    cells = [
+        ("what", "ane-sweep", "instead", "ratio", "bar"),
+        *((r.what, r.ours, r.theirs, r.ratio, r.bar) for r in rows),
+    ]
+    widths = [max(len(row[i]) for row in cells) for i in range(5)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells)

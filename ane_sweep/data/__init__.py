@@ -1,0 +1,29 @@
+"""Text that models are scored on: our own prose, in English.
+
+sentences.txt   32 sentences, one a line; each odd line and the next say nearly the same in other words, so that a
+                sentence's nearest neighbour in meaning is known
+passage.txt     one story in paragraphs, for windows of running text
+"""
+
+import hashlib
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+def sentences() -> list[str]:
+    """The sentences, in topical pairs: 0 with 1, 2 with 3, and so on."""
+    return (_HERE / "sentences.txt").read_text(encoding="utf-8").splitlines()
+
+
+def passage() -> str:
+    """The story, paragraphs separated by an empty line."""
+    return (_HERE / "passage.txt").read_text(encoding="utf-8").strip()
+
+
+def text_digest() -> str:
+    """sha256 (hex) over both texts: what a reference task's key says about its inputs."""
+    digest = hashlib.sha256()
+    for name in ("sentences.txt", "passage.txt"):
+        digest.update(name.encode() + b"\0" + (_HERE / name).read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,128 @@
+"""What the user sees while a sweep runs: a live view on a terminal, one line per event elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterable
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from ane_sweep.plan import Plan, Task
+from ane_sweep.record import StageStatus
+from ane_sweep.runner import Outcome
+
+STYLES = {StageStatus.OK: "green", StageStatus.CACHED: "cyan", StageStatus.BLOCKED: "yellow"}
+
+
+def duration(seconds: float | None) -> str:
+    """`9 s`, `4 min`, `2 h 05 min`, `unknown`."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(nbytes: float) -> str:
+    """`45.3 MB`, `3.11 GB` (decimal units, as disks and Finder count)."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.3g} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+class Lines:
+    """One plain line per finished task; for logs, pipes and nightly runs. Also the base of the live view."""
+
+    def __init__(self, plan: Plan, console: Console):
+        self.console = console
+        self.todo = {key: task for key, task in plan.tasks.items() if task.unavailable is None}
+        self.total = len(self.todo)
+        self.running: dict[str, float] = {}
+        self.lock = threading.Lock()
+
+    def begin(self, task: Task) -> None:
+        with self.lock:
+            self.running[task.key] = time.monotonic()
+
+    def end(self, task: Task, outcome: Outcome) -> None:
+        if task.unavailable is not None:
+            return  # said once, in the plan
+        with self.lock:
+            self.todo.pop(task.key, None)
+            began = self.running.pop(task.key, None)
+            line = Text(f"[{self.total - len(self.todo):>{len(str(self.total))}}/{self.total}] ")
+            line.append(f"{outcome.status:<11} ", STYLES.get(outcome.status, "bold red"))
+            line.append(task.label)
+            if began is not None:
+                line.append(f"  {duration(time.monotonic() - began)}", "dim")
+            if outcome.reason:
+                line.append(f"  {first_line(outcome.reason)}", "yellow")
+            self._show(line)
+
+    def freeze(self) -> None:
+        """Preparation is over; from here on nothing of ours may run beside the task that is timed."""
+        timed = sum(task.alone for task in self.todo.values())
+        if timed:
+            self._show(
+                Text(
+                    f"timing {timed} program(s), one at a time; about {duration(left(self.todo.values()))} left", "bold"
+                )
+            )
+
+    def close(self) -> None:
+        pass
+
+    def _show(self, line: Text) -> None:
+        self.console.print(line, soft_wrap=True, highlight=False)
+
+
+class LiveView(Lines):
+    """On a terminal: what runs, what is next, time left, below the lines of what is done."""
+
+    def __init__(self, plan: Plan, console: Console):
+        super().__init__(plan, console)
+        self.live: Live | None = Live(get_renderable=self._view, console=console, refresh_per_second=2, transient=True)
+        self.live.start()
+
+    def freeze(self) -> None:
+        self.close()
+        super().freeze()
+
+    def close(self) -> None:
+        if self.live is not None:
+            live, self.live = self.live, None
+            live.stop()
+
+    def _view(self) -> Group:
+        with self.lock:
+            now = time.monotonic()
+            running = [(self.todo[key], now - began) for key, began in self.running.items() if key in self.todo]
+            following = next((task for key, task in self.todo.items() if key not in self.running), None)
+            done = self.total - len(self.todo)
+        width = 30
+        filled = round(width * done / max(1, self.total))
+        lines = [Text(f"  running  {task.label}  {duration(spent)}", "bold") for task, spent in running]
+        if following:
+            lines.append(Text(f"  next     {following.label}", "dim"))
+        bar = Text("  " + "━" * filled, "green") + Text("━" * (width - filled), "dim")
+        bar.append(f"  {done}/{self.total} tasks, about {duration(left(self.todo.values()))} left")
+        return Group(*lines, bar)
+
+
+def left(tasks: Iterable[Task]) -> float | None:
+    """Seconds of work left, preparation and timing added up; None when a task's duration was never recorded."""
+    needed = [task.seconds for task in tasks]
+    return None if None in needed else sum(seconds for seconds in needed if seconds is not None)
+
+
+def first_line(text: str) -> str:
+    return text.splitlines()[0] if text else ""
+
+
+def make(plan: Plan, console: Console | None = None) -> Lines:
+    console = console or Console(file=sys.stderr)
+    return LiveView(plan, console) if console.is_terminal else Lines(plan, console)

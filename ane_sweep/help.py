@@ -1,0 +1,62 @@
+"""`ane-sweep --help`, from the tables that also check a configuration. Imports nothing heavy."""
+
+from itertools import pairwise
+from pathlib import Path
+
+from ane_sweep import schema
+from ane_sweep.cell import AXES
+from ane_sweep.paths import conf_dir
+
+USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task in a fresh process
+
+  ane-sweep model=minilm                                one cell
+  ane-sweep -m model=gpt2,gpt2-xl chunks=1,2,4          a matrix (Hydra's grammar: a,b  range()  glob()  'quoted'  +key  ~key)
+  ane-sweep -m +sweep=quick                             a matrix kept in conf/sweep/
+  ane-sweep plan -m model=gpt2 chunks=1,2,4             what would run, what is shared, what it costs
+  ane-sweep report [--json|--markdown] [RUN]            a sweep's table or records
+  ane-sweep log [RUN] [uri=URI] [experiment=NAME]       send stored records to a tracking server
+  ane-sweep prune older-than-days=N | max-gb=N          delete cached artifacts
+  ane-sweep version
+
+  --config-dir DIR    a folder of your own options: model/NAME.yaml, precision/NAME.yaml, sweep/NAME.yaml
+  --cfg job           the composed configuration      --hydra-help    Hydra's own flags
+"""
+
+
+def text(args: list[str]) -> str:
+    """The whole help text; options of the groups are listed from the folders."""
+    folders = [conf_dir(), *(Path(folder) for folder in _config_dirs(args))]
+    lines = [USAGE, "axes (a cell is one value of each):"]
+    for axis in AXES:
+        if axis in schema.GROUP_KEYS:
+            lines.append(f"  {axis:<22} one of: {', '.join(_options(folders, axis))}")
+        else:
+            lines.append(_line(axis))
+    lines += [
+        "",
+        f"  +sweep=NAME            one of: {', '.join(_options(folders, 'sweep')) or 'none'}",
+        "",
+        "settings:",
+    ]
+    lines += [_line(key) for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
+    stages = ",".join(schema.STAGES)
+    lines.append(f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}")
+    return "\n".join(lines)
+
+
+def _line(key: str) -> str:
+    entry = schema.KEYS[key]
+    choices = f" ({', '.join(entry.choices)})" if entry.choices else ""
+    return f"  {key:<22} {entry.help}{choices}"
+
+
+def _options(folders: list[Path], group: str) -> list[str]:
+    names = {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def _config_dirs(args: list[str]) -> list[str]:
+    """Values of --config-dir, in both spellings."""
+    return [arg.split("=", 1)[1] for arg in args if arg.startswith("--config-dir=")] + [
+        value for flag, value in pairwise(args) if flag in ("--config-dir", "-cd")
+    ]

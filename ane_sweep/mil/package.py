@@ -1,0 +1,150 @@
+"""A .mlpackage on disk.
+
+    model.mlpackage/Manifest.json                           which item is the model
+    model.mlpackage/Data/com.apple.CoreML/model.mlmodel     protobuf: Model
+    model.mlpackage/Data/com.apple.CoreML/weights/weight.bin
+
+Everything that goes wrong here is errors.PackageError: what, where, and what to do next.
+"""
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from ane_sweep.errors import PackageError
+from ane_sweep.mil.proto import Model_pb2
+from ane_sweep.mil.weights import BlobFile
+
+WEIGHTS_NAME = "@model_path/weights/weight.bin"  # how a program refers to its weight file
+_AUTHOR = "com.apple.CoreML"
+_NAMESPACE = uuid.UUID("6f4ed2a5-7a35-5c0c-9a43-0c2e1f1d9a11")  # any fixed value: equal packages get equal manifests
+
+
+@dataclass
+class Package:
+    """A package that was found; `spec` is its Model message, weight files are opened when they are first asked for."""
+
+    path: Path
+    model_path: Path
+    spec: Any
+    _blobs: dict[str, BlobFile] = field(default_factory=dict)
+
+    def blobs(self, file_name: str) -> BlobFile:
+        """The weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
+        if file_name not in self._blobs:
+            prefix = "@model_path/"
+            target = (self.model_path.parent / file_name.removeprefix(prefix)).resolve()
+            if not file_name.startswith(prefix) or not target.is_relative_to(self.path.resolve()):
+                raise PackageError(f"{self.path}: its program asks for weights at {file_name!r}, outside the package")
+            self._blobs[file_name] = BlobFile(target)
+        return self._blobs[file_name]
+
+
+def program_paths(folder: Path) -> list[Path]:
+    """The programs of a "program" artifact in the order they run: one `model.mlpackage`, or `chunk_01.mlpackage` and
+    on.
+    """
+    folder = Path(folder)
+    whole = folder / "model.mlpackage"
+    if whole.exists():
+        return [whole]
+    chunks = sorted(folder.glob("chunk_*.mlpackage"), key=lambda path: (len(path.name), path.name))
+    if not chunks:
+        raise PackageError(
+            f"{folder}: neither model.mlpackage nor chunk_01.mlpackage is there; convert the model again"
+        )
+    expected = [chunk_name(index) for index in range(len(chunks))]
+    if [path.name for path in chunks] != expected:
+        missing = sorted(set(expected) - {path.name for path in chunks})
+        raise PackageError(f"{folder}: a chunk is missing ({', '.join(missing)}); delete the folder and chunk again")
+    return chunks
+
+
+def chunk_name(index: int) -> str:
+    return f"chunk_{index + 1:02d}.mlpackage"
+
+
+def read(path: Path) -> Package:
+    """Find and parse a package (or a bare .mlmodel file). The weights stay where they are."""
+    path = Path(path)
+    model_path = _model_file(path)
+    try:
+        data = model_path.read_bytes()
+    except OSError as error:
+        raise PackageError(f"{model_path}: cannot be read ({error.strerror})") from error
+    spec = Model_pb2.Model()
+    try:
+        spec.ParseFromString(data)
+    except DecodeError as error:
+        raise PackageError(
+            f"{model_path}: not a Core ML model, or cut short ({len(data)} bytes); convert the model again"
+        ) from error
+    kind = spec.WhichOneof("Type")
+    if kind is None or not spec.specificationVersion:
+        raise PackageError(f"{model_path}: an empty or truncated Core ML model ({len(data)} bytes); convert it again")
+    if kind != "mlProgram":
+        raise PackageError(
+            f"{path}: holds a {kind}, and only ML Programs are read here; convert the model with convert_to='mlprogram'"
+        )
+    return Package(path, model_path, spec)
+
+
+def _model_file(path: Path) -> Path:
+    if not path.exists():
+        raise PackageError(f"{path}: no such model; is the path right?")
+    if path.suffix == ".mlmodelc" or (path / "coremldata.bin").exists():
+        raise PackageError(f"{path}: a compiled model; give the .mlpackage that it was compiled from")
+    if path.is_file():
+        return path
+    manifest = path / "Manifest.json"
+    try:
+        content = json.loads(manifest.read_text())
+        item = content["itemInfoEntries"][content["rootModelIdentifier"]]["path"]
+    except FileNotFoundError as error:
+        raise PackageError(
+            f"{path}: has no Manifest.json, so it is not a .mlpackage; convert the model again"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PackageError(f"{manifest}: does not say which item is the model; convert the model again") from error
+    model_path = path / "Data" / str(item)
+    if not model_path.resolve().is_relative_to(path.resolve()) or not model_path.is_file():
+        raise PackageError(
+            f"{manifest}: names the model {item!r}, which is not in the package; convert the model again"
+        )
+    return model_path
+
+
+def create(path: Path) -> Path:
+    """Make the folders of a new package and return where its weight file belongs."""
+    weights = Path(path) / "Data" / _AUTHOR / "weights"
+    weights.mkdir(parents=True)
+    return weights / "weight.bin"
+
+
+def write(path: Path, spec: Any) -> None:
+    """Finish a package begun with `create`: write its protobuf and manifest. Equal content gives equal bytes."""
+    path = Path(path)
+    model = path / "Data" / _AUTHOR / "model.mlmodel"
+    model.write_bytes(spec.SerializeToString(deterministic=True))
+    entries = {
+        _identifier("model"): _entry("CoreML Model Specification", "model.mlmodel"),
+        _identifier("weights"): _entry("CoreML Model Weights", "weights"),
+    }
+    manifest = {
+        "fileFormatVersion": "1.0.0",
+        "itemInfoEntries": entries,
+        "rootModelIdentifier": _identifier("model"),
+    }
+    (path / "Manifest.json").write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
+
+
+def _identifier(item: str) -> str:
+    return str(uuid.uuid5(_NAMESPACE, item)).upper()
+
+
+def _entry(description: str, name: str) -> dict[str, str]:
+    return {"author": _AUTHOR, "description": description, "name": name, "path": f"{_AUTHOR}/{name}"}

@@ -1,0 +1,187 @@
+"""weight.bin: read by mapping, written by streaming.
+
+Layout (coremltools 9.0, mlmodel/src/MILBlob/Blob/StorageFormat.hpp), little-endian, everything on 64-byte boundaries:
+
+    header   64 bytes   count u32, version u32 (= 2), zeros
+    record   64 bytes   sentinel u32 (0xDEADBEEF), dtype u32, size u64, data offset u64, padding_bits u64, zeros
+    data     `size` bytes at `data offset` (from the start of the file)
+
+A program refers to the offset of the *record*. Element types below one byte are packed, lowest bits first;
+`padding_bits` are the unused bits of the last byte.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ane_sweep.errors import PackageError
+
+ALIGNMENT = 64
+SENTINEL = 0xDEADBEEF
+VERSION = 2
+_HEADER = struct.Struct("<II")
+_RECORD = struct.Struct("<IIQQQ")
+_PIECE_BYTES = 8 << 20
+
+# code in the file -> (name as in MIL, bits an element)
+DTYPES = {
+    1: ("fp16", 16),
+    2: ("fp32", 32),
+    3: ("uint8", 8),
+    4: ("int8", 8),
+    5: ("bf16", 16),
+    6: ("int16", 16),
+    7: ("uint16", 16),
+    8: ("int4", 4),
+    9: ("uint1", 1),
+    10: ("uint2", 2),
+    11: ("uint4", 4),
+    12: ("uint3", 3),
+    13: ("uint6", 6),
+    14: ("int32", 32),
+    15: ("uint32", 32),
+    16: ("fp8e4m3fn", 8),
+    17: ("fp8e5m2", 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One payload of a weight file: `size` bytes at `data_offset`; `dtype` is the code in the file."""
+
+    dtype: int
+    size: int
+    data_offset: int
+    padding_bits: int
+
+    @property
+    def dtype_name(self) -> str:
+        return DTYPES[self.dtype][0]
+
+
+class BlobFile:
+    """A weight file, mapped read-only and never copied. Payloads keep the file mapped for as long as they live.
+
+    Raises errors.PackageError for a file that is missing, truncated or of another layout.
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        try:
+            self.size = self.path.stat().st_size
+        except OSError as error:
+            raise PackageError(
+                f"{path}: the weight file cannot be read ({error.strerror}); convert the model again"
+            ) from error
+        if self.size < ALIGNMENT:
+            raise PackageError(f"{path}: {self.size} bytes are too few for a weight file; convert the model again")
+        self.bytes = np.memmap(self.path, dtype=np.uint8, mode="r")
+        _, version = _HEADER.unpack_from(self.bytes.data, 0)
+        if version != VERSION:
+            raise PackageError(f"{path}: weight file version {version}, only version {VERSION} is known")
+        self._records: dict[int, Record] = {}
+
+    def record(self, offset: int) -> Record:
+        """The record at `offset`, checked against the file's size."""
+        found = self._records.get(offset)
+        if found is None:
+            found = self._records[offset] = self._read_record(offset)
+        return found
+
+    def _read_record(self, offset: int) -> Record:
+        def refuse(why: str) -> PackageError:
+            return PackageError(
+                f"{self.path}: weight record at byte {offset}: {why}; the file is damaged or not this program's, "
+                "convert the model again"
+            )
+
+        if offset % ALIGNMENT or offset < ALIGNMENT or offset + ALIGNMENT > self.size:
+            raise refuse(f"no record can start there in a file of {self.size} bytes")
+        sentinel, dtype, size, data_offset, padding_bits = _RECORD.unpack_from(self.bytes.data, offset)
+        if sentinel != SENTINEL:
+            raise refuse("it lacks the mark that starts a record")
+        if dtype not in DTYPES:
+            raise refuse(f"its element type {dtype} is not known")
+        if data_offset % ALIGNMENT or data_offset < offset + ALIGNMENT or data_offset + size > self.size:
+            raise refuse(f"its data ({size} bytes at {data_offset}) is not inside the file of {self.size} bytes")
+        if padding_bits > 7:
+            raise refuse(f"{padding_bits} padding bits cannot be right")
+        return Record(dtype, size, data_offset, padding_bits)
+
+    def payload(self, offset: int) -> np.ndarray:
+        """The bytes of the record at `offset`, uint8, a view into the file."""
+        record = self.record(offset)
+        return np.asarray(self.bytes)[record.data_offset : record.data_offset + record.size]
+
+    def pieces(self, offset: int) -> Iterator[bytes]:
+        """The same bytes read in pieces: copying a file this way does not make its pages count as this process's
+        memory.
+        """
+        record = self.record(offset)
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(record.data_offset)
+            left = record.size
+            while left:
+                piece = file.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise PackageError(f"{self.path}: ended while it was read; is something else writing it?")
+                left -= len(piece)
+                yield piece
+
+
+class BlobWriter:
+    """Writes a weight file record by record; a context manager. `add` returns the offset to put into the program."""
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self.count = 0
+        self._file: BinaryIO
+
+    def __enter__(self) -> "BlobWriter":
+        self._file = open(self.path, "wb", buffering=0)
+        self._file.write(bytes(ALIGNMENT))
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        if kind is None:
+            self._file.seek(0)
+            self._file.write(_HEADER.pack(self.count, VERSION))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def add(self, source: BlobFile, offset: int) -> int:
+        """Copy a record of another file, payload untouched."""
+        record = source.record(offset)
+        return self.add_pieces(record.dtype, record.size, record.padding_bits, source.pieces(offset))
+
+    def add_pieces(self, dtype: int, size: int, padding_bits: int, pieces: Iterator[bytes]) -> int:
+        """Write a record of `size` bytes given in pieces; `dtype` is a code of DTYPES."""
+        start = self._pad()
+        header = _RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits)
+        self._file.write(header.ljust(ALIGNMENT, b"\0"))
+        for piece in pieces:
+            self._write_all(piece)
+        written = self._file.tell() - start - ALIGNMENT
+        if written != size:
+            raise ValueError(f"{self.path}: a record announced {size} bytes and brought {written}")
+        self._pad()
+        self.count += 1
+        return start
+
+    def _write_all(self, piece: bytes) -> None:
+        view = memoryview(piece)
+        while view:  # an unbuffered write may take less than it was given
+            view = view[self._file.write(view) :]
+
+    def _pad(self) -> int:
+        position = self._file.tell()
+        padding = -position % ALIGNMENT
+        if padding:
+            self._file.write(bytes(padding))
+        return position + padding

@@ -1,0 +1,68 @@
+"""Building Hugging Face modules around a state that is already in memory, without a second copy of the weights."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+# Largest negative value that is still finite, and still exact, in fp16 for a mask that is *added* to attention scores:
+# the sum with any score below 5e4 does not overflow, and exp(-1e4) is 0 in fp16 and fp32.
+MASKED = -1e4
+
+# Attention as the plain matmul-softmax-matmul that transformers calls "eager". "sdpa" gives a fused op whose lowering
+# changes with the target OS (one op from iOS18 on, a decomposition below), which would make the target axis
+# change the graph; eager converts to the same ops everywhere.
+ATTENTION = "eager"
+
+
+def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    """Run a constructor with every tensor on the meta device: names and shapes, no memory, no initialisation."""
+    with torch.device("meta"):
+        return build()
+
+
+def filled(build: Callable[[], nn.Module], state: dict[str, torch.Tensor]) -> nn.Module:
+    """Construct on the meta device and assign `state`'s own tensors, tied ones tied again. Eval mode, no grad."""
+    module = on_meta(build)
+    _, unexpected = module.load_state_dict(state, strict=False, assign=True)
+    module.tie_weights()
+    _materialise_buffers(module)
+    left = [name for name, tensor in _tensors(module) if tensor.is_meta]
+    if left or unexpected:
+        raise ValueError(f"state does not fit the module: missing {left[:3]}, unexpected {list(unexpected)[:3]}")
+    return module.eval().requires_grad_(False)
+
+
+def additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """(1,S) of 1 = real, 0 = padding -> (1,1,1,S) of 0 and MASKED, to be added to scores (1,heads,S,S).
+
+    transformers hands a 4-D mask through untouched. From a 2-D one it would build its own, with ops that
+    coremltools 9.0 cannot convert (`new_ones`; `diff` in causal models).
+    """
+    return ((1.0 - attention_mask) * MASKED)[:, None, None, :]
+
+
+def causal_mask(seq_len: int) -> torch.Tensor:
+    """(1,1,S,S), query by key: MASKED above the diagonal, 0 elsewhere."""
+    return torch.full((seq_len, seq_len), MASKED).triu(1)[None, None]
+
+
+def _tensors(module: nn.Module):
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _materialise_buffers(module: nn.Module) -> None:
+    # Non-persistent buffers are in no checkpoint; these are all that the families here have.
+    for name, buffer in list(module.named_buffers()):
+        if not buffer.is_meta:
+            continue
+        owner, _, leaf = name.rpartition(".")
+        shape = buffer.shape
+        if leaf == "position_ids":
+            value = torch.arange(shape[-1]).expand(shape)
+        elif leaf == "token_type_ids":
+            value = torch.zeros(shape, dtype=torch.long)
+        else:
+            raise ValueError(f"do not know how to fill the buffer {name} {tuple(shape)}")
+        module.get_submodule(owner).register_buffer(leaf, value, persistent=False)

@@ -1,0 +1,29 @@
+"""What goes into and comes out of a graph."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Port:
+    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Inputs in the order of the module's forward, outputs in the order of the tuple it returns."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def encoder_inputs(seq_len: int) -> tuple[Port, ...]:
+    """input_ids (1,S), attention_mask (1,S): 1 where a token is real, 0 where it is padding."""
+    return Port("input_ids", (1, seq_len), "int32"), Port("attention_mask", (1, seq_len), "float32")
+
+
+def hidden_output(seq_len: int, width: int) -> tuple[Port, ...]:
+    return (Port("last_hidden_state", (1, seq_len, width), "float32"),)

@@ -1,0 +1,64 @@
+"""`ane-sweep plan`: what would run, what is shared, what it costs, what is refused and why."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from ane_sweep.display import duration, size
+from ane_sweep.plan import Plan, Task
+
+WORDS = {
+    "fetch": "downloads",
+    "reference": "fp32 references",
+    "convert": "conversions",
+    "chunk": "chunkings",
+    "compile": "compilations",
+    "place": "placements",
+    "score": "scorings",
+    "latency": "timings",
+}
+
+
+def describe(plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | None = None) -> str:
+    """The plan as text. `is_cached` tells which tasks the store already holds."""
+    lines = [f"{len(plan.cells)} cells" + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
+    shared = Counter(key for chain in plan.chains.values() for key in chain)
+    todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
+    for stage, word in WORDS.items():
+        tasks = [task for task in plan.tasks.values() if task.stage == stage]
+        if not tasks:
+            continue
+        uses = sum(shared[task.key] for task in tasks)
+        line = f"  {len(tasks):>5} {word:<16} for {uses} cells"
+        run = sum(task.stage == stage for task in todo)
+        if tasks[0].unavailable:
+            line += f"; unavailable: {tasks[0].unavailable}"
+        elif run < len(tasks):
+            line += f"; {len(tasks) - run} cached, {run} to run"
+        lines.append(line)
+    lines += [_cost(todo, free_bytes), *_cells(plan)]
+    if plan.refused:
+        lines.append(f"{len(plan.refused)} refused:")
+        by_key = {cell.key: cell for cell in plan.cells}
+        lines += [f"  {by_key[key].label(plan.axes or ['model'])}: {reason}" for key, reason in plan.refused.items()]
+    return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
+
+
+def _cost(todo: list[Task], free_bytes: int | None) -> str:
+    seconds = [task.seconds for task in todo]
+    known = [value for value in seconds if value is not None]
+    unknown = len(seconds) - len(known)
+    time = duration(sum(known)) if known or not todo else "unknown"
+    if known and unknown:
+        time += f" + {unknown} tasks of unknown duration"
+    disk = sum(task.disk_bytes for task in todo)
+    line = f"  disk {size(disk)}, time {time} (one lane), largest process {size(max((t.memory_bytes for t in todo), default=0))}"
+    if free_bytes is not None and disk > free_bytes:
+        line += f"\nnote: only {size(free_bytes)} are free where the outputs go; free space or choose another folder with out=PATH"
+    return line
+
+
+def _cells(plan: Plan) -> list[str]:
+    rows = [f"  {cell.label(plan.axes)}" for cell in plan.cells if cell.key not in plan.refused and plan.axes]
+    if len(rows) > 40:
+        rows = [*rows[:20], f"  ... {len(rows) - 40} more ...", *rows[-20:]]
+    return rows

@@ -1,0 +1,240 @@
+"""Walks the plan: skip what is done, run the rest isolated, block dependants. Preparation in lanes, timing alone."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import joblib
+
+from ane_sweep import bridge, isolate
+from ane_sweep.errors import StoreError
+from ane_sweep.plan import Plan, Task
+from ane_sweep.record import StageStatus
+from ane_sweep.runs import Run
+from ane_sweep.store import Store
+
+GIB = 1 << 30
+UNSTORED = ("fetch", "latency", "place")  # a checkpoint lies in the hub's own cache; timings are never reused
+HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
+DONE = (StageStatus.OK, StageStatus.CACHED)
+
+
+@dataclass
+class Outcome:
+    """How a task ended and, when it did, what it left: `folder` holds its artifact."""
+
+    status: StageStatus
+    reason: str | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.status in DONE
+
+
+class Display(Protocol):
+    """What the runner tells whoever watches. Nothing is called while a task is being timed."""
+
+    def begin(self, task: Task) -> None: ...
+    def end(self, task: Task, outcome: Outcome) -> None: ...
+    def freeze(self) -> None: ...
+
+
+def execute(
+    plan: Plan, run: Run, store: Store, settings: dict[str, Any], display: Display, budget: int
+) -> dict[str, Outcome]:
+    """Run every task of the plan that is not done; returns task key -> Outcome. Raises KeyboardInterrupt.
+
+    budget   bytes of memory that all lanes may use together
+    """
+    worker = Worker(plan, run, store, display, budget, max(1, (os.cpu_count() or 1) // settings["lanes"]))
+    prepared = [task for task in plan.tasks.values() if not task.alone]
+    lanes = Lanes(prepared, worker.outcomes, budget)
+    with interruptible(worker.stop):
+        joblib.Parallel(n_jobs=settings["lanes"], backend="threading")(
+            joblib.delayed(lanes.walk)(worker.perform) for _ in range(settings["lanes"])
+        )
+        if lanes.error is not None:
+            raise lanes.error
+        display.freeze()
+        for task in plan.tasks.values():
+            if task.alone:
+                worker.outcomes[task.key] = worker.perform(task)
+    return worker.outcomes
+
+
+@contextmanager
+def interruptible(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end every running worker at once, in whichever lane, and then become KeyboardInterrupt."""
+
+    def end(number: int, frame: Any) -> None:
+        stop.set()
+        isolate.CHILDREN.kill_all()
+
+    isolate.CHILDREN.reopen()
+    in_main = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
+    try:
+        yield
+    except (isolate.Interrupted, StoreError):
+        if stop.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Lanes:
+    """Hands ready tasks to the lanes: inputs done, and an estimated peak that fits beside those running."""
+
+    def __init__(self, tasks: list[Task], outcomes: dict[str, Outcome], budget: int):
+        self.waiting = list(tasks)
+        self.outcomes = outcomes
+        self.budget = budget
+        self.running: dict[str, int] = {}
+        self.changed = threading.Condition()
+        self.error: BaseException | None = None
+
+    def walk(self, perform: Callable[[Task], Outcome]) -> None:
+        """One lane: take a task, perform it, until none is left. The first exception of any lane stops them all."""
+        while (task := self._take()) is not None:
+            try:
+                outcome = perform(task)
+            except BaseException as error:
+                with self.changed:
+                    self.error = self.error or error
+                    self.changed.notify_all()
+                return
+            with self.changed:
+                del self.running[task.key]
+                self.outcomes[task.key] = outcome
+                self.changed.notify_all()
+
+    def _take(self) -> Task | None:
+        with self.changed:
+            while self.waiting and self.error is None:
+                for task in self.waiting:
+                    if self._ready(task):
+                        self.waiting.remove(task)
+                        self.running[task.key] = task.memory_bytes
+                        return task
+                self.changed.wait()
+            return None
+
+    def _ready(self, task: Task) -> bool:
+        if not all(key in self.outcomes for key in task.inputs.values()):
+            return False
+        return not self.running or sum(self.running.values()) + task.memory_bytes <= self.budget
+
+
+@dataclass
+class Worker:
+    """Performs one task at a time for whichever lane asks."""
+
+    plan: Plan
+    run: Run
+    store: Store
+    display: Display
+    budget: int
+    threads: int
+    stop: threading.Event = field(default_factory=threading.Event)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def perform(self, task: Task) -> Outcome:
+        """Skip, block, reuse or run a task. Raises isolate.Interrupted when the sweep is being stopped."""
+        outcome = self._without_running(task)
+        if outcome is None:
+            if task.stage in UNSTORED:
+                outcome = self._run(task, self.run.task_folder(task) / "out")
+            else:
+                with self.store.lock(
+                    task.stage, task.key, self.stop
+                ):  # another sweep may be making the very same thing
+                    outcome = self._cached(task) or self._make(task)
+        self.display.end(task, outcome)
+        return outcome
+
+    def _without_running(self, task: Task) -> Outcome | None:
+        if task.unavailable:
+            return Outcome(StageStatus.UNAVAILABLE, task.unavailable)
+        upstream = [(self.plan.tasks[key], self.outcomes[key]) for key in task.inputs.values()]
+        for needed, outcome in upstream:
+            if not outcome.done:
+                verb = "was blocked" if outcome.status == StageStatus.BLOCKED else f"ended as {outcome.status}"
+                return Outcome(StageStatus.BLOCKED, f"needs {needed.stage}, which {verb}")
+        if (stored := self._cached(task)) is not None:
+            return stored
+        earlier = self.run.earlier_result(task)
+        if earlier and (task.stage in UNSTORED or earlier["status"] != "ok") and not _worth_another_try(earlier):
+            return self._outcome(earlier, self.run.task_folder(task) / "out")
+        return None
+
+    def _cached(self, task: Task) -> Outcome | None:
+        if task.stage in UNSTORED:
+            return None
+        folder = self.store.lookup(task.stage, task.key)
+        if folder is None:
+            return None
+        result = self.store.result(folder)
+        return Outcome(StageStatus.CACHED, None, {**result, "seconds": None, "peak_bytes": None, "exit": None}, folder)
+
+    def _make(self, task: Task) -> Outcome:
+        aside = self.store.stage_aside(task.stage, task.key)
+        try:
+            outcome = self._run(task, aside)
+            if outcome.status == StageStatus.OK:
+                outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result)
+        except StoreError as error:  # a full disk costs this task, not the sweep
+            return Outcome(StageStatus.FAILED, str(error))
+        finally:
+            self.store.discard(aside)
+        return outcome
+
+    def _run(self, task: Task, out: Path) -> Outcome:
+        self.display.begin(task)
+        folder = self.run.task_folder(task)
+        if task.stage in UNSTORED:
+            bridge.remove_tree(out)  # what an interrupted attempt left
+        out.mkdir(parents=True, exist_ok=True)
+        limit_gib = task.limits["memory_gib"]
+        limit = int(limit_gib * GIB) if limit_gib is not None else self.budget
+        heavy = task.alone or task.work >= HEAVY_BYTES
+        bridge_task = {
+            "stage": task.stage,
+            "key": task.key,
+            "params": task.params,
+            "inputs": {**task.folders, **{role: self.outcomes[key].folder for role, key in task.inputs.items()}},
+            "out": out,
+            "tmp": folder / "tmp",
+            "limits": {"memory_bytes": limit},
+            "fault": task.fault,
+            "threads": None if heavy else self.threads,
+        }
+        env = {} if task.stage == "fetch" else {"HF_HUB_OFFLINE": "1"}
+        with self.store.machine_lock(shared=not task.alone, stop=self.stop):
+            result = isolate.run_task(
+                bridge_task, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
+            )
+        outcome = self._outcome(result, out)
+        if outcome.done:
+            self.store.record_history(
+                stage=task.stage, work=task.work, seconds=result["seconds"], peak_bytes=result["peak_bytes"]
+            )
+        return outcome
+
+    def _outcome(self, result: dict[str, Any], out: Path) -> Outcome:
+        status = StageStatus(result["status"])
+        fetched = result["facts"].get("folder") if status in DONE else None
+        return Outcome(status, result["reason"], result, Path(fetched) if fetched else out)
+
+
+def _worth_another_try(earlier: dict[str, Any]) -> bool:
+    """Whether an interrupted run's failure was the host's passing trouble: a full disk, by now perhaps emptied."""
+    return earlier["status"] == "failed" and "no space left on device" in (earlier["reason"] or "")

@@ -1,0 +1,73 @@
+"""torch_eager: the variant's torch module itself, in fp32, with nothing of Core ML: what the converted programs are
+up against.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ane_sweep.errors import PackageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HONOURS: frozenset[str] = frozenset()
+NEEDS = "checkpoint"
+
+
+def available() -> str | None:
+    return None
+
+
+class TorchRuntime:
+    """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs."""
+
+    def __init__(self, module: Any, ports: Any):
+        import torch
+
+        self._module, self._ports = module, ports
+        self.realised: dict[str, Any] = {
+            "runtime": "torch_eager",
+            "numerics": "fp32",
+            "threads": torch.get_num_threads(),
+            "compute_units": None,
+            "chunks": 1,
+        }
+
+    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Outputs by name, fp32. Raises errors.PackageError for a wrong name or shape of input."""
+        import torch
+
+        values = _accept(inputs, self._ports.inputs)
+        with torch.inference_mode():
+            made = self._module(*[torch.from_numpy(value) for value in values])
+        return {port.name: value.numpy() for port, value in zip(self._ports.outputs, made)}
+
+
+def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
+    import numpy as np
+
+    problems = [f"{port.name!r} is missing" for port in ports if port.name not in inputs]
+    known = {port.name: port for port in ports}
+    for name, value in inputs.items():
+        if name not in known:
+            problems.append(f"{name!r} is not an input")
+        elif np.shape(value) != tuple(known[name].shape):
+            problems.append(f"{name!r} has shape {list(np.shape(value))}, not {list(known[name].shape)}")
+    if problems:
+        takes = ", ".join(f"{port.name} ({port.dtype} {list(port.shape)})" for port in ports)
+        raise PackageError(f"inputs do not fit: {'; '.join(problems)}. The module takes {takes}")
+    return [np.ascontiguousarray(inputs[port.name], dtype=port.dtype) for port in ports]
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> TorchRuntime:
+    """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
+    errors.ConfigError.
+    """
+    from ane_sweep import models
+    from ane_sweep.models import weights
+
+    model = params["model"]
+    family = models.get(model["family"])
+    state = weights.load_state(params["weights"], inputs.get("checkpoint"), model)
+    module = family.VARIANTS[params["variant"]](model, state, params["seq_len"])
+    return TorchRuntime(module, family.ports(model, params["seq_len"]))

@@ -1,0 +1,138 @@
+"""The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from ane_sweep.cell import COMPUTE_UNITS, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: accepted Python types, the choices or the least value where there are any, and its purpose."""
+
+    types: tuple[type, ...]
+    help: str
+    choices: tuple[Any, ...] = ()
+    least: float | None = None
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
+        accepted = isinstance(value, self.types) and not (isinstance(value, bool) and bool not in self.types)
+        if not accepted:
+            wanted = " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in self.types)
+            return f"{name}={value!r}: expected {wanted}, got {type(value).__name__}"
+        if self.choices and value is not None and value not in self.choices:
+            return f"{name}={value}: unknown{suggestion(value, self.choices)}; choices: {', '.join(map(str, self.choices))}"
+        if self.least is not None and value is not None and value < self.least:
+            return f"{name}={value}: must be {self.least:g} or more"
+        return None
+
+
+NONE = type(None)
+NUMBER = (int, float)
+STAGES = ("fetch", "reference", "convert", "chunk", "compile", "place", "latency", "score")
+
+KEYS: dict[str, Key] = {
+    "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
+    "chunks": Key((int,), "how many programs the model is cut into", least=1),
+    "compute_units": Key((str,), "what Core ML may use", COMPUTE_UNITS),
+    "seq_len": Key((int,), "tokens in one input", least=1),
+    "target": Key((str,), "the oldest OS the program must run on", (*TARGETS, *MACOS_TARGETS)),
+    "runtime": Key((str,), "what executes the program; auto = coreml on macOS, else reference"),
+    "weights": Key((str,), "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)"),
+    "seed": Key((int,), "of random weights and synthetic inputs", least=0),
+    "allow_pickle": Key((bool,), "accept pytorch_model.bin where there are no safetensors"),
+    "fault": Key((str,), "crash-tests the runner: the fault to commit in the convert process", FAULTS),
+    "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0),
+    "latency.samples": Key((int,), "steady calls", least=1),
+    "latency.max_seconds": Key(NUMBER, "stop sampling after this long, never before 3 samples", least=0),
+    "lanes": Key((int,), "preparations side by side", least=1),
+    "memory_gib": Key((*NUMBER, NONE), "what all lanes may use together; null: 85 % of this host's memory", least=0.5),
+    "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
+    "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
+    "tracking.enabled": Key((bool,), "log to MLflow at the end"),
+    "tracking.uri": Key((str, NONE), "any MLflow tracking URI; null: sqlite under the outputs folder"),
+    "tracking.experiment": Key((str,), "MLflow experiment"),
+    "tracking.ui": Key(
+        (str, NONE), "address of the MLflow UI in the printed link; null: the server, or http://127.0.0.1:5000"
+    ),
+}
+for _stage in STAGES:
+    KEYS[f"limits.{_stage}.timeout_s"] = Key(NUMBER, f"wall time of one {_stage} task", least=1)
+    KEYS[f"limits.{_stage}.memory_gib"] = Key(
+        (*NUMBER, NONE), f"memory of one {_stage} task; null: memory_gib", least=0.25
+    )
+
+# What the options of a group are made of. `arch` is the checkpoint's own config.json and is read by transformers.
+GROUP_KEYS: dict[str, dict[str, Key]] = {
+    "model": {
+        "name": Key((str,), "the option's name"),
+        "family": Key((str,), "a module of ane_sweep/models"),
+        "size": Key((str,), "for people"),
+        "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier")),
+        "hub": Key((str, NONE), "id on the Hugging Face hub"),
+        "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
+        "parameters": Key((int,), "number of parameters, tied ones once", least=1),
+        "layers": Key((int,), "transformer blocks", least=1),
+        "max_seq_len": Key((int,), "longest input", least=1),
+        "cut_points": Key((int,), "places where the program can always be cut", least=0),
+        "inputs": Key((dict,), "{count}: how many inputs are scored"),
+        "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
+        "arch_keys": Key((dict,), "which keys of arch hold layers and max_seq_len"),
+    },
+    "precision": {
+        "name": Key((str,), "the option's name"),
+        "compute": Key((str,), "dtype of the ops", ("fp16", "fp32")),
+        "weights": Key((NONE,), "recipe applied to the weights after conversion; this version has none"),
+        "min_target": Key((str,), "first target OS that can hold it", TARGETS),
+        "min_psnr_db": Key((*NUMBER, NONE), "a cell under this PSNR is degraded; null: no gate"),
+    },
+}
+SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
+
+
+def suggestion(word: Any, choices: Iterable[Any]) -> str:
+    """` (did you mean 'chunks'?)`, or nothing when no choice is close."""
+    close = get_close_matches(str(word), [str(choice) for choice in choices], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def problems(config: dict[str, Any]) -> list[str]:
+    """Every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
+    found = []
+    for group, keys in GROUP_KEYS.items():
+        found += _problems_in(config.get(group), keys, group)
+    rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
+    found += _problems_in(rest, KEYS, "")
+    if "sweep" in config:
+        found += [
+            f"sweep.{key}: nothing reads this key{suggestion(key, SWEEP_KEYS)}; a sweep has: {', '.join(SWEEP_KEYS)}"
+            for key in config["sweep"]
+            if key not in SWEEP_KEYS
+        ]
+    return found
+
+
+def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
+    if not isinstance(config, dict):
+        return [f"{prefix}={config!r}: expected one of the options in conf/{prefix}/"]
+    values = dict(_leaves(config, keys))
+    dot = f"{prefix}." if prefix else ""
+    found = [f"{dot}{name}: nothing reads this key{suggestion(name, keys)}" for name in values if name not in keys]
+    found += [f"{dot}{name}: missing" for name in keys if name not in values]
+    for name, value in values.items():
+        if name in keys and (problem := keys[name].problem(dot + name, value)):
+            found.append(problem)
+    return found
+
+
+def _leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """(dotted name, value) of every leaf; a key of the table is a leaf even when its value is a mapping."""
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and name not in keys:
+            yield from _leaves(value, keys, f"{name}.")
+        else:
+            yield name, value

@@ -1,0 +1,71 @@
+"""Stacks of arrays in .npz files, written and read one input at a time: a language model's logits never pile up."""
+
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+
+class StackWriter:
+    """Writes `name` -> (count, ...) arrays to one .npz, plane by plane; memory holds one plane.
+
+    with StackWriter(out / "outputs.npz", count=2) as stack:
+        stack.put(0, {"logits": first})
+    """
+
+    def __init__(self, path: Path, count: int):
+        self.path, self.count = path, count
+        self._planes: dict[str, np.memmap] = {}
+
+    def put(self, index: int, arrays: dict[str, np.ndarray]) -> None:
+        """Store plane `index` of every array; shapes and dtypes are those of the first call."""
+        for name, array in arrays.items():
+            if name not in self._planes:
+                shape = (self.count, *array.shape)
+                self._planes[name] = np.lib.format.open_memmap(self._part(name), "w+", array.dtype, shape)
+            self._planes[name][index] = array
+
+    def __enter__(self) -> "StackWriter":
+        return self
+
+    def __exit__(self, failure, *_) -> None:
+        names, self._planes = list(self._planes), {}
+        if failure is None:
+            with zipfile.ZipFile(self.path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+                for name in names:
+                    # A fixed date: the same arrays give the same file.
+                    info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+                    with self._part(name).open("rb") as part, archive.open(info, "w", force_zip64=True) as member:
+                        while block := part.read(1 << 22):
+                            member.write(block)
+        for name in names:
+            self._part(name).unlink()
+
+    def _part(self, name: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.{name}.part")
+
+
+def names_in(path: Path) -> list[str]:
+    """Names of the arrays in an .npz."""
+    with zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def mapped(path: Path, name: str) -> np.ndarray:
+    """One array of an .npz without reading it: a read-only map of the file; a copy where it is compressed."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(f"{name}.npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        with np.load(path) as arrays:
+            return arrays[name]
+    with path.open("rb") as file:
+        # The local header repeats name and extra field with lengths of its own (PKWARE APPNOTE 4.3.7).
+        file.seek(info.header_offset + 26)
+        name_length, extra_length = struct.unpack("<HH", file.read(4))
+        file.seek(name_length + extra_length, 1)
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(file)
+        offset = file.tell()
+    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")

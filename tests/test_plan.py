@@ -1,0 +1,204 @@
+"""Cells that need the same thing share one task; what cannot work is refused with its reason, before anything runs."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ane_sweep import checkpoints, config, plan, runtimes
+from ane_sweep.cell import TARGETS
+from ane_sweep.errors import ConfigError
+
+TOOLS = {"torch": "1", "coremltools": "2", "transformers": "3", "numpy": "4"}
+
+
+def planned(*args: str, host: str = "host", toolchain: dict | None = None, history: dict | None = None) -> plan.Plan:
+    request = config.load([*args])
+    sources = {
+        cell.key: checkpoints.resolve(cell.model_options, "random", seed=cell.seed, allow_pickle=False, digests=None)
+        for cell in request.cells
+    }
+    return plan.make_plan(
+        request.cells,
+        request.axes,
+        sources,
+        host=host,
+        toolchain=toolchain or TOOLS,
+        history=history,
+        notes=request.notes,
+    )
+
+
+def counts(made: plan.Plan) -> dict[str, int]:
+    stages = [task.stage for task in made.tasks.values()]
+    return {stage: stages.count(stage) for stage in dict.fromkeys(stages)}
+
+
+def test_the_issues_24_cells_are_15_shared_tasks_of_work():
+    made = planned(
+        "-m", "model=tiny-gpt2", "weights=random", "variant=original,split_einsum", "chunks=1,2,4",
+        "compute_units=all,cpu_only,cpu_and_gpu,cpu_and_ne", "runtime=reference",
+    )  # fmt: skip
+    assert len(made.cells) == 24
+    assert counts(made) == {
+        "reference": 1, "convert": 2, "compile": 6, "place": 24, "score": 6, "latency": 6, "chunk": 4,
+    }  # fmt: skip
+    assert all(task.unavailable for task in made.tasks.values() if task.stage in ("compile", "place"))
+
+
+def test_units_that_a_runtime_does_not_know_are_said_to_be_shared():
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "compute_units=all,cpu_only")
+    assert (
+        "compute_units not applicable: runtime=reference does not know it, so cells that differ only in it share their work"
+        in made.notes
+    )
+
+
+def test_torch_eager_needs_no_conversion_and_shares_across_chunks_precision_target():
+    made = planned(
+        "-m",
+        "model=tiny-gpt2",
+        "weights=random",
+        "runtime=torch_eager",
+        "chunks=1,2",
+        "precision=fp16,fp32",
+        "target=iOS16,iOS18",
+    )
+    assert counts(made) == {"reference": 1, "score": 1, "latency": 1}
+
+
+def test_macos_and_ios_names_of_one_opset_share_a_conversion():
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "target=iOS18,macOS15")
+    assert counts(made)["convert"] == 1
+
+
+@pytest.mark.parametrize(
+    ("axis", "changes"),
+    [
+        ("seq_len=32,64", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
+        ("precision=fp16,fp32", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
+        ("variant=original,split_einsum", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
+        ("chunks=1,2", {"reference": 1, "convert": 1, "chunk": 1, "latency": 2, "score": 2}),
+        ("latency.samples=5,10", {"reference": 1, "convert": 1, "latency": 2, "score": 1}),
+        ("limits.convert.timeout_s=5,10", {"reference": 1, "convert": 1, "latency": 1, "score": 1}),
+        ("seed=0,1", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
+        ("model.inputs.count=1,2", {"reference": 2, "convert": 1, "latency": 2, "score": 2}),
+    ],
+)
+def test_what_enters_each_key(axis, changes):
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", axis)
+    got = counts(made)
+    assert {stage: got.get(stage) for stage in changes} == changes
+
+
+def test_cells_that_share_a_task_get_the_widest_limit():
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "limits.convert.timeout_s=5,900,10")
+    assert [task.limits["timeout_s"] for task in made.tasks.values() if task.stage == "convert"] == [900]
+
+
+def test_keys_change_with_tools_host_and_weights_but_not_with_time():
+    args = ["model=tiny-gpt2", "weights=random", "runtime=reference"]
+
+    def key(made, stage):
+        return next(task.key for task in made.tasks.values() if task.stage == stage)
+
+    base = planned(*args)
+    assert base.key == planned(*args).key
+    newer = planned(*args, toolchain={**TOOLS, "torch": "9"})
+    assert key(newer, "convert") != key(base, "convert")
+    moved = planned(*args, host="another")
+    assert key(moved, "convert") == key(base, "convert") and key(moved, "latency") != key(base, "latency")
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (
+            ["model=gpt2", "chunks=27"],
+            "chunks=27 is more than gpt2 can be cut into: it has 25 cut points (12 layers), so chunks=1..26",
+        ),
+        (["model=gpt2", "seq_len=2048"], "seq_len=2048 is beyond the 1024 positions of gpt2"),
+        (["model=gpt2", "+precision.x=1"], None),
+    ],
+)
+def test_impossible_combinations_are_refused_with_the_reason(args, reason):
+    if reason is None:
+        with pytest.raises(ConfigError):
+            planned(*args, "weights=random")
+        return
+    made = planned(*args, "weights=random")
+    assert list(made.refused.values()) == [reason] and not made.tasks
+
+
+def test_a_target_too_old_for_the_precision_is_refused(tmp_path):
+    (tmp_path / "precision").mkdir()
+    (tmp_path / "precision" / "new.yaml").write_text(
+        "name: new\ncompute: fp16\nweights: null\nmin_target: iOS17\nmin_psnr_db: null\n"
+    )
+    made = planned(
+        "--config-dir",
+        str(tmp_path),
+        "-m",
+        "model=tiny-gpt2",
+        "weights=random",
+        "precision=new",
+        "target=iOS16,macOS14",
+    )
+    assert list(made.refused.values()) == ["precision=new needs target=iOS17 or newer, not iOS16"]
+    assert len(made.chains) == 1
+
+
+def test_core_ml_off_macos_is_refused():
+    if runtimes.get("coreml").available() is None:
+        pytest.skip("this host can run Core ML")
+    made = planned("model=tiny-gpt2", "weights=random", "runtime=coreml")
+    assert "needs macOS" in next(iter(made.refused.values()))
+
+
+def test_unknown_runtime_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="runtime=tpu: unknown; choices: auto, coreml, reference, torch_eager"):
+        planned("model=tiny-gpt2", "weights=random", "runtime=tpu")
+
+
+def test_fp32_on_the_neural_engine_is_legal_but_pointless():
+    made = planned("model=tiny-gpt2", "weights=random", "precision=fp32", "compute_units=cpu_and_ne")
+    assert not made.refused and any("pointless (1 cells)" in note for note in made.notes)
+
+
+def test_targets_are_those_that_coremltools_knows():
+    source = (plan.PACKAGE.parent / "no").parent  # only to keep the import below next to its reason
+    del source
+    import importlib.util
+    from pathlib import Path
+
+    folder = Path(importlib.util.find_spec("coremltools").submodule_search_locations[0])
+    text = (folder / "converters" / "mil" / "_deployment_compatibility.py").read_text()
+    names = [line.split("=")[0].strip() for line in text.splitlines() if line.strip().startswith("iOS") and "=" in line]
+    assert tuple(name for name in names if name not in ("iOS13", "iOS14")) == TARGETS
+
+
+@settings(max_examples=10)
+@given(st.permutations(["variant=original,split_einsum", "chunks=1,2,3", "precision=fp16,fp32", "seq_len=16,32"]))
+def test_the_order_of_the_axes_changes_the_order_of_the_cells_only(axes):
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", *axes)
+    assert len(made.cells) == 24 and counts(made)["convert"] == 8 and counts(made)["chunk"] == 16
+    order = list(made.tasks)
+    assert all(
+        order.index(upstream) < order.index(task.key)
+        for task in made.tasks.values()
+        for upstream in task.inputs.values()
+    )
+
+
+def test_memory_estimates_are_corrected_by_past_peaks():
+    args = ["model=gpt2-xl", "weights=random", "runtime=reference"]
+    work = 4 * 1557611200
+    seen = {"convert": [{"work": work, "seconds": 80.0, "peak_bytes": 11 << 30}]}
+    convert = next(t for t in planned(*args, history=seen).tasks.values() if t.stage == "convert")
+    assert convert.memory_bytes == 11 << 30 and convert.seconds == 80.0
+    assert next(t for t in planned(*args).tasks.values() if t.stage == "convert").seconds is None
+
+
+def test_two_conversions_of_gpt2_xl_never_fit_side_by_side_here():
+    made = planned("-m", "model=gpt2-xl", "weights=random", "runtime=reference", "variant=original,split_einsum")
+    needed = [task.memory_bytes for task in made.tasks.values() if task.stage == "convert"]
+    assert max(needed) < 0.85 * (24 << 30) < sum(needed)

@@ -1,0 +1,102 @@
+"""Lanes: what may run side by side, in which order; outcomes become one record per cell."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ane_sweep.plan import Task
+from ane_sweep.record import StageStatus
+from ane_sweep.runner import Lanes, Outcome
+
+
+def task(key: str, *inputs: str, memory: int = 1) -> Task:
+    return Task(
+        stage="convert", key=key, params={}, inputs={str(i): upstream for i, upstream in enumerate(inputs)}, folders={},
+        limits={}, fault=None, label=key, work=1, memory_bytes=memory, disk_bytes=0, seconds=None,
+    )  # fmt: skip
+
+
+def walk(tasks: list[Task], budget: int, lanes: int = 3, failing: frozenset[str] = frozenset()):
+    """Perform the tasks in real threads; returns (order of starts, most bytes at once, outcomes)."""
+    lock, started, now, most = threading.Lock(), [], 0, 0
+
+    def perform(item: Task) -> Outcome:
+        nonlocal now, most
+        with lock:
+            started.append(item.key)
+            now += item.memory_bytes
+            most = max(most, now)
+        time.sleep(0.001)
+        with lock:
+            now -= item.memory_bytes
+        return Outcome(StageStatus.FAILED if item.key in failing else StageStatus.OK)
+
+    outcomes: dict[str, Outcome] = {}
+    work = Lanes(tasks, outcomes, budget)
+    threads = [threading.Thread(target=work.walk, args=(perform,)) for _ in range(lanes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    return started, most, outcomes
+
+
+def test_two_that_do_not_fit_together_run_one_after_the_other():
+    _, most, outcomes = walk([task("a", memory=16), task("b", memory=16)], budget=20)
+    assert most == 16 and len(outcomes) == 2
+
+
+def test_one_that_never_fits_runs_alone_rather_than_never():
+    _, most, outcomes = walk([task("small", memory=1), task("huge", memory=100)], budget=20)
+    assert most == 100 and len(outcomes) == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.lists(st.integers(0, 20), max_size=3)), min_size=1, max_size=14),
+    st.integers(1, 4),
+)
+def test_any_dag_is_walked_once_in_order_within_the_budget(shape, lanes):
+    tasks = [
+        task(str(i), *(str(j) for j in sorted(set(inputs)) if j < i), memory=memory)
+        for i, (memory, inputs) in enumerate(shape)
+    ]
+    started, most, outcomes = walk(tasks, budget=30, lanes=lanes)
+    assert sorted(started) == sorted(t.key for t in tasks) == sorted(outcomes)
+    assert most <= 30
+    position = {key: i for i, key in enumerate(started)}
+    assert all(position[upstream] < position[t.key] for t in tasks for upstream in t.inputs.values())
+
+
+def test_an_exception_in_one_lane_stops_the_others_from_taking_more():
+    def perform(item: Task) -> Outcome:
+        if item.key == "0":
+            raise RuntimeError("the store is gone")
+        time.sleep(0.05)
+        return Outcome(StageStatus.OK)
+
+    outcomes: dict[str, Outcome] = {}
+    work = Lanes([task(str(i)) for i in range(50)], outcomes, budget=100)
+    threads = [threading.Thread(target=work.walk, args=(perform,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert isinstance(work.error, RuntimeError) and len(outcomes) < 50
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (StageStatus.OK, True),
+        (StageStatus.CACHED, True),
+        (StageStatus.UNAVAILABLE, False),
+        (StageStatus.BLOCKED, False),
+    ],
+)
+def test_only_what_was_made_can_be_built_upon(status, expected):
+    assert Outcome(status, folder=Path("x")).done is expected

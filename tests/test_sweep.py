@@ -1,0 +1,348 @@
+"""Whole sweeps through the command line, on tiny models: records, sharing, resuming, and nothing lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from hub_server import serve
+from tiny import gpt2_checkpoint
+
+from ane_sweep.__main__ import main
+from ane_sweep.record import Status, read_records
+
+TINY = ["model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1"]
+EAGER = [*TINY, "runtime=torch_eager", "tracking.enabled=false"]  # no conversion: seconds instead of tens of seconds
+
+
+def run(out: Path, *args: str) -> int:
+    return main([*args, f"out={out}"])
+
+
+def spawn(out: Path, *args: str, **env: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ane_sweep", *args, f"out={out}"],
+        env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def runs(out: Path) -> list[Path]:
+    return sorted(path for path in (out / "runs").glob("*") if path.is_dir())
+
+
+def started_tasks(run_folder: Path) -> dict[str, float]:
+    """Task folder name -> when its worker was started."""
+    return {path.parent.name: path.stat().st_mtime for path in run_folder.glob("tasks/*/task.json")}
+
+
+def workers_of(out: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if "ane_sweep.worker" in line and str(out) in line:
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The issue's matrix on the tiny decoder, once for all tests of this file that only look."""
+    out = tmp_path_factory.mktemp("finished")
+    code = run(
+        out,
+        "-m",
+        *TINY,
+        "variant=original,split_einsum",
+        "chunks=1,2",
+        "compute_units=all,cpu_only",
+        "runtime=reference",
+    )
+    return out, code, read_records(runs(out)[0])
+
+
+def test_every_cell_ends_as_one_record(finished):
+    _, code, records = finished
+    assert len(records) == 8 and len({record.cell_key for record in records}) == 8
+    assert {record.status for record in records} <= {Status.OK, Status.DEGRADED}  # degraded: timing on a busy machine
+    assert code == (0 if all(record.status == Status.OK for record in records) else 1)
+
+
+def test_records_tell_what_was_asked_and_what_happened(finished):
+    _, _, records = finished
+    record = records[0]
+    assert record.cell["model"] == "tiny-gpt2" and record.cell["compute_units"] == "all"
+    assert record.realised["runtime"] == "reference" and record.realised["compute_units"] is None
+    assert record.realised["inputs"] == "synthetic"
+    assert record.weights == {"kind": "random", "source": "random:0", "digest": "random:0"}
+    assert [(s.stage, s.reason) for s in record.stages if s.status == "unavailable"] == [
+        ("compile", "needs macOS"),
+        ("place", "needs macOS"),
+    ]
+    for name, unit in {"latency_median_ms": "ms", "psnr_db": "dB", "package_bytes": "bytes", "convert_s": "s"}.items():
+        entry = next(metric for metric in record.metrics if metric["name"] == name)
+        assert (entry["unit"], entry["kind"]) == (unit, "measured") and entry["value"] > 0
+    assert any(artifact["name"].endswith("weight.bin") and artifact["bytes"] > 0 for artifact in record.artifacts)
+
+
+def test_cells_that_differ_only_in_units_share_one_timing(finished):
+    _, _, records = finished
+    shared = {}
+    for record in records:
+        shared.setdefault(record.realised["latency_task"], []).append(record)
+    assert len(shared) == 4 and {len(group) for group in shared.values()} == {2}
+
+
+def test_chunks_change_no_bit(finished):
+    out, _, records = finished
+    for variant in ("original", "split_einsum"):
+        arrays = []
+        for record in records:
+            if record.cell["variant"] == variant and record.cell["compute_units"] == "all":
+                key = next(stage.key for stage in record.stages if stage.stage == "score")
+                arrays.append(np.load(out / "cache" / "score" / key[:2] / key / "outputs.npz")["logits"])
+                assert record.realised["chunks"] == record.cell["chunks"]
+        assert len(arrays) == 2 and np.array_equal(*arrays)
+
+
+def test_fp16_stays_close_to_fp32_torch(finished):
+    for record in finished[2]:
+        assert record.value("psnr_db") > 60 and record.value("cosine") > 0.9999 and record.value("top1_agreement") > 0.9
+
+
+def test_report_json_prints_the_records(finished, capsys):
+    out, _, records = finished
+    assert main(["report", "--json", f"out={out}"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [entry["cell_key"] for entry in printed] == [record.cell_key for record in records]
+    assert printed[0]["schema"] == 1
+
+
+def test_the_table_labels_random_weights_and_synthetic_inputs(finished, capsys):
+    main(["report", f"out={finished[0]}"])
+    text = capsys.readouterr().out
+    assert "weights=random" in text and "inputs=synthetic" in text and "units not applicable" in text
+
+
+def test_the_same_command_again_prepares_nothing_and_times_afresh(finished, capsys):
+    out, _, _ = finished
+    before = len(runs(out))
+    args = [
+        "-m",
+        *TINY,
+        "variant=original,split_einsum",
+        "chunks=1,2",
+        "compute_units=all,cpu_only",
+        "runtime=reference",
+    ]
+    run(out, *args, "tracking.enabled=false")
+    assert len(runs(out)) == before + 1
+    assert {name.split("-")[0] for name in started_tasks(runs(out)[-1])} == {"latency"}
+    stages = {stage.stage: stage.status for stage in read_records(runs(out)[-1])[0].stages}
+    assert stages["convert"] == stages["reference"] == stages["score"] == "cached" and stages["latency"] == "ok"
+
+
+def test_resume_last_returns_the_records_of_a_finished_run(finished):
+    out, _, _ = finished
+    args = [
+        "-m",
+        *TINY,
+        "variant=original,split_einsum",
+        "chunks=1,2",
+        "compute_units=all,cpu_only",
+        "runtime=reference",
+    ]
+    before = {path: started_tasks(path) for path in runs(out)}
+    run(out, *args, "resume=last")
+    run(out, *args, f"resume={runs(out)[0].name}")
+    assert {path: started_tasks(path) for path in runs(out)} == before
+
+
+def test_resume_of_another_matrix_is_refused(finished, capsys):
+    out, _, _ = finished
+    assert run(out, *TINY, "chunks=3", f"resume={runs(out)[0].name}") == 2
+    assert "is of another matrix, host or version of the tools" in capsys.readouterr().err
+    assert run(out, *TINY, "chunks=3", "resume=last") == 2
+    assert "no earlier run of this matrix" in capsys.readouterr().err
+
+
+def test_the_sweep_was_logged_and_can_be_logged_again_without_doubling(finished, capsys):
+    import mlflow
+
+    out, _, records = finished
+    uri = f"sqlite:///{out}/mlflow.db"
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("ane-sweep")
+    before = len(client.search_runs([experiment.experiment_id]))
+    assert before >= len(records) + 1
+    assert main(["log", runs(out)[0].name, f"out={out}"]) == 0
+    assert len(client.search_runs([experiment.experiment_id])) == before
+    assert "compare-runs" in capsys.readouterr().out
+
+
+def test_all_refused_is_a_bad_configuration(tmp_path, capsys):
+    assert run(tmp_path, "-m", *EAGER, "seq_len=4096,8192") == 2
+    assert "seq_len=4096 is beyond the 512 positions of tiny-gpt2" in capsys.readouterr().err
+    assert not runs(tmp_path)
+
+
+def test_one_refused_cell_is_recorded_beside_the_others(tmp_path):
+    assert run(tmp_path, "-m", *EAGER, "seq_len=8,4096") == 1
+    first, second = read_records(runs(tmp_path)[0])
+    assert first.status in (Status.OK, Status.DEGRADED)
+    assert (second.status, second.reason) == (Status.REFUSED, "seq_len=4096 is beyond the 512 positions of tiny-gpt2")
+
+
+def test_kill_9_of_the_parent_loses_nothing_and_repeats_nothing(tmp_path):
+    args = ["-m", *EAGER, "variant=original,split_einsum", "lanes=1"]
+    parent = spawn(tmp_path, *args)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/tasks/latency-*/result.json")):  # the first timing is done, the second is not
+        assert time.monotonic() < deadline and parent.poll() is None, parent.communicate()[0]
+        time.sleep(0.02)
+    parent.kill()
+    parent.wait()
+    time.sleep(1.0)
+    assert not workers_of(tmp_path), "a worker outlived its parent"
+    (folder,) = runs(tmp_path)
+    assert not (folder / "records.jsonl").exists()
+    done = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("tasks/*/result.json")}
+    code = run(tmp_path, *args)
+    assert code in (0, 1) and runs(tmp_path) == [folder]
+    again = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("tasks/*/result.json")}
+    assert {name: again[name] for name in done} == done, "something was done twice"
+    assert len(read_records(folder)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_ctrl_c_ends_the_workers_and_the_same_command_goes_on(tmp_path):
+    args = ["-m", *EAGER, "variant=original,split_einsum"]
+    parent = spawn(tmp_path, *args)
+    deadline = time.monotonic() + 60
+    while not workers_of(tmp_path):
+        assert time.monotonic() < deadline and parent.poll() is None
+        time.sleep(0.02)
+    parent.send_signal(signal.SIGINT)
+    output, _ = parent.communicate(timeout=30)
+    assert (
+        parent.returncode == 130 and "the same command goes on where it stopped" in output and "Traceback" not in output
+    )
+    assert not workers_of(tmp_path)
+    (folder,) = runs(tmp_path)
+    assert run(tmp_path, *args) in (0, 1) and runs(tmp_path) == [folder]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
+    args = ["-m", *EAGER, "variant=original,split_einsum"]
+    both = [spawn(tmp_path, *args) for _ in range(2)]
+    for process in both:
+        output, _ = process.communicate(timeout=180)
+        assert process.returncode in (0, 1), output
+    assert len(runs(tmp_path)) == 2
+    stages = [name.split("-")[0] for folder in runs(tmp_path) for name in started_tasks(folder)]
+    assert stages.count("reference") == 1 and stages.count("score") == 2 and stages.count("latency") == 4
+
+
+def test_an_unreachable_tracker_costs_no_record(tmp_path, capsys):
+    code = run(tmp_path, *EAGER, "tracking.enabled=true", "tracking.uri=http://127.0.0.1:9")
+    captured = capsys.readouterr()
+    assert code in (0, 1) and len(read_records(runs(tmp_path)[0])) == 1
+    assert "127.0.0.1:9" in captured.err and f"ane-sweep log {runs(tmp_path)[0].name}" in captured.err
+
+
+def test_an_outputs_folder_that_is_a_file(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "file", *EAGER) == 2
+    assert "choose another folder with out=PATH" in capsys.readouterr().err
+
+
+def test_a_cache_of_an_older_schema(tmp_path, capsys):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "SCHEMA").write_text("0\n")
+    assert run(tmp_path, *EAGER) == 2
+    assert "has cache schema 0, this" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["repport"], "repport: unknown word (did you mean 'report'?)"),
+        (["report", "--jsn"], "--jsn: unknown here; known: --json"),
+        (["report", "nosuch"], "no sweep nosuch with records"),
+        (["prune"], "prune needs older-than-days=N or max-gb=N"),
+        (["chunks=0"], "chunks=0: must be 1 or more"),
+        (["model=gpt2"], "weights=random, which is labelled in every result"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence_and_exit_2(tmp_path, monkeypatch, capsys, args, text):
+    monkeypatch.setenv("ANE_SWEEP_OUT", str(tmp_path))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    assert main(args) == 2
+    error = capsys.readouterr().err
+    assert text in error and "Traceback" not in error
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_the_crash_test_ends_each_cell_in_its_own_true_status(tmp_path):
+    assert run(tmp_path, "+sweep=crash_test", "tracking.enabled=false") == 1
+    found = {record.cell["fault"]: record for record in read_records(runs(tmp_path)[0])}
+    assert found["none"].status in (Status.OK, Status.DEGRADED)
+    expected = {
+        "segfault": (Status.CRASHED, "SIGSEGV"),
+        "hang": (Status.TIMEOUT, "10 s"),
+        "memory": (Status.OUT_OF_MEMORY, "memory"),
+        "raise": (Status.FAILED, "raised on purpose"),
+        "corrupt_weights": (Status.FAILED, "not finite"),
+    }
+    for fault, (status, words) in expected.items():
+        assert found[fault].status == status and words in found[fault].reason
+        stages = {stage.stage: stage.status for stage in found[fault].stages}
+        assert stages["convert"] == status.value and stages["latency"] == stages["score"] == "blocked"
+    assert not workers_of(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_the_users_own_line_against_a_hub(tmp_path):
+    gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2")
+    gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2-xl", seed=1, n_layer=6)
+    with serve(tmp_path / "hub") as (endpoint, seen):
+        line = ["-m", "model=gpt2,gpt2-xl", "chunks=1,2,4"]
+        env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+        process = spawn(tmp_path / "out", *line, **env)
+        output, _ = process.communicate(timeout=600)
+    assert process.returncode in (0, 1), output
+    records = read_records(runs(tmp_path / "out")[0])
+    assert [(r.cell["model"], r.cell["chunks"]) for r in records] == [
+        (m, c) for m in ("gpt2", "gpt2-xl") for c in (1, 2, 4)
+    ]
+    assert {r.status for r in records} <= {Status.OK, Status.DEGRADED}, output
+    assert {r.weights["kind"] for r in records} == {"pretrained"} and {r.realised["inputs"] for r in records} == {
+        "text"
+    }
+    assert all("openai-community" in r.weights["source"] for r in records) and "weights=random" not in output
+    assert sum(line.startswith("GET") and "model.safetensors" in line for line in seen) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_trained_minilm_in_both_variants(tmp_path):
+    code = run(tmp_path, "-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2")
+    records = read_records(runs(tmp_path)[0])
+    assert code in (0, 1) and len(records) == 4
+    for record in records:
+        assert record.weights["kind"] == "pretrained" and record.realised["inputs"] == "text"
+        assert record.value("psnr_db") > 60 and record.value("top1_agreement") == 1.0
+    by_variant = {}
+    for record in records:
+        by_variant.setdefault(record.cell["variant"], set()).add(record.value("psnr_db"))
+    assert all(len(values) == 1 for values in by_variant.values()), "chunks=2 differs from chunks=1"

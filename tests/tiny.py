@@ -1,0 +1,54 @@
+"""Tiny checkpoints made here: a folder as the hub would hold it, written with numpy alone (no torch in fast tests)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import yaml
+from safetensors.numpy import save_file
+
+from ane_sweep.paths import conf_dir
+
+ARCH = {
+    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 300, "n_positions": 128, "n_embd": 32,
+    "n_layer": 4, "n_head": 2, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "bos_token_id": 299,
+    "eos_token_id": 299, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def gpt2_checkpoint(folder: Path, *, seed: int = 0, **changes: int) -> Path:
+    """config.json, model.safetensors (named as OpenAI's on the hub: no `transformer.` prefix) and a byte-level tokenizer."""
+    arch = {**ARCH, **changes}
+    width, rng = arch["n_embd"], np.random.default_rng(seed)
+    shapes = {"wte.weight": (arch["vocab_size"], width), "wpe.weight": (arch["n_positions"], width)}
+    for layer in range(arch["n_layer"]):
+        shapes |= {
+            f"h.{layer}.attn.c_attn.weight": (width, 3 * width), f"h.{layer}.attn.c_attn.bias": (3 * width,),
+            f"h.{layer}.attn.c_proj.weight": (width, width), f"h.{layer}.attn.c_proj.bias": (width,),
+            f"h.{layer}.mlp.c_fc.weight": (width, 4 * width), f"h.{layer}.mlp.c_fc.bias": (4 * width,),
+            f"h.{layer}.mlp.c_proj.weight": (4 * width, width), f"h.{layer}.mlp.c_proj.bias": (width,),
+        }  # fmt: skip
+    norms = [f"h.{layer}.ln_{n}" for layer in range(arch["n_layer"]) for n in (1, 2)] + ["ln_f"]
+    tensors = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    tensors |= {f"{name}.weight": np.ones(width, np.float32) for name in norms}
+    tensors |= {f"{name}.bias": np.zeros(width, np.float32) for name in norms}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(arch))
+    (folder / "tokenizer.json").write_text(json.dumps(_byte_tokenizer()))
+    return folder
+
+
+def _byte_tokenizer() -> dict:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return json.loads(tokenizer.to_str())
+
+
+def option(name: str) -> dict:
+    """A shipped model option."""
+    return yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
