@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -52,7 +52,7 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """sha256 of the canonical JSON of the request, 64 hex digits."""
-        return digest(asdict(self))
+        return digest(self.as_dict())
 
     @property
     def ios_target(self) -> str:

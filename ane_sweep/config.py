@@ -55,6 +55,8 @@ def pass_to_hydra(args: list[str]) -> bool:
     """Let Hydra answer its own questions (--cfg, --info, --hydra-help ...); True when it did."""
     if not any(arg.split("=")[0] in HYDRA_FLAGS for arg in args):
         return False
+    if "-m" in args or "--multirun" in args:
+        raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
     sys.argv = ["ane-sweep", *args]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
     return True

@@ -1,9 +1,9 @@
 """What the user sees while a sweep runs: a live view on a terminal, one line per event elsewhere."""
 
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterable
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -42,6 +42,7 @@ class Lines:
         self.todo = {key: task for key, task in plan.tasks.items() if task.unavailable is None}
         self.total = len(self.todo)
         self.running: dict[str, float] = {}
+        self.took: dict[str, list[float]] = {}
         self.lock = threading.Lock()
 
     def begin(self, task: Task) -> None:
@@ -58,7 +59,9 @@ class Lines:
             line.append(f"{outcome.status:<11} ", STYLES.get(outcome.status, "bold red"))
             line.append(task.label)
             if began is not None:
-                line.append(f"  {duration(time.monotonic() - began)}", "dim")
+                took = time.monotonic() - began
+                self.took.setdefault(task.stage, []).append(took)
+                line.append(f"  {duration(took)}", "dim")
             if outcome.reason:
                 line.append(f"  {first_line(outcome.reason)}", "yellow")
             self._show(line)
@@ -67,11 +70,16 @@ class Lines:
         """Preparation is over; from here on nothing of ours may run beside the task that is timed."""
         timed = sum(task.alone for task in self.todo.values())
         if timed:
-            self._show(
-                Text(
-                    f"timing {timed} program(s), one at a time; about {duration(left(self.todo.values()))} left", "bold"
-                )
-            )
+            self._show(Text(f"timing {timed} program{'s' if timed > 1 else ''}, one at a time{self._left()}", "bold"))
+
+    def _left(self) -> str:
+        """`, about 4 min left`: by durations of this run, else of past ones; nothing where there are neither."""
+        tasks = self.todo.values()
+        seconds = [
+            statistics.median(self.took[task.stage]) if task.stage in self.took else task.seconds for task in tasks
+        ]
+        known = [value for value in seconds if value is not None]
+        return f", about {duration(sum(known))} left" if len(known) == len(seconds) else ""
 
     def close(self) -> None:
         pass
@@ -102,21 +110,15 @@ class LiveView(Lines):
             now = time.monotonic()
             running = [(self.todo[key], now - began) for key, began in self.running.items() if key in self.todo]
             following = next((task for key, task in self.todo.items() if key not in self.running), None)
-            done = self.total - len(self.todo)
+            done, remaining = self.total - len(self.todo), self._left()
         width = 30
         filled = round(width * done / max(1, self.total))
         lines = [Text(f"  running  {task.label}  {duration(spent)}", "bold") for task, spent in running]
         if following:
             lines.append(Text(f"  next     {following.label}", "dim"))
         bar = Text("  " + "━" * filled, "green") + Text("━" * (width - filled), "dim")
-        bar.append(f"  {done}/{self.total} tasks, about {duration(left(self.todo.values()))} left")
+        bar.append(f"  {done}/{self.total} tasks{remaining}")
         return Group(*lines, bar)
-
-
-def left(tasks: Iterable[Task]) -> float | None:
-    """Seconds of work left, preparation and timing added up; None when a task's duration was never recorded."""
-    needed = [task.seconds for task in tasks]
-    return None if None in needed else sum(seconds for seconds in needed if seconds is not None)
 
 
 def first_line(text: str) -> str:

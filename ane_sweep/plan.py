@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import data, estimates, models, runtimes
-from ane_sweep.cell import TARGETS, Cell, digest
+from ane_sweep.cell import AXES, TARGETS, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
 
@@ -105,7 +105,7 @@ def make_plan(
         if reason := refusal(cell, source, runtime):
             plan.refused[cell.key] = reason
             continue
-        tasks = _tasks(cell, source, runtime, host, {name: toolchain.get(name) for name in TOOLCHAIN}, costs)
+        tasks = _tasks(cell, plan.axes, source, runtime, host, {name: toolchain.get(name) for name in TOOLCHAIN}, costs)
         for task in tasks:
             known = plan.tasks.setdefault(task.key, task)
             for limit, value in task.limits.items():  # cells that share a task under different limits: the widest holds
@@ -181,7 +181,7 @@ _APPLICABLE = ("chunks", "compute_units", "precision", "target")
 
 
 def _tasks(
-    cell: Cell, source: Source, runtime: str, host: str, toolchain: dict[str, Any], costs: "Costs"
+    cell: Cell, axes: list[str], source: Source, runtime: str, host: str, toolchain: dict[str, Any], costs: "Costs"
 ) -> list[Task]:
     """The cell's tasks in order. The `params` below, and what each is built from, are all that enters the keys."""
     module = runtimes.get(runtime)
@@ -207,7 +207,7 @@ def _tasks(
             inputs=upstream,
             folders=checkpoint,
             limits={"timeout_s": limits["timeout_s"], "memory_gib": limits["memory_gib"]},
-            label=f"{stage} {cell.model}",
+            label=_label(stage, cell, axes, module.HONOURS),
             work=source.parameter_bytes,
             memory_bytes=costs.memory_bytes(stage, source.parameter_bytes),
             disk_bytes=estimates.disk_bytes(stage, sizes, source.parameter_bytes, source.arch, compute),
@@ -232,10 +232,8 @@ def _tasks(
             {"checkpoint": fetched},
             fault=fault,
         )
-        program.label += f" {cell.variant} {cell.precision} {cell.target}" + (f" fault={fault}" if fault else "")
         if cell.chunks > 1:
             program = add("chunk", {"count": cell.chunks}, {"program": program})
-            program.label += f" {cell.variant} into {cell.chunks}"
         mac = _needs_macos()
         add("compile", {"host": host}, {"program": program}, unavailable=mac)
         add("place", {**runs, "compute_units": cell.compute_units}, {"program": program}, unavailable=mac, alone=True)
@@ -243,10 +241,28 @@ def _tasks(
     else:
         runs |= {**built, "variant": cell.variant}
         upstream["checkpoint"] = fetched
-    what = f" {cell.variant} chunks={cell.chunks}" + (f" {units}" if units else "")
-    add("score", {**runs, "model": model}, upstream, alone=runtime == "coreml").label += what
-    add("latency", {**runs, "policy": dict(cell.latency)}, upstream, alone=True).label += what
+    add("score", {**runs, "model": model}, upstream, alone=runtime == "coreml")
+    add("latency", {**runs, "policy": dict(cell.latency)}, upstream, alone=True)
     return tasks
+
+
+# Axes that make no difference to a stage's work, and so have no place in its label.
+_UNLABELLED = {
+    "fetch": {*AXES} - {"model"},
+    "reference": {"variant", "chunks", "precision", "compute_units", "target", "runtime", "fault"},
+    "convert": {"chunks", "compute_units", "runtime"},
+    "chunk": {"compute_units", "runtime"},
+}
+
+
+def _label(stage: str, cell: Cell, axes: list[str], honours: frozenset[str]) -> str:
+    """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
+    silent = _UNLABELLED.get(stage, {axis for axis in _APPLICABLE if axis not in honours})
+    named = [axis for axis in axes if axis != "model" and axis not in silent and not axis.startswith("limits.")]
+    values = [
+        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
+    ]
+    return " ".join([stage, cell.model, *values])
 
 
 def _needs_macos() -> str | None:

@@ -38,7 +38,7 @@ def test_every_benchmark_of_the_readme_exists():
 
 def test_every_file_of_the_readme_exists():
     for path in set(re.findall(r"`((?:ane_sweep|conf|tests|\.ci|\.github)/[\w./-]+)`", README)):
-        assert (ROOT / path).exists(), path
+        assert "NAME" in path or "FAMILY" in path or (ROOT / path).exists(), path
 
 
 def test_ci_runs_the_readmes_test_command():

@@ -15,6 +15,7 @@ This file imports nothing heavy: the planner calls it.
 import ast
 import importlib
 import importlib.util
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +37,7 @@ def get(family: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{family}")
 
 
+@cache
 def variants(family: str) -> list[str]:
     """Names of a family's variants, read from its source without importing it (torch stays out of the planner)."""
     path = _find(family)

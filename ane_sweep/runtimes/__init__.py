@@ -14,6 +14,7 @@ calls it.
 
 import importlib
 import importlib.util
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -40,6 +41,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in _HERE.glob("*.py") if not path.stem.startswith("_"))
 
 
+@cache
 def get(name: str) -> ModuleType:
     """Import a runtime's module. Raises ConfigError for an unknown name; a broken import inside one is not caught."""
     known = names()
