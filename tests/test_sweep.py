@@ -258,6 +258,29 @@ def test_an_unreachable_tracker_costs_no_record(tmp_path, capsys):
     assert "127.0.0.1:9" in captured.err and f"ane-sweep log {runs(tmp_path)[0].name}" in captured.err
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 600 kB that `resize` makes larger; needs root and mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("this user cannot mount a tmpfs")
+    yield folder, lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", folder], check=True)
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_said_and_the_same_command_goes_on(small_disk, capsys):
+    folder, resize = small_disk
+    args = [*EAGER, "seq_len=64"]  # two windows of logits: 512 kB
+    assert run(folder, *args) in (1, 2)
+    captured = capsys.readouterr()
+    assert "no space left on device" in captured.out + captured.err
+    assert not list(folder.glob("cache/*/??/*")) and not list(folder.glob("cache/tmp/*/*"))
+    resize("50m")
+    assert run(folder, *args) in (0, 1)
+    assert read_records(runs(folder)[-1])[0].status in (Status.OK, Status.DEGRADED)
+
+
 def test_an_outputs_folder_that_is_a_file(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file", *EAGER) == 2

@@ -3,6 +3,7 @@
 import struct
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -16,21 +17,28 @@ class StackWriter:
 
     def __init__(self, path: Path, count: int):
         self.path, self.count = path, count
-        self._planes: dict[str, np.memmap] = {}
+        self._parts: dict[str, BinaryIO] = {}
 
     def put(self, index: int, arrays: dict[str, np.ndarray]) -> None:
-        """Store plane `index` of every array; shapes and dtypes are those of the first call."""
+        """Append plane `index`, in order, of every array; shapes and dtypes are those of the first call.
+
+        Plain writes, not a map of the file: on a full disk a map ends the process with SIGBUS, a write says so.
+        """
         for name, array in arrays.items():
-            if name not in self._planes:
-                shape = (self.count, *array.shape)
-                self._planes[name] = np.lib.format.open_memmap(self._part(name), "w+", array.dtype, shape)
-            self._planes[name][index] = array
+            array = np.ascontiguousarray(array)
+            if index == 0:
+                self._parts[name] = self._part(name).open("wb")
+                header = {"descr": array.dtype.str, "fortran_order": False, "shape": (self.count, *array.shape)}
+                np.lib.format.write_array_header_1_0(self._parts[name], header)
+            self._parts[name].write(array.data)
 
     def __enter__(self) -> "StackWriter":
         return self
 
     def __exit__(self, failure, *_) -> None:
-        names, self._planes = list(self._planes), {}
+        names = list(self._parts)
+        for part in self._parts.values():
+            part.close()
         if failure is None:
             with zipfile.ZipFile(self.path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 for name in names:
