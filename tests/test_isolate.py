@@ -429,7 +429,8 @@ def spawn_parent(room: Room, marker: Path) -> subprocess.Popen:
     """A real process in the middle that runs one task and waits for it."""
     task = room.task(f"Path({str(marker)!r}).write_text(str(os.getpid())); time.sleep(60)")
     code = (
-        "from ane_sweep import isolate; from pathlib import Path; import json, sys; a = json.loads(sys.argv[1])\n"
+        "from ane_sweep import isolate; from pathlib import Path; import json, signal, sys; a = json.loads(sys.argv[1])\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job started in the background inherits `ignore`
         "isolate.run_task(a['task'], Path(a['folder']), timeout_s=60, watch_memory=False, env=a['env'])"
     )
     argument = json.dumps({"task": task, "folder": str(room.folder), "env": room.env()})

@@ -40,8 +40,7 @@ def test_an_installed_wheel_plans_from_any_folder(wheel, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.startswith("2 cells over chunks"), done.stderr
     code = "import ane_sweep; print(ane_sweep.__file__)"
-    where = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(target)}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    where = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert str(target) in where.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"site", "outputs"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -358,14 +359,18 @@ def test_the_users_own_line_against_a_hub(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_trained_minilm_in_both_variants(tmp_path):
+def test_trained_minilm_in_both_variants(tmp_path, capsys):
+    assert main(["plan", "-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2", f"out={tmp_path}"]) == 0
+    promised = float(re.search(r"disk ([\d.]+) MB", capsys.readouterr().out)[1]) * 1e6
     code = run(tmp_path, "-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2")
     records = read_records(runs(tmp_path)[0])
     assert code in (0, 1) and len(records) == 4
     for record in records:
         assert record.weights["kind"] == "pretrained" and record.realised["inputs"] == "text"
         assert record.value("psnr_db") > 60 and record.value("top1_agreement") == 1.0
-    by_variant = {}
+    used = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file())
+    assert 0.8 < used / promised < 1.2, f"the plan promised {promised:.0f} bytes, the sweep left {used}"
+    by_variant: dict[str, set[float]] = {}
     for record in records:
         by_variant.setdefault(record.cell["variant"], set()).add(record.value("psnr_db"))
     assert all(len(values) == 1 for values in by_variant.values()), "chunks=2 differs from chunks=1"
