@@ -159,6 +159,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
         {cell.key: settled[cell.model, cell.weights, cell.seed, cell.allow_pickle] for cell in request.cells},
         host=host.digest(),
         toolchain=host.toolchain(),
+        predict_for=request.settings["chips"],
         history={stage: store.past(stage)[-500:] for stage in planning.CODE},
         notes=request.notes,
     )
@@ -286,6 +287,20 @@ def say(*lines: str) -> None:
     print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
+def lint(args: list[str]) -> int:
+    """Predict where the ops of any packages would run; exit 0 verdict holds, 1 not, 2 unreadable."""
+    from ane_sweep.lint import lint
+
+    return lint(args)
+
+
+def devices(args: list[str]) -> int:
+    """The chips that placement is predicted for, with sources."""
+    from ane_sweep.devices import devices
+
+    return devices(args)
+
+
 def version(args: list[str]) -> int:
     """Print the version."""
     print(f"ane-sweep {__version__}")
@@ -298,6 +313,8 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "report": report,
     "log": log,
     "prune": prune,
+    "lint": lint,
+    "devices": devices,
     "version": version,
 }
 

@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import bridge
 from ane_sweep.cell import Cell
+from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.plan import Plan, Task
 from ane_sweep.record import Record, StageOutcome, StageStatus, Status
 from ane_sweep.runner import Outcome
+from ane_sweep.stages import metric
 
 BAD = {
     StageStatus.FAILED: Status.FAILED,
@@ -61,8 +64,9 @@ def _record(
             record.metrics += outcome.result["metrics"]
             record.realised |= outcome.result["realised"]
             record.placement += outcome.result["facts"].get("placement", [])
-            if task.stage in ("convert", "chunk", "compile") and outcome.folder is not None:
+            if task.stage in ("convert", "chunk", "predict", "compile") and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
+    record.metrics += _agreement(chain)
     record.realised |= _shared(plan, cell, chain)
     record.status, record.reason = _verdict(cell, record, chain)
     return record
@@ -78,6 +82,22 @@ def _stage(task: Task, outcome: Outcome) -> StageOutcome:
         peak_bytes=result.get("peak_bytes"),
         exit=result.get("exit"),
         key=task.key,
+    )
+
+
+def _agreement(chain: list[tuple[Task, Outcome]]) -> list[dict[str, Any]]:
+    """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
+    folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
+    planned = bridge.read_json((folders.get("place") or Path()) / "placement.planned.json")
+    if planned is None:
+        return []
+    chip = planned["chip"]
+    predicted = bridge.read_json((folders.get("predict") or Path()) / f"placement.predicted.{chip}.json")
+    share = plan_agreement(predicted["table"], planned["table"]) if predicted else None
+    return (
+        []
+        if share is None
+        else [metric("plan_agreement", share, "1", kind="predicted", source="MLComputePlan", chip=chip)]
     )
 
 

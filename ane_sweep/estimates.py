@@ -17,6 +17,7 @@ MEMORY = {
     "reference": (0.8 * GIB, 1.3),
     "convert": (0.8 * GIB, 1.9),
     "chunk": (0.2 * GIB, 0.2),
+    "predict": (0.2 * GIB, 0.0),
     "compile": (0.5 * GIB, 1.0),
     "place": (0.5 * GIB, 1.0),
     "latency": (0.6 * GIB, 1.2),

@@ -16,6 +16,8 @@ USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task 
   ane-sweep report [--json|--markdown] [RUN]            a sweep's table or records
   ane-sweep log [RUN] [uri=URI] [experiment=NAME]       send stored records to a tracking server
   ane-sweep prune older-than-days=N | max-gb=N          delete cached artifacts
+  ane-sweep lint PACKAGE... --chip m4 [--compute-units cpu_and_ne] [--json]    where its ops would run, and why not on the ANE
+  ane-sweep devices                                     the chips that placement is predicted for
   ane-sweep version
 
   --config-dir DIR    a folder of your own options: model/NAME.yaml, precision/NAME.yaml, sweep/NAME.yaml

@@ -11,6 +11,7 @@ WORDS = {
     "reference": "fp32 references",
     "convert": "conversions",
     "chunk": "chunkings",
+    "predict": "predictions",
     "compile": "compilations",
     "place": "placements",
     "score": "scorings",

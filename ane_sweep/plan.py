@@ -15,6 +15,7 @@ from ane_sweep import data, estimates, models, runtimes
 from ane_sweep.cell import AXES, TARGETS, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
+from ane_sweep.placement import chips
 
 PACKAGE = Path(__file__).parent
 TOOLCHAIN = ("torch", "coremltools", "transformers", "numpy")
@@ -23,8 +24,9 @@ CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and
     "reference": ["models/*.py", "data/*"],
     "convert": ["models/*.py"],
     "chunk": ["mil/**/*.py"],
+    "predict": ["placement/**/*", "mil/**/*.py"],
     "compile": [],
-    "place": [],
+    "place": ["placement/path.py"],
     "latency": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
     "score": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
 }
@@ -84,6 +86,7 @@ def make_plan(
     *,
     host: str,
     toolchain: Mapping[str, str | None],
+    predict_for: Sequence[str] = (),
     history: estimates.History | None = None,
     notes: Sequence[str] = (),
 ) -> Plan:
@@ -91,10 +94,13 @@ def make_plan(
 
     sources   cell key -> its settled weights
     host      digest of the machine that will time; enters the keys of what depends on it
+    predict_for  the chips to predict placement for; more of them cost no conversion and no timing
     """
-    costs = Costs(history or {})
+    versions = {name: toolchain.get(name) for name in TOOLCHAIN}
+    shared = Shared(axes, host, versions, list(predict_for), Costs(history or {}))
     plan = Plan(list(cells), axes, sources=dict(sources), notes=list(notes))
     problems = dict.fromkeys(problem for cell in cells for problem in _unknown_names(cell))
+    problems |= dict.fromkeys(_unknown_chips(predict_for))
     if problems:
         raise ConfigError(list(problems))
     plan.notes += _notes(plan)
@@ -105,7 +111,7 @@ def make_plan(
         if reason := refusal(cell, source, runtime):
             plan.refused[cell.key] = reason
             continue
-        tasks = _tasks(cell, plan.axes, source, runtime, host, {name: toolchain.get(name) for name in TOOLCHAIN}, costs)
+        tasks = _tasks(cell, source, runtime, shared)
         for task in tasks:
             known = plan.tasks.setdefault(task.key, task)
             for limit, value in task.limits.items():  # cells that share a task under different limits: the widest holds
@@ -133,6 +139,16 @@ def _unknown_names(cell: Cell) -> list[str]:
             f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
             f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
         )
+    return found
+
+
+def _unknown_chips(names: Sequence[str]) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            chips.get(name)
+        except ConfigError as error:
+            found += [f"chips: {problem}" for problem in error.problems]
     return found
 
 
@@ -180,9 +196,18 @@ def _notes(plan: Plan) -> list[str]:
 _APPLICABLE = ("chunks", "compute_units", "precision", "target")
 
 
-def _tasks(
-    cell: Cell, axes: list[str], source: Source, runtime: str, host: str, toolchain: dict[str, Any], costs: "Costs"
-) -> list[Task]:
+@dataclass(frozen=True)
+class Shared:
+    """What all cells of a plan have in common."""
+
+    axes: list[str]
+    host: str
+    versions: Mapping[str, str | None]
+    chips: list[str]
+    costs: Costs
+
+
+def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Task]:
     """The cell's tasks in order. The `params` below, and what each is built from, are all that enters the keys."""
     module = runtimes.get(runtime)
     model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
@@ -202,16 +227,16 @@ def _tasks(
         limits = cell.limits[stage]
         task = Task(
             stage=stage,
-            key=digest([stage, version, params, upstream, toolchain, more.get("fault")]),
+            key=digest([stage, version, params, upstream, dict(shared.versions), more.get("fault")]),
             params=params,
             inputs=upstream,
             folders=checkpoint,
             limits={"timeout_s": limits["timeout_s"], "memory_gib": limits["memory_gib"]},
-            label=_label(stage, cell, axes, module.HONOURS),
+            label=_label(stage, cell, shared.axes, module.HONOURS),
             work=source.parameter_bytes,
-            memory_bytes=costs.memory_bytes(stage, source.parameter_bytes),
+            memory_bytes=shared.costs.memory_bytes(stage, source.parameter_bytes),
             disk_bytes=estimates.disk_bytes(stage, sizes, source.parameter_bytes, source.arch, compute),
-            seconds=costs.seconds(stage, source.parameter_bytes),
+            seconds=shared.costs.seconds(stage, source.parameter_bytes),
             fault=more.pop("fault", None),
             **more,
         )
@@ -222,7 +247,7 @@ def _tasks(
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": source.tokenizer}
     reference = add("reference", {**built, "inputs": texts}, {"checkpoint": fetched})
     units = cell.compute_units if "compute_units" in module.HONOURS else None
-    runs: dict[str, Any] = {"runtime": runtime, "compute_units": units, "host": host}
+    runs: dict[str, Any] = {"runtime": runtime, "compute_units": units, "host": shared.host}
     upstream: dict[str, Task | None] = {"reference": reference}
     if module.NEEDS == "program":
         fault = None if cell.fault == "none" else cell.fault
@@ -235,8 +260,9 @@ def _tasks(
         if cell.chunks > 1:
             program = add("chunk", {"count": cell.chunks}, {"program": program})
         mac = _needs_macos()
-        add("compile", {"host": host}, {"program": program}, unavailable=mac)
-        add("place", {**runs, "compute_units": cell.compute_units}, {"program": program}, unavailable=mac, alone=True)
+        add("predict", {"chips": shared.chips, "compute_units": cell.compute_units}, {"program": program})
+        compiled = add("compile", {"host": shared.host}, {"program": program}, unavailable=mac)
+        add("place", {**runs, "compute_units": cell.compute_units}, {"program": compiled}, unavailable=mac, alone=True)
         upstream["program"] = program
     else:
         runs |= {**built, "variant": cell.variant}
@@ -252,6 +278,7 @@ _UNLABELLED = {
     "reference": {"variant", "chunks", "precision", "compute_units", "target", "runtime", "fault"},
     "convert": {"chunks", "compute_units", "runtime"},
     "chunk": {"compute_units", "runtime"},
+    "predict": {"runtime"},
 }
 
 

@@ -32,7 +32,7 @@ class Key:
 
 NONE = type(None)
 NUMBER = (int, float)
-STAGES = ("fetch", "reference", "convert", "chunk", "compile", "place", "latency", "score")
+STAGES = ("fetch", "reference", "convert", "chunk", "predict", "compile", "place", "latency", "score")
 
 KEYS: dict[str, Key] = {
     "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
@@ -48,6 +48,7 @@ KEYS: dict[str, Key] = {
     "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0),
     "latency.samples": Key((int,), "steady calls", least=1),
     "latency.max_seconds": Key(NUMBER, "stop sampling after this long, never before 3 samples", least=0),
+    "chips": Key((list,), "chips to predict placement for; `ane-sweep devices` lists them"),
     "lanes": Key((int,), "preparations side by side", least=1),
     "memory_gib": Key((*NUMBER, NONE), "what all lanes may use together; null: 85 % of this host's memory", least=0.5),
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),

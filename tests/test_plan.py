@@ -40,7 +40,7 @@ def test_the_issues_24_cells_are_15_shared_tasks_of_work():
     )  # fmt: skip
     assert len(made.cells) == 24
     assert counts(made) == {
-        "reference": 1, "convert": 2, "compile": 6, "place": 24, "score": 6, "latency": 6, "chunk": 4,
+        "reference": 1, "convert": 2, "predict": 24, "compile": 6, "place": 24, "score": 6, "latency": 6, "chunk": 4,
     }  # fmt: skip
     assert all(task.unavailable for task in made.tasks.values() if task.stage in ("compile", "place"))
 

@@ -85,6 +85,10 @@ def test_records_tell_what_was_asked_and_what_happened(finished):
         ("compile", "needs macOS"),
         ("place", "needs macOS"),
     ]
+    assert [(entry["kind"], entry["chip"]) for entry in record.placement] == [
+        ("predicted", c) for c in ("m1", "m4", "a17_pro")
+    ]
+    assert record.value("ops_total", kind="predicted", chip="m4") > 10 and record.value("ops_total") is None
     for name, unit in {"latency_median_ms": "ms", "psnr_db": "dB", "package_bytes": "bytes", "convert_s": "s"}.items():
         entry = next(metric for metric in record.metrics if metric["name"] == name)
         assert (entry["unit"], entry["kind"]) == (unit, "measured") and entry["value"] > 0
@@ -122,6 +126,13 @@ def test_report_json_prints_the_records(finished, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert [entry["cell_key"] for entry in printed] == [record.cell_key for record in records]
     assert printed[0]["schema"] == 1
+
+
+def test_lint_reads_what_a_sweep_left(finished, capsys):
+    package = next((finished[0] / "cache" / "convert").rglob("model.mlpackage"))
+    assert main(["lint", str(package), "--chip", "m4", "--json"]) in (0, 1)
+    (entry,) = json.loads(capsys.readouterr().out)["packages"]
+    assert entry["chip"] == "m4" and {"name", "op_type", "supported", "preferred", "reason"} <= set(entry["ops"][0])
 
 
 def test_the_table_labels_random_weights_and_synthetic_inputs(finished, capsys):

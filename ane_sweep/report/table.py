@@ -24,7 +24,7 @@ _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
 _HEADS = {"compute_units": "units"}
 _RUNTIMES = {"reference": "reference runtime on this CPU", "torch_eager": "PyTorch eager on this CPU"}
-LATENCY, PACKAGE = "latency ms", "package MB"
+LATENCY, PACKAGE, PREDICTED = "latency ms", "package MB", "ANE ops % (predicted)"
 REASON_LIMIT = 60
 
 
@@ -52,8 +52,8 @@ def columns(records: list[Record], width: int | None = None) -> list[Column]:
     numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
     words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
     parts[-1] = Column("status", words)
-    for head in (PACKAGE, LATENCY):
-        if _natural(parts) > width:
+    for head in (PACKAGE, PREDICTED, LATENCY):
+        if _natural(parts) > width and head in [part.head for part in parts]:
             index = [part.head for part in parts].index(head)
             medians = Column(LATENCY, [latency_text(record).split(" ")[0] for record in records], True)
             parts[index : index + 1] = [medians] if head == LATENCY else []
@@ -73,8 +73,19 @@ def _columns(records: list[Record]) -> list[Column]:
     found.append(Column(LATENCY, [latency_text(record) for record in records], True))
     found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
+    if any(_predicted(record) for record in records):
+        found.append(Column(PREDICTED, [_predicted(record) or "-" for record in records], True))
     found.append(Column("status", [status_text(record) for record in records]))
     return found
+
+
+def _predicted(record: Record) -> str:
+    """`98`, or `m1 0, m4 98` where chips differ: the share of ops predicted to run on the ANE."""
+    entries = [entry for entry in record.placement if entry["kind"] == "predicted" and entry["ops"]["total"]]
+    shares = {entry["chip"]: f"{100 * entry['ops']['ane'] / entry['ops']['total']:.0f}" for entry in entries}
+    if len(set(shares.values())) <= 1:
+        return next(iter(shares.values()), "")
+    return ", ".join(f"{chip} {share}" for chip, share in shares.items())
 
 
 def _natural(parts: list[Column]) -> int:
@@ -108,6 +119,9 @@ def head_lines(records: list[Record]) -> list[str]:
         if any(r.realised and r.realised.get("compute_units") is None for r in records):
             words += "; units not applicable" + ("" if "coreml" not in runtimes else " where it is not Core ML")
         lines.append(words)
+    chips = dict.fromkeys(e["chip"] for record in records for e in record.placement if e["kind"] == "predicted")
+    if chips:
+        lines.append(f"placement: predicted for {', '.join(chips)}; each record's `placement` has the reasons")
     labels = Counter(word for record in records for word in row_labels(record))
     if labels:
         some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())

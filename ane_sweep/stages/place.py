@@ -2,7 +2,7 @@
 
 params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 inputs  program: a folder of compiled .mlmodelc
-leaves  placement.json: per program, ops and share of estimated cost per unit
+leaves  placement.planned.json: the record's placement entry, and one row an op
 
 A plan is no guarantee at run time: its figures are of kind "planned". Constants are left out: they run nowhere, and the
 plan lists them all the same.
@@ -10,6 +10,7 @@ plan lists them all the same.
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,34 +28,68 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     import coremltools as ct
     from coremltools.models.compute_plan import MLComputePlan
 
+    from ane_sweep import host
+
     units = getattr(ct.ComputeUnit, params["compute_units"].upper())
-    plans = []
+    table = []
     for program in sorted(inputs["program"].glob("*.mlmodelc")):
         plan = MLComputePlan.load_from_path(str(program), compute_units=units)
-        plans.append({"program": program.name, **count_plan(plan)})
-    (out / "placement.json").write_text(json.dumps(plans, indent=1), encoding="utf-8")
-    ops = {unit: sum(plan["ops"][unit] for plan in plans) for unit in _UNITS.values()}
-    if not sum(ops.values()):
-        raise StageError("MLComputePlan names no device for any op; it does so for deployment targets below iOS17")
-    cost = sum(plan["cost"]["ane"] for plan in plans) / max(sum(sum(plan["cost"].values()) for plan in plans), 1e-12)
-    metrics = [metric(f"ops_{unit}", count, "1", kind="planned", source="MLComputePlan") for unit, count in ops.items()]
-    metrics.append(metric("cost_share_ane", cost, "1", kind="planned", source="MLComputePlan"))
-    return StageResult(metrics=metrics)
+        table += [{"chunk": program.stem, **row} for row in plan_rows(plan)]
+    summary = summarise(table, chip_name(host.fingerprint()["chip"]), params["compute_units"])
+    content = {"schema": 1, **summary, "table": table}
+    (out / "placement.planned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+    def planned(name: str, value: float) -> dict[str, Any]:
+        return metric(name, value, "1", kind="planned", source="MLComputePlan")
+
+    metrics = [planned(f"ops_{unit}", count) for unit, count in summary["ops"].items()]
+    metrics.append(planned("cost_share_ane", summary["cost_share"]["ane"]))
+    metrics += [planned(name, summary[name]) for name in ("segments", "transitions")]
+    return StageResult(metrics, facts={"placement": [summary]})
 
 
-def count_plan(plan) -> dict[str, dict[str, Any]]:
-    """{"ops": {cpu, gpu, ane}, "cost": {cpu, gpu, ane}} of one MLComputePlan; ops without a device are not counted."""
-    ops = dict.fromkeys(_UNITS.values(), 0)
-    cost = dict.fromkeys(_UNITS.values(), 0.0)
+def plan_rows(plan: Any) -> list[dict[str, Any]]:
+    """One row an op of an MLComputePlan in file order: op_type (without opset), preferred unit or None, cost weight."""
+    rows = []
     for function in plan.model_structure.program.functions.values():
         for op in function.block.operations:
-            if op.operator_name.split(".")[-1] == "const" or "constexpr" in op.operator_name:
+            op_type = op.operator_name.split(".")[-1]
+            if op_type.startswith("const"):  # const and constexpr_*
                 continue
             usage = plan.get_compute_device_usage_for_mlprogram_operation(op)
-            if usage is None:
-                continue
-            unit = _UNITS[type(usage.preferred_compute_device).__name__]
             estimate = plan.get_estimated_cost_for_mlprogram_operation(op)
-            ops[unit] += 1
-            cost[unit] += estimate.weight if estimate is not None else 0.0
-    return {"ops": ops, "cost": cost}
+            preferred = None if usage is None else _UNITS[type(usage.preferred_compute_device).__name__]
+            rows.append(
+                {"op_type": op_type, "preferred": preferred, "cost": 0.0 if estimate is None else estimate.weight}
+            )
+    return rows
+
+
+def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> dict[str, Any]:
+    """The record's placement entry. Raises StageError when no op has a device."""
+    from ane_sweep.placement.path import count_segments
+
+    placed = [row for row in table if row["preferred"] is not None]
+    if not placed:
+        raise StageError("MLComputePlan names no device for any op; it does so for deployment targets below iOS17")
+    total = sum(row["cost"] for row in placed) or 1.0
+    segments, transitions = count_segments([row["preferred"] for row in placed])
+    ops = {unit: sum(row["preferred"] == unit for row in placed) for unit in _UNITS.values()}
+    return {
+        "kind": "planned",
+        "chip": chip,
+        "compute_units": compute_units,
+        "ops": {**ops, "total": len(placed)},
+        "cost_share": {
+            unit: sum(row["cost"] for row in placed if row["preferred"] == unit) / total for unit in _UNITS.values()
+        },
+        "segments": segments,
+        "transitions": transitions,
+        "chunks": [],
+        "reasons": [],
+    }
+
+
+def chip_name(brand: str | None) -> str:
+    """`Apple M4 Pro`, as sysctl says it, to `m4_pro`, as the chip table does."""
+    return (brand or "unknown").removeprefix("Apple ").strip().lower().replace(" ", "_")

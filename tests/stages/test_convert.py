@@ -260,10 +260,17 @@ def test_a_plan_is_counted_without_constants():
             N(weight=0.4) if op.operator_name == "ios17.conv" else None
         ),
     )
-    assert place.count_plan(plan) == {
-        "ops": {"cpu": 0, "gpu": 0, "ane": 2},
-        "cost": {"cpu": 0.0, "gpu": 0.0, "ane": 0.4},
-    }
+    rows = place.plan_rows(plan)
+    assert [(row["op_type"], row["preferred"], row["cost"]) for row in rows] == [
+        ("conv", "ane", 0.4),
+        ("add", "ane", 0.0),
+        ("gather", None, 0.0),
+    ]
+    summary = place.summarise(rows, place.chip_name("Apple M4 Pro"), "cpu_and_ne")
+    assert summary["ops"] == {"cpu": 0, "gpu": 0, "ane": 2, "total": 2}
+    assert (summary["chip"], summary["cost_share"]["ane"], summary["segments"]) == ("m4_pro", 1.0, 1)
+    with pytest.raises(StageError, match="names no device for any op"):
+        place.summarise(rows[2:], "m4", "all")
 
 
 def test_a_compressed_constant_in_a_fresh_conversion_is_refused():

@@ -1,0 +1,90 @@
+"""lint on a program of 16,500 ops, from process start to exit"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bench import Row, median, timed
+from ane_sweep.mil import graph, package
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
+
+OPS = 16_500
+WIDTH, TOKENS = 256, 128
+LIMIT_S = 3.0
+_PATTERN = ("conv", "add", "softmax", "mul", "reduce_mean")
+
+
+def build(folder: Path, ops: int = OPS) -> Path:
+    """Write a package of `ops` ops in a chain, with the constants that such ops have, and no weight bytes to speak of."""
+    target = folder / "large.mlpackage"
+    package.create(target).write_bytes(bytes(64))
+    spec = Model_pb2.Model(specificationVersion=9)
+    function = spec.mlProgram.functions["main"]
+    function.opset = "CoreML8"
+    block = function.block_specializations["CoreML8"]
+    source = function.inputs.add(name="x")
+    _typed(source.type, "fp16", (1, WIDTH, 1, TOKENS))
+    before = "x"
+    for index in range(ops):
+        before = _add_op(block, _PATTERN[index % len(_PATTERN)], before, f"v{index}")
+    block.outputs.append(before)
+    package.write(target, spec)
+    return target
+
+
+def _add_op(block: Any, kind: str, before: str, name: str) -> str:
+    shape = (1, WIDTH, 1, TOKENS)
+    inputs = {"x": before}
+    if kind == "conv":
+        weight = block.operations.add(type="const")
+        _typed(weight.outputs.add(name=f"{name}_weight").type, "fp16", (WIDTH, WIDTH, 1, 1))
+        _typed(weight.attributes["val"].type, "fp16", (WIDTH, WIDTH, 1, 1))
+        weight.attributes["val"].blobFileValue.fileName = package.WEIGHTS_NAME
+        inputs["weight"] = f"{name}_weight"
+        for parameter, values in (("strides", (1, 1)), ("pad", (0, 0, 0, 0)), ("dilations", (1, 1))):
+            inputs[parameter] = _integers(block, f"{name}_{parameter}", values)
+    elif kind in ("add", "mul"):
+        inputs["y"] = before
+    elif kind == "softmax":
+        inputs["axis"] = _integers(block, f"{name}_axis", (1,), scalar=True)
+    else:
+        inputs["axes"] = _integers(block, f"{name}_axes", (2,))
+    proto = block.operations.add(type=kind)
+    for parameter, value in inputs.items():
+        proto.inputs[parameter].arguments.add(name=value)
+    _typed(proto.outputs.add(name=name).type, "fp16", shape)
+    return name
+
+
+def _integers(block: Any, name: str, values: tuple[int, ...], *, scalar: bool = False) -> str:
+    proto = block.operations.add(type="const")
+    shape = () if scalar else (len(values),)
+    _typed(proto.outputs.add(name=name).type, "int32", shape)
+    held = proto.attributes["val"]
+    _typed(held.type, "int32", shape)
+    held.immediateValue.tensor.ints.values.extend(values)
+    return name
+
+
+def _typed(value_type: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    tensor = value_type.tensorType
+    tensor.dataType = graph.DTYPE_NUMBERS.get(dtype, MIL_pb2.FLOAT16)
+    tensor.rank = len(shape)
+    for length in shape:
+        tensor.dimensions.add().constant.size = length
+
+
+def lint_seconds(path: Path) -> float:
+    """One `lint` of a package as a process of its own, from start to exit."""
+    code = "import sys; from ane_sweep.lint import lint; sys.exit(lint(sys.argv[1:]))"
+    options = ["--chip", "m4", "--compute-units", "cpu_and_ne", "--json"]
+    return timed([sys.executable, "-c", code, str(path), *options], expect=(0, 1))
+
+
+def run() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = build(Path(folder))
+        took = [lint_seconds(path) for _ in range(5)]
+    row = Row(f"lint --json, {OPS} ops", f"{median(took):.2f} s", bar=f"under {LIMIT_S:g} s")
+    return [row]

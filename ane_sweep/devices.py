@@ -1,0 +1,54 @@
+"""`ane-sweep devices`: the chips that are predicted for, and where their figures come from."""
+
+import json
+from dataclasses import asdict
+
+from ane_sweep.errors import ConfigError
+
+_COLUMNS = (
+    "chip",
+    "family",
+    "ane_cores",
+    "tops",
+    "fp16_tflops",
+    "weight_gbs",
+    "dispatch_ms",
+    "axis_limit",
+    "confidence",
+    "basis",
+)
+_HEADS = (
+    "chip",
+    "family",
+    "cores",
+    "TOPS",
+    "fp16 TF/s",
+    "weights GB/s",
+    "dispatch ms",
+    "axis",
+    "confidence",
+    "basis; sources",
+)
+
+
+def devices(args: list[str]) -> int:
+    """Print the chip table; --json for all of it. Raises ConfigError for a wrong word."""
+    from ane_sweep.placement import chips
+
+    if unknown := [arg for arg in args if arg != "--json"]:
+        raise ConfigError(f"{unknown[0]}: unknown; ane-sweep devices [--json]")
+    if args:
+        rows = [asdict(chip) for chip in chips.table().values()]
+        print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
+        return 0
+    table: list[tuple[str, ...]] = [_HEADS]
+    for chip in chips.table().values():
+        cells = ["?" if getattr(chip, name) is None else f"{getattr(chip, name)}" for name in _COLUMNS]
+        table.append((*cells[:-1], f"{chip.basis}; {', '.join(chip.sources)}"))
+    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADS) - 1)]
+    for row in table:
+        print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]))
+    print()
+    for tag, words in chips.sources().items():
+        print(f"{tag:8} {words}")
+    return 0

@@ -1,0 +1,11 @@
+"""Where a program would run, and why not on the ANE: predicted without a Mac. See METHOD.md.
+
+sites.py      what is known of an op: type, tensors, constants
+programs.py   ... read from a package's protobuf        cases.py, shapes.py  ... built from the calibration cases
+legality.py   data/rules.json applied to it             chips.py             data/chips.json
+laws.py       how an op's estimate grows                costs.py             in ms, with data/m4/rates.json
+path.py       the planner's shortest path               gates.py             whole-program limits
+predict.py    all of it put together                    advice.py            what to change
+latency.py    a roofline with anchor and band           agree.py             predicted against planned
+fit.py        rates from data/m4                        score.py             how good all this is
+"""

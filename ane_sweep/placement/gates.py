@@ -1,0 +1,138 @@
+"""What decides over a whole program, whatever its ops are: sizes, depth, and shapes that make the ANE compiler fail.
+
+effect "cpu"    the program leaves the ANE as a whole
+effect "risk"   the compiler may fail or take minutes, after which the program leaves the ANE silently
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.programs import Program
+from ane_sweep.placement.sites import Site
+
+MAX_WEIGHT_FILE_BYTES = 2_147_483_648
+MAX_IOS_BYTES = 1_000_000_000
+MAX_DEPTH = 383
+_LAYERS = {"conv", "conv_transpose", "linear", "matmul", "scaled_dot_product_attention"}
+Gate = dict[str, Any]
+
+
+def check(program: Program, chip: Chip, mapped_before: int = 0) -> list[Gate]:
+    """Gates that a program fails. `mapped_before`: weight bytes of the chunks that are loaded before it."""
+    found = [*_sizes(program, chip, mapped_before)]
+    for sites in program.functions.values():
+        found += _depth(sites)
+        found += _shapes(sites, chip)
+    return found
+
+
+def _gate(name: str, effect: str, reason: str, advice: str, source: str, confidence: str) -> Gate:
+    return {
+        "gate": name, "effect": effect, "reason": reason, "advice": advice, "source": source, "confidence": confidence,
+    }  # fmt: skip
+
+
+def _sizes(program: Program, chip: Chip, mapped_before: int) -> list[Gate]:
+    found, size = [], program.weight_file_bytes
+    if size > MAX_WEIGHT_FILE_BYTES:
+        found.append(
+            _gate(
+                "weight_file", "cpu", f"the weight file has {size} bytes, above the maximum of {MAX_WEIGHT_FILE_BYTES}",
+                "cut the program into chunks, or compress its weights", "coremltools#2593 (Core ML's own log)", "high",
+            )
+        )  # fmt: skip
+    elif chip.ios and size > MAX_IOS_BYTES:
+        found.append(
+            _gate(
+                "ios_size", "cpu", f"{size} bytes of weights; on iPhone and iPad a program for the ANE stays below 1 GB",
+                "cut the program into chunks, or palettise to 6 bits or fewer",
+                "coremltools mlmodel-utilities and ml-stable-diffusion READMEs", "high",
+            )
+        )  # fmt: skip
+    limit = chip.mapped_limit_bytes
+    if limit is not None and mapped_before + size > limit:
+        found.append(
+            _gate(
+                "mapped_memory", "cpu",
+                f"with the chunks before it {mapped_before + size} bytes are mapped, above the {limit} of this chip",
+                "compress the weights, or load fewer chunks at a time", "more-ane-transformers notes (ioreg, vm-size)", "medium",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _depth(sites: Sequence[Site]) -> list[Gate]:
+    depth = longest_chain(sites)
+    if depth <= MAX_DEPTH:
+        return []
+    return [
+        _gate(
+            "depth", "cpu", f"{depth} layers in a chain; the ANE compiler fails above {MAX_DEPTH}",
+            "cut the program into chunks", "751K (387 on h18g); maderix/ANE", "low",
+        )
+    ]  # fmt: skip
+
+
+def longest_chain(sites: Sequence[Site]) -> int:
+    """Layers (ops that multiply matrices) on the longest way from an input to an output."""
+    depth: dict[int, int] = {}
+    longest = 0
+    for site in sites:
+        before = max((depth.get(id(tensor), 0) for tensors in site.inputs.values() for tensor in tensors), default=0)
+        here = before + (site.type in _LAYERS)
+        longest = max(longest, here)
+        for tensor in site.outputs:
+            depth[id(tensor)] = here
+    return longest
+
+
+def _shapes(sites: Sequence[Site], chip: Chip) -> list[Gate]:
+    found: dict[str, Gate] = {}
+    for site in sites:
+        if site.type in ("conv", "conv_transpose"):
+            _convolution(site, found)
+        limit = chip.axis_limit
+        for tensor in site.outputs:
+            if (
+                chip.generation < 16
+                and tensor.rank
+                and max(n or 0 for n in tensor.shape[-2:]) > limit
+                and site.type in _LAYERS
+            ):
+                found.setdefault(
+                    "axis",
+                    _gate(
+                        "axis", "risk", f"{site.type} makes {tensor!r}: an axis above {limit} can fail the whole compile",
+                        "split the axis, or move it to the channels", "FluidAudio#121; executorch#7907", "medium",
+                    ),
+                )  # fmt: skip
+    first = sites[0] if sites else None
+    if first is not None and first.type == "band_part":
+        found["band_part_first"] = _gate(
+            "band_part_first", "risk", "the program begins with band_part, after which whole chunks went to the CPU",
+            "make the causal mask a constant", "more-ane-transformers notes (Apr 2023, macOS 13)", "low",
+        )  # fmt: skip
+    return list(found.values())
+
+
+def _convolution(site: Site, found: dict[str, Gate]) -> None:
+    weight = site.tensor("weight")
+    kernel = weight.shape[2:] if weight is not None else ()
+    strides = site.value("strides", ()) or ()
+    if len(kernel) == 2 and min(n or 0 for n in kernel) >= 16:
+        found.setdefault(
+            "kernel_16",
+            _gate(
+                "kernel_16", "risk", f"a {kernel[0]}x{kernel[1]} convolution: 16x16 compiled for 200 s in 11.7 GB",
+                "stack smaller convolutions", "751K (M4)", "medium",
+            ),
+        )  # fmt: skip
+    if any(step in (5, 7) for step in strides) and weight is not None and (weight.shape[1] or 0) <= 4:
+        found.setdefault(
+            "stride",
+            _gate(
+                "stride", "risk", f"strides {tuple(strides)} from {weight.shape[1]} channels: the ANE compile may not end",
+                "use strides of 2 to 4 or 8, or more input channels", "coremltools#2473", "low",
+            ),
+        )  # fmt: skip

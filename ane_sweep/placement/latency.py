@@ -1,0 +1,82 @@
+"""A latency estimate per chip: a roofline with floors. Always of kind "estimated", always with its anchor and band.
+
+    t = sum over chunks of [dispatch + max(FLOP / peak, weight bytes / streaming rate)]
+        + 1.6 ms for each chunk after the first + what is planned on the CPU + 0.125 ms for each change of unit
+
+Peak is what large matrix products reach on that ANE, the streaming rate is that of a big vocabulary projection through
+Core ML (data/chips.json). The per-chunk cost is from one model on an M4 Max (11 to 4 chunks, ane-book journal). The CPU
+part is the M4 planner's own estimate. The band is the spread over published figures (score.py), not a confidence
+interval of anything.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ane_sweep.placement import laws
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.sites import Site
+
+CHUNK_MS = 1.6
+SWITCH_MS = 0.125
+_CPU_BYTES_PER_MS = 6.1e7
+BAND = (0.6, 2.8)  # nine in ten of 81 published figures lie within these times the estimate: see METHOD.md
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Milliseconds for one predict, with the band and the words that must be printed with it."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+    anchor: str
+    confidence: str
+
+
+@dataclass
+class Work:
+    """What one chunk asks of the ANE and the CPU."""
+
+    ane_flop: float = 0.0
+    ane_weight_bytes: int = 0
+    cpu_ms: float = 0.0
+    transitions: int = 0
+    on_ane: bool = False
+
+
+def work_of(sites: Sequence[Site], units: Sequence[str], cpu_ms: Sequence[float], transitions: int) -> Work:
+    """Sum up a chunk; weights used by several ops count once."""
+    work = Work(transitions=transitions)
+    seen: set[int] = set()
+    for site, unit, ms in zip(sites, units, cpu_ms, strict=True):
+        if unit != "ane":
+            work.cpu_ms += _lookup_ms(site) if site.type == "gather" else ms
+            continue
+        work.on_ane = True
+        work.ane_flop += laws.flop(site)
+        for tensor in site.constants:
+            if tensor.elements > 16 and id(tensor) not in seen:
+                seen.add(id(tensor))
+                work.ane_weight_bytes += tensor.bytes if tensor.stored_bytes is None else tensor.stored_bytes
+    return work
+
+
+def _lookup_ms(site: Site) -> float:
+    """A lookup reads the rows it takes; the planner's estimate counts the whole table."""
+    return 2 * sum(tensor.bytes for tensor in site.outputs) / _CPU_BYTES_PER_MS
+
+
+def estimate(chunks: Sequence[Work], chip: Chip) -> Estimate:
+    """The roofline. Compressed weights count compressed, which is what later families stream."""
+    ms = CHUNK_MS * (len(chunks) - 1)
+    for work in chunks:
+        ms += work.cpu_ms + SWITCH_MS * work.transitions
+        if work.on_ane:
+            ms += chip.dispatch_ms + max(
+                work.ane_flop / (chip.fp16_tflops * 1e9), work.ane_weight_bytes / (chip.weight_gbs * 1e6)
+            )
+    anchor = (
+        f"{chip.chip}: {chip.fp16_tflops:g} TFLOP/s, weights at {chip.weight_gbs:g} GB/s, {chip.dispatch_ms:g} ms dispatch "
+        f"({chip.basis}; {', '.join(chip.sources)})"
+    )
+    return Estimate(ms, ms * BAND[0], ms * BAND[1], anchor, "low")

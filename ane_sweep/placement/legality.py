@@ -1,0 +1,244 @@
+"""Which units can take an op, and why not: data/rules.json applied to a description of the op.
+
+A rule names one of the tests below, which say what is wrong with an op (text for the reason) or None. Tests look at
+types, shapes and constants, never at names.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.sites import Site, Tensor
+
+DATA = Path(__file__).parent / "data" / "rules.json"
+UNITS = ("cpu", "gpu", "ane")
+Rule = dict[str, Any]
+# How far a rule can be trusted, best first; reports show the words on the right.
+TRUST = {"documented": "high", "confirmed": "high", "measured": "medium", "inferred": "low", "guess": "low"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`supported` units of an op; where the ANE is not among them, the rule and its words."""
+
+    supported: tuple[str, ...]
+    rule: str | None = None
+    reason: str | None = None
+    advice: str | None = None
+    source: str | None = None
+    confidence: str = "medium"
+
+
+@cache
+def content() -> dict[str, Any]:
+    return json.loads(DATA.read_text(encoding="utf-8"))
+
+
+@cache
+def _rules_for(generation: int) -> tuple[list[Rule], dict[str, list[Rule]]]:
+    """(rules for any op, rules by op type), of one ANE family, in the file's order."""
+    general: list[Rule] = []
+    by_type: dict[str, list[Rule]] = defaultdict(list)
+    for place, rule in enumerate(content()["rules"]):
+        if not int(rule.get("from", "H0")[1:]) <= generation <= int(rule.get("until", "H99")[1:]):
+            continue
+        ranked = {**rule, "place": place}
+        for name in rule.get("ops", ()):
+            by_type[name].append(ranked)
+        if "ops" not in rule:
+            general.append(ranked)
+    return general, dict(by_type)
+
+
+def judge(site: Site, chip: Chip) -> Verdict:
+    """What can run this op on that chip. The CPU runs everything that converts."""
+    general, by_type = _rules_for(chip.generation)
+    mine = by_type.get(site.type)
+    rules = sorted([*general, *mine], key=lambda rule: rule["place"]) if mine else general
+    for rule in rules:
+        what = TESTS[rule["test"]](site, rule, chip)
+        if what is not None:
+            words = {"op": site.type, "what": what}
+            advice = rule["advice"]
+            if advice == "{op_advice}":
+                advice = content()["op_advice"].get(site.type, "compute it outside the program")
+            units = tuple(unit for unit in UNITS if unit != "ane" and unit not in rule.get("also", ()))
+            return Verdict(
+                units, rule["id"], rule["reason"].format(**words), advice, rule["source"],
+                _trust(rule["confidence"], rule["seen"] and chip.is_calibrated),
+            )  # fmt: skip
+    return Verdict(UNITS, confidence=_accepted(site.type, chip))
+
+
+def _trust(confidence: str, checked: bool) -> str:
+    return "high" if checked else TRUST[confidence]
+
+
+def _accepted(op_type: str, chip: Chip) -> str:
+    """Confidence that an op is taken: high where an M4 was seen to take its type."""
+    if op_type in _seen_accepted():
+        return "high" if chip.is_calibrated else "medium"
+    return "medium" if chip.is_calibrated and op_type in content_supported() else "low"
+
+
+@cache
+def _seen_accepted() -> frozenset[str]:
+    return frozenset(_lines("seen_accepted"))
+
+
+@cache
+def content_supported() -> frozenset[str]:
+    return frozenset(_lines("said_accepted"))
+
+
+def _lines(key: str) -> list[str]:
+    return json.loads((DATA.parent / "accepted.json").read_text(encoding="utf-8"))[key]
+
+
+def _matches(tensors: Sequence[Tensor], dtypes: Sequence[str]) -> str | None:
+    return next((repr(tensor) for tensor in tensors if tensor.dtype in dtypes), None)
+
+
+def _op_type(site: Site, rule: Rule, chip: Chip) -> str | None:
+    return site.type
+
+
+def _unknown_size(site: Site, rule: Rule, chip: Chip) -> str | None:
+    return next((repr(tensor) for tensor in [*site.data, *site.outputs] if not tensor.is_static), None)
+
+
+def _runtime_index(site: Site, rule: Rule, chip: Chip) -> str | None:
+    indices = site.tensor("indices")
+    return repr(indices) if indices is not None and not indices.const else None
+
+
+def _reads_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
+    return _matches(site.data, rule["dtypes"])
+
+
+def _makes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
+    return _matches(site.outputs, rule["dtypes"])
+
+
+def _any_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
+    return _matches([*site.data, *site.outputs], rule["dtypes"])
+
+
+def _computes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
+    """A cast from or to fp32 is no arithmetic: the ANE takes it."""
+    return None if site.type == "cast" else _any_dtype(site, rule, chip)
+
+
+def _casts_to(site: Site, rule: Rule, chip: Chip) -> str | None:
+    return _matches(site.outputs, rule["dtypes"]) if site.type == "cast" else None
+
+
+def _rank_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+    rank = max((tensor.rank for tensor in [*site.data, *site.outputs]), default=0)
+    return str(rank) if rank > rule["limit"] else None
+
+
+def _axis_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+    """Axes line up from the right: width, height, channels (of rank 5: depth, channels), batch."""
+    limits = rule["limits"]["H16" if chip.generation >= 16 else "H11"]
+    batch, depth, channels, height, width = limits
+    for tensor in [*site.data, *site.outputs]:
+        if tensor.elements <= 16384:
+            continue
+        by_rank = [batch, channels, depth, height, width] if tensor.rank == 5 else [batch, channels, height, width]
+        for length, limit in zip(tensor.shape[::-1], by_rank[::-1]):
+            if (length or 0) > limit:
+                return repr(tensor)
+    return None
+
+
+def _inner_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+    x = site.tensor("x")
+    if x is None or x.rank < 2:
+        return None
+    inner = x.shape[-2] if site.value("transpose_x", False) else x.shape[-1]
+    return str(inner) if (inner or 0) > rule["limit"] else None
+
+
+def _kernel(site: Site) -> tuple[int, ...]:
+    """(height, width) of a convolution's kernel; the one length of a 1-D kernel is a width."""
+    weight = site.tensor("weight")
+    spatial = tuple(length or 1 for length in weight.shape[2:]) if weight is not None else ()
+    return (1, *spatial) if len(spatial) == 1 else spatial
+
+
+def _kernel_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+    kernel = _kernel(site)
+    length = kernel[rule["axis"]] if len(kernel) >= 2 else 1
+    return str(length) if length > rule["limit"] else None
+
+
+def _flat_kernel(site: Site, rule: Rule, chip: Chip) -> str | None:
+    kernel = _kernel(site)
+    return str(kernel) if len(kernel) == 2 and kernel[1] == rule["width"] and kernel[0] < rule["width"] else None
+
+
+def _window_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+    sizes = site.value("kernel_sizes", ())
+    length = sizes[rule["axis"]] if sizes else 1
+    return str(length) if length > rule["limit"] else None
+
+
+def _pads_with_value(site: Site, rule: Rule, chip: Chip) -> str | None:
+    value = site.value("constant_val", 0)
+    return str(value) if site.value("mode", "constant") == "constant" and value else None
+
+
+def _axis_of_input_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+    tensor = site.tensor(rule["input"])
+    length = tensor.shape[rule["axis"]] if tensor is not None and tensor.rank >= 2 else 0
+    return str(length) if (length or 0) > rule["limit"] else None
+
+
+def _state_not_multiple(site: Site, rule: Rule, chip: Chip) -> str | None:
+    for tensor in site.data:
+        if tensor.rank and (tensor.shape[-1] or 0) % rule["multiple"]:
+            return repr(tensor)
+    return None
+
+
+def _small_blocks(site: Site, rule: Rule, chip: Chip) -> str | None:
+    """A weight of 4-bit integers whose scales cover few values each."""
+    weight = site.tensor("weight")
+    words = (weight.packing or "").split() if weight is not None else []
+    if len(words) != 3 or words[1] not in rule["dtypes"] or not 1 < int(words[2]) <= rule["limit"]:
+        return None
+    return f"{words[1]} weights in blocks of {words[2]}"
+
+
+def _attribute_is(site: Site, rule: Rule, chip: Chip) -> str | None:
+    value = site.value(rule["attribute"])
+    return str(value) if value == rule["value"] else None
+
+
+TESTS: dict[str, Callable[[Site, Rule, Chip], str | None]] = {
+    "op_type": _op_type,
+    "unknown_size": _unknown_size,
+    "runtime_index": _runtime_index,
+    "reads_dtype": _reads_dtype,
+    "makes_dtype": _makes_dtype,
+    "any_dtype": _any_dtype,
+    "computes_dtype": _computes_dtype,
+    "casts_to": _casts_to,
+    "rank_above": _rank_above,
+    "axis_above": _axis_above,
+    "inner_above": _inner_above,
+    "kernel_above": _kernel_above,
+    "flat_kernel": _flat_kernel,
+    "window_above": _window_above,
+    "pads_with_value": _pads_with_value,
+    "axis_of_input_above": _axis_of_input_above,
+    "state_not_multiple": _state_not_multiple,
+    "small_blocks": _small_blocks,
+    "attribute_is": _attribute_is,
+}

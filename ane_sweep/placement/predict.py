@@ -1,0 +1,248 @@
+"""Where a program would run: legality, estimates, the cheapest path and the gates put together.
+
+    predict_chain(programs, chip, units) -> Prediction      one program, or chunks in the order they run
+    Prediction.summary()                                    the record's `placement` entry
+    Prediction.table()                                      one row an op
+
+Everything here is of kind "predicted". The choice against the GPU has no public constants: under `all` the GPU is
+left out, under `cpu_and_gpu` it takes what it can of a program that would keep the CPU busy for 1 ms; both are guesses
+and say so by their confidence.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.placement import advice, costs, gates, latency, legality, path
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.programs import Program
+from ane_sweep.placement.sites import Site
+
+COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
+UNITS = ("cpu", "gpu", "ane")
+GPU_FROM_CPU_MS = (
+    1.0  # a guess: of two measured programs one with 3.2 ms on the CPU went to the GPU, one with 0.3 stayed
+)
+
+
+@dataclass(slots=True)
+class OpRow:
+    """One op: what it may run on, where it is expected to run, and why."""
+
+    site: Site
+    chunk: str
+    verdict: legality.Verdict
+    cpu_ms: float
+    ane_ms: float | None
+    preferred: str = "cpu"
+    reason: str = ""
+    confidence: str = "medium"
+
+    @property
+    def ms(self) -> float:
+        return self.ane_ms if self.preferred == "ane" and self.ane_ms is not None else self.cpu_ms
+
+
+@dataclass
+class ChunkResult:
+    program: Program
+    rows: list[OpRow]
+    gates: list[gates.Gate]
+    segments: int
+    transitions: int
+
+
+@dataclass
+class Prediction:
+    chip: Chip
+    compute_units: str
+    chunks: list[ChunkResult] = field(default_factory=list)
+    estimate: latency.Estimate | None = None
+
+    @property
+    def rows(self) -> list[OpRow]:
+        return [row for chunk in self.chunks for row in chunk.rows]
+
+    def summary(self) -> dict[str, Any]:
+        """The record's placement entry."""
+        rows = self.rows
+        return {
+            "kind": "predicted",
+            "chip": self.chip.chip,
+            "compute_units": self.compute_units,
+            "ops": count_ops(rows),
+            "cost_share": cost_share(rows),
+            "segments": sum(chunk.segments for chunk in self.chunks),
+            "transitions": sum(chunk.transitions for chunk in self.chunks),
+            "chunks": [
+                {
+                    "chunk": chunk.program.chunk, "ops": count_ops(chunk.rows), "cost_share": cost_share(chunk.rows),
+                    "segments": chunk.segments, "transitions": chunk.transitions, "gates": chunk.gates,
+                }
+                for chunk in self.chunks
+            ],
+            "reasons": reasons(rows),
+            "advice": advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.chip),
+            "confidence": confidence(self),
+        }  # fmt: skip
+
+    def estimate_entry(self) -> dict[str, Any]:
+        """The latency estimate with everything that must be shown beside it."""
+        if self.estimate is None:
+            return {}
+        found = self.estimate
+        return {
+            "kind": "estimated", "latency_ms": round(found.ms, 4), "low_ms": round(found.low_ms, 4),
+            "high_ms": round(found.high_ms, 4), "anchor": found.anchor, "confidence": found.confidence,
+        }  # fmt: skip
+
+    def table(self) -> list[dict[str, Any]]:
+        """Rows as JSON values, in file order, chunk by chunk."""
+        total = sum(row.ms for row in self.rows) or 1.0
+        is_chain = len(self.chunks) > 1
+        return [
+            {
+                "function": row.site.function, "chunk": row.chunk if is_chain else None, "name": row.site.name, "op_type": row.site.type,
+                "supported": list(row.verdict.supported), "preferred": row.preferred,
+                "cost_share": round(row.ms / total, 8), "reason": row.reason, "confidence": row.confidence,
+            }
+            for row in self.rows
+        ]  # fmt: skip
+
+
+def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -> Prediction:
+    """Predict every chunk on its own: each is a program to Core ML. Raises ConfigError for unknown units."""
+    if compute_units not in COMPUTE_UNITS:
+        raise ConfigError(f"compute_units={compute_units}: unknown; choices: {', '.join(COMPUTE_UNITS)}")
+    prediction = Prediction(chip, compute_units)
+    mapped, works = 0, []
+    for program in programs:
+        found = gates.check(program, chip, mapped)
+        mapped += program.weight_file_bytes
+        rows: list[OpRow] = []
+        segments = transitions = 0
+        for sites in program.functions.values():
+            placed = _place(sites, program, chip, compute_units, found)
+            rows += placed
+            count, changes = path.count_segments([row.preferred for row in placed])
+            segments, transitions = segments + count, transitions + changes
+        prediction.chunks.append(ChunkResult(program, rows, found, segments, transitions))
+        units = [row.preferred for row in rows]
+        works.append(latency.work_of([row.site for row in rows], units, [row.cpu_ms for row in rows], transitions))
+    prediction.estimate = latency.estimate(works, chip)
+    return prediction
+
+
+def _place(
+    sites: Sequence[Site], program: Program, chip: Chip, compute_units: str, found: list[gates.Gate]
+) -> list[OpRow]:
+    rows = []
+    for site in sites:
+        verdict = legality.judge(site, chip)
+        ane_ms = costs.estimate_ms(site, "ane") if "ane" in verdict.supported else None
+        rows.append(OpRow(site, program.chunk, verdict, costs.estimate_ms(site, "cpu"), ane_ms))
+    closed = next((gate for gate in found if gate["effect"] == "cpu"), None)
+    if compute_units in ("all", "cpu_and_ne") and closed is None:
+        _along_the_path(rows, chip, compute_units)
+        return rows
+    for row in rows:
+        row.reason, row.confidence = "only the CPU was asked", "high"
+        if closed is not None and compute_units in ("all", "cpu_and_ne"):
+            row.reason, row.confidence = closed["reason"], closed["confidence"]
+    if compute_units == "cpu_and_gpu":
+        _on_the_gpu(rows)
+    return rows
+
+
+def _along_the_path(rows: list[OpRow], chip: Chip, compute_units: str) -> None:
+    units, _ = path.choose([(row.cpu_ms, None if row.site.nested else row.ane_ms) for row in rows])
+    ceiling = "medium" if chip.is_calibrated else "low"
+    for row, unit in zip(rows, units, strict=True):
+        row.preferred = unit
+        row.confidence = row.verdict.confidence
+        if unit == "ane":
+            row.reason = "on the cheapest path"
+        elif row.verdict.reason is not None:
+            row.reason = row.verdict.reason
+        elif row.site.nested:
+            row.reason, row.confidence = "inside control flow, which runs on the CPU", "medium"
+        if (unit == "ane" or row.verdict.rule is None) and row.confidence == "high":
+            row.confidence = ceiling  # a legal op's place hangs on estimates, not on rules
+        if compute_units == "all":
+            row.confidence = "low"
+    _explain_islands(rows)
+
+
+def _explain_islands(rows: list[OpRow]) -> None:
+    """Why ops that the ANE takes are on the CPU all the same: what going there costs and what it would save."""
+    start = 0
+    while start < len(rows):
+        end = start
+        while end < len(rows) and rows[end].preferred == "cpu" and rows[end].ane_ms is not None:
+            end += 1
+        if end > start:
+            saved = sum(row.cpu_ms - (row.ane_ms or 0.0) for row in rows[start:end])
+            cost = path.LAUNCH_MS + path.SWITCH_MS + (path.SWITCH_MS if start > 0 else 0.0)  # in, out or copy back
+            count = end - start
+            words = "this op" if count == 1 else f"these {count} ops"
+            gain = f"would save {saved:.3f} ms on {words}" if saved >= 5e-4 else f"saves nothing on {words}"
+            for row in rows[start:end]:
+                row.reason = row.reason or f"the ANE takes it, but {gain}; going there costs {cost:.3f} ms"
+        start = max(end, start + 1)
+
+
+def _on_the_gpu(rows: list[OpRow]) -> None:
+    worth = sum(row.cpu_ms for row in rows) >= GPU_FROM_CPU_MS
+    for row in rows:
+        row.confidence = "low"
+        if worth and "gpu" in row.verdict.supported:
+            row.preferred, row.reason = "gpu", "the choice against the GPU is not modelled: given to it as a guess"
+        else:
+            row.reason = (
+                "the GPU does not take it" if worth else "the choice against the GPU is not modelled: small, so CPU"
+            )
+
+
+def count_ops(rows: Sequence[OpRow]) -> dict[str, int]:
+    counted = Counter(row.preferred for row in rows)
+    return {**{unit: counted[unit] for unit in UNITS}, "total": len(rows)}
+
+
+def cost_share(rows: Sequence[OpRow]) -> dict[str, float]:
+    """Share of the estimated time by unit (the GPU's ops at the CPU's price: it has no estimates)."""
+    total = sum(row.ms for row in rows)
+    shares = {unit: sum(row.ms for row in rows if row.preferred == unit) for unit in UNITS}
+    return {unit: round(ms / total, 6) if total else 0.0 for unit, ms in shares.items()}
+
+
+def reasons(rows: Sequence[OpRow]) -> list[dict[str, Any]]:
+    """Why ops left the ANE, most costly first; ops that the ANE refuses apart from those that merely stay."""
+    total = sum(row.ms for row in rows) or 1.0
+    groups: dict[str, list[OpRow]] = defaultdict(list)
+    for row in rows:
+        if row.preferred != "ane":
+            groups[row.verdict.rule or "path"].append(row)
+    found = []
+    for rule, members in groups.items():
+        first = members[0]
+        found.append(
+            {
+                "rule": rule,
+                "reason": first.reason,
+                "ops": len(members),
+                "op_types": dict(Counter(row.site.type for row in members).most_common()),
+                "cost_share": round(sum(row.ms for row in members) / total, 6),
+                "names": [row.site.name for row in members[:5]],
+                "source": first.verdict.source or "cost model (751K, M4)",
+                "confidence": first.confidence,
+            }
+        )
+    return sorted(found, key=lambda entry: (-entry["cost_share"], entry["rule"]))
+
+
+def confidence(prediction: Prediction) -> str:
+    """Of the whole: never above medium, because estimates decide; low off the calibrated family or with the GPU in it."""
+    calibrated = prediction.chip.is_calibrated
+    return "medium" if calibrated and prediction.compute_units in ("cpu_and_ne", "cpu_only") else "low"

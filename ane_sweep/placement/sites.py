@@ -1,0 +1,114 @@
+"""What the rules and the estimator see of an op: its type, what it reads and makes, and the constants among that.
+
+The same description comes from a program (`programs.py`) and from the calibration cases (`cases.py`), so what is scored
+on the cases is the code that judges programs.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+BYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "fp16": 2, "bf16": 2, "int32": 4, "uint32": 4,
+    "fp32": 4, "int64": 8, "uint64": 8, "fp64": 8,
+}  # fmt: skip
+
+
+class Tensor:
+    """A value: element type by MIL's name, shape (None where unknown before run time), and whether it is constant.
+
+    `value` is what a small constant holds (number, text or tuple), None for run-time values and for weights, which are
+    never read. `stored_bytes` is what a constant takes in the weight file when that is less than its shape says, and
+    `packing` how it is compressed: the constexpr op, and for blockwise scales their element type and block length.
+    """
+
+    __slots__ = ("_decode", "_value", "const", "dtype", "elements", "packing", "shape", "stored_bytes")
+
+    def __init__(
+        self,
+        dtype: str,
+        shape: tuple[int | None, ...],
+        *,
+        const: bool = False,
+        value: Any = None,
+        decode: Callable[[], Any] | None = None,
+        stored_bytes: int | None = None,
+        packing: str | None = None,
+    ):
+        self.dtype = dtype
+        self.shape = shape
+        self.const = const
+        self.elements = math.prod(length or 1 for length in shape)
+        self.stored_bytes = stored_bytes
+        self.packing = packing
+        self._value = value
+        self._decode = decode
+
+    @property
+    def value(self) -> Any:
+        if self._decode is not None:
+            self._value, self._decode = self._decode(), None
+        return self._value
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * BYTES.get(self.dtype, 1)
+
+    @property
+    def is_static(self) -> bool:
+        return None not in self.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        sizes = ",".join("?" if length is None else str(length) for length in self.shape)
+        return f"{'const ' if self.const else ''}{self.dtype}[{sizes}]"
+
+
+class Site:
+    """One op of a program: `inputs` by parameter name (lists, for ops that take several), `outputs` in order."""
+
+    __slots__ = ("function", "inputs", "name", "nested", "outputs", "path", "type")
+
+    def __init__(
+        self,
+        type: str,
+        inputs: dict[str, list[Tensor]],
+        outputs: list[Tensor],
+        *,
+        name: str = "",
+        function: str = "main",
+        nested: bool = False,
+    ):
+        self.type = type
+        self.inputs = inputs
+        self.outputs = outputs
+        self.name = name
+        self.function = function
+        self.nested = nested
+
+    def tensor(self, parameter: str) -> Tensor | None:
+        found = self.inputs.get(parameter)
+        return found[0] if found else None
+
+    def value(self, parameter: str, default: Any = None) -> Any:
+        """What a constant parameter holds; `default` where it is absent or not readable."""
+        tensor = self.tensor(parameter)
+        if tensor is None or not tensor.const or tensor.value is None:
+            return default
+        return tensor.value
+
+    @property
+    def data(self) -> list[Tensor]:
+        """Every tensor that is read and only known when the program runs."""
+        return [tensor for tensors in self.inputs.values() for tensor in tensors if not tensor.const]
+
+    @property
+    def constants(self) -> list[Tensor]:
+        return [tensor for tensors in self.inputs.values() for tensor in tensors if tensor.const]
+
+    def __repr__(self) -> str:
+        reads = ", ".join(f"{name}={tensors}" for name, tensors in self.inputs.items())
+        return f"{self.type}({reads}) -> {self.outputs}"

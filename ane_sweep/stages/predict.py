@@ -1,0 +1,51 @@
+"""predict: where each op of a program is expected to run, on chips that are not here. Any host, cached.
+
+params  chips (["m1", "m4", ...]), compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
+inputs  program: model.mlpackage or chunk_01.mlpackage ...
+leaves  placement.predicted.<chip>.json, one per chip: the record's placement entry, the gates, the latency estimate
+        with its anchor and band, and one row an op
+
+Metrics are of kind "predicted" (the latency: "estimated") and carry the chip. Nothing here was measured.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from . import StageResult, metric
+
+SCHEMA = 1
+_SOURCE = "ane_sweep/placement: rules and cost model of an M4, see METHOD.md"
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises PackageError for a program that cannot be read, ConfigError for an unknown chip or units."""
+    from ane_sweep.mil import package
+    from ane_sweep.placement import chips, predict, programs
+
+    wanted = [chips.get(name) for name in params["chips"]]
+    loaded = [programs.load(path) for path in package.program_paths(inputs["program"])]
+    result = StageResult(facts={"placement": []})
+    for chip in wanted:
+        prediction = predict.predict_chain(loaded, chip, params["compute_units"])
+        summary = prediction.summary()
+        result.facts["placement"].append(summary)
+        result.metrics += _metrics(summary, prediction)
+        content = {"schema": SCHEMA, **summary, "estimate": prediction.estimate_entry(), "table": prediction.table()}
+        (out / f"placement.predicted.{chip.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return result
+
+
+def _metrics(summary: dict[str, Any], prediction: Any) -> list[dict[str, Any]]:
+    chip = summary["chip"]
+
+    def predicted(name: str, value: float) -> dict[str, Any]:
+        return metric(name, value, "1", kind="predicted", source=_SOURCE, chip=chip)
+
+    found = [predicted(f"ops_{unit}", count) for unit, count in summary["ops"].items()]
+    found.append(predicted("cost_share_ane", summary["cost_share"]["ane"]))
+    found += [predicted(name, summary[name]) for name in ("segments", "transitions")]
+    estimate = prediction.estimate
+    for name, value in (("latency", estimate.ms), ("latency_low", estimate.low_ms), ("latency_high", estimate.high_ms)):
+        found.append(metric(f"{name}_ms", value, "ms", kind="estimated", source=estimate.anchor, chip=chip))
+    return found

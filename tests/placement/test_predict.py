@@ -1,0 +1,162 @@
+"""Packages in, predictions out."""
+
+import pytest
+from placement.by_hand import Writer, conv_chain
+
+from ane_sweep.errors import ConfigError, PackageError
+from ane_sweep.placement import agree, chips, gates, predict, programs
+
+M4 = chips.get("m4")
+IMAGE = ("fp16", (1, 64, 32, 32))
+
+
+def predicted(*paths, chip="m4", units="cpu_and_ne"):
+    return predict.predict_chain([programs.load(path) for path in paths], chips.get(chip), units)
+
+
+def test_a_long_chain_is_on_the_ane_and_a_short_one_is_not(tmp_path):
+    long, short = conv_chain(tmp_path / "long.mlpackage", 8), conv_chain(tmp_path / "short.mlpackage", 1)
+    summary = predicted(long).summary()
+    assert summary["ops"] == {"cpu": 0, "gpu": 0, "ane": 16, "total": 16}
+    assert (summary["segments"], summary["transitions"], summary["reasons"]) == (1, 0, [])
+    summary = predicted(short).summary()
+    assert summary["ops"]["cpu"] == 2 and summary["kind"] == "predicted"
+    assert "would save 0.095 ms on these 2 ops; going there costs 0.250 ms" in summary["reasons"][0]["reason"]
+    assert summary["advice"] == [
+        "nothing is refused, the program is too small for the ANE to pay: batch the inputs, or leave it on the CPU"
+    ]
+
+
+def test_a_refused_op_in_the_middle_says_why(tmp_path):
+    writer = Writer(x=IMAGE)
+    value = "x"
+    for _ in range(8):
+        value = writer.op("conv", IMAGE, x=value, weight=writer.const("fp16", (64, 64, 3, 3)))
+    value = writer.op("tan", IMAGE, x=value)
+    for _ in range(8):
+        value = writer.op("conv", IMAGE, x=value, weight=writer.const("fp16", (64, 64, 3, 3)))
+    found = predicted(writer.save(tmp_path / "m.mlpackage"))
+    assert [row["preferred"] for row in found.table()] == ["ane"] * 8 + ["cpu"] + ["ane"] * 8
+    row = found.table()[8]
+    assert (
+        row["supported"] == ["cpu", "gpu"] and "tan has no ANE kernel" in row["reason"] and row["confidence"] == "high"
+    )
+    assert found.summary()["transitions"] == 2
+    assert sum(entry["cost_share"] for entry in found.table()) == pytest.approx(1, abs=1e-4)
+
+
+def test_units_asked_for_bound_the_answer(tmp_path):
+    path = conv_chain(tmp_path / "m.mlpackage", 16)
+    assert {row["preferred"] for row in predicted(path, units="cpu_only").table()} == {"cpu"}
+    gpu = predicted(path, units="cpu_and_gpu")
+    assert {row["preferred"] for row in gpu.table()} == {"gpu"} and gpu.summary()["confidence"] == "low"
+    assert {row["confidence"] for row in predicted(path, units="all").table()} == {"low"}
+    assert all(row["supported"] == ["cpu", "gpu", "ane"] for row in gpu.table())
+    with pytest.raises(ConfigError, match="compute_units=npu: unknown"):
+        predicted(path, units="npu")
+
+
+def test_constants_are_no_ops_and_compressed_ones_keep_their_size(tmp_path):
+    writer = Writer(x=IMAGE)
+    indices = writer.const("uint8", (64 * 64,))
+    lut = writer.const("fp16", (16,))
+    weight = writer.op("constexpr_lut_to_dense", ("fp16", (64, 64, 1, 1)), indices=indices, lut=lut)
+    writer.op("conv", IMAGE, x="x", weight=weight)
+    (site,) = programs.load(writer.save(tmp_path / "m.mlpackage")).sites
+    found = site.tensor("weight")
+    assert (found.const, found.stored_bytes, found.packing) == (True, 64 * 64 + 32, "constexpr_lut_to_dense")
+
+
+def test_every_function_and_nested_block_in_file_order(tmp_path):
+    writer = Writer(x=IMAGE)
+    flag = writer.op("greater", ("bool", ()), x="x", y=writer.const("fp32", (), (0.0,)))
+    writer.op("cond", IMAGE, pred=flag)
+    inner = writer.last.blocks.add()
+    writer.op("relu", IMAGE, block=inner, x="x")
+    writer.op("abs", IMAGE, x="x")
+    writer.start("second", {"x": IMAGE})
+    writer.op("sqrt", IMAGE, x="x")
+    rows = predicted(writer.save(tmp_path / "m.mlpackage")).table()
+    assert [(row["function"], row["op_type"]) for row in rows] == [
+        ("main", "greater"), ("main", "cond"), ("main", "relu"), ("main", "abs"), ("second", "sqrt"),
+    ]  # fmt: skip
+    assert rows[1]["supported"] == ["cpu", "gpu"] and rows[2]["preferred"] == "cpu"
+
+
+def test_chunks_are_planned_on_their_own(tmp_path):
+    first, second = conv_chain(tmp_path / "chunk_01.mlpackage", 8), conv_chain(tmp_path / "chunk_02.mlpackage", 1)
+    found = predicted(first, second)
+    summary = found.summary()
+    assert [chunk["ops"]["ane"] for chunk in summary["chunks"]] == [16, 0]
+    assert {row["chunk"] for row in found.table()} == {"chunk_01", "chunk_02"}
+    assert {row["chunk"] for row in predicted(first).table()} == {None}
+    assert found.estimate.ms > predicted(first).estimate.ms + 1.6
+
+
+@pytest.mark.parametrize(
+    ("size", "chip", "name"),
+    [
+        (2_147_483_649, "m4", "weight_file"), (2_147_483_648, "m4", None),
+        (1_000_000_001, "a17_pro", "ios_size"), (1_000_000_001, "m4", None),
+    ],
+)  # fmt: skip
+def test_size_gates(tmp_path, size, chip, name):
+    path = conv_chain(tmp_path / "m.mlpackage", 8, weight_bytes=size)
+    found = predicted(path, chip=chip)
+    assert [gate["gate"] for gate in found.chunks[0].gates] == ([name] if name else [])
+    assert found.summary()["ops"]["ane"] == (0 if name else 16)
+    if name:
+        assert all(row["reason"] == found.chunks[0].gates[0]["reason"] for row in found.table())
+        assert found.table()[0]["supported"] == ["cpu", "gpu", "ane"], "legality is about the op"
+
+
+def test_later_chunks_run_out_of_mapped_memory_on_m1(tmp_path):
+    paths = [conv_chain(tmp_path / f"chunk_0{n}.mlpackage", 8, weight_bytes=1_800_000_000) for n in (1, 2, 3)]
+    assert [[gate["gate"] for gate in chunk.gates] for chunk in predicted(*paths, chip="m1").chunks] == [
+        [],
+        [],
+        ["mapped_memory"],
+    ]
+    assert not [gate for chunk in predicted(*paths, chip="m2").chunks for gate in chunk.gates]
+
+
+def test_depth_counts_layers_on_one_chain(tmp_path):
+    deep = predicted(conv_chain(tmp_path / "deep.mlpackage", 384, channels=8, size=8)).chunks[0]
+    assert [gate["gate"] for gate in deep.gates] == ["depth"]
+    assert gates.longest_chain(programs.load(conv_chain(tmp_path / "m.mlpackage", 5)).sites) == 5
+
+
+def test_shapes_that_may_fail_the_compile_are_risks_not_verdicts(tmp_path):
+    wide = ("fp16", (1, 8, 1, 20000))
+    writer = Writer(x=wide)
+    writer.op("conv", wide, x="x", weight=writer.const("fp16", (8, 8, 1, 1)))
+    path = writer.save(tmp_path / "m.mlpackage")
+    (gate,) = predicted(path, chip="m1").chunks[0].gates
+    assert (gate["gate"], gate["effect"]) == ("axis", "risk")
+    assert predicted(path).chunks[0].gates == []
+
+
+def test_advice_names_the_head_and_leaves_index_arithmetic_to_the_lookup(tmp_path):
+    writer = Writer(ids=("int32", (1, 64)))
+    short = writer.op("cast", ("int16", (1, 64)), x="ids", dtype=writer.const("string", (), "int16"))
+    table = writer.const("fp16", (50257, 256))
+    rows = writer.op("gather", ("fp16", (1, 64, 256)), x=table, indices=short)
+    writer.op("linear", ("fp16", (1, 64, 50257)), x=rows, weight=writer.const("fp16", (50257, 256)))
+    words = predicted(writer.save(tmp_path / "m.mlpackage")).summary()["advice"]
+    assert words[0].startswith("do the lookup outside") and not [word for word in words if "position ids" in word]
+    assert any(word.startswith("select the last token before the vocabulary projection") for word in words)
+
+
+def test_unreadable_packages_are_package_errors(tmp_path):
+    with pytest.raises(PackageError, match="no such model"):
+        programs.load(tmp_path / "none.mlpackage")
+    (tmp_path / "x.mlmodel").write_bytes(b"no protobuf at all")
+    with pytest.raises(PackageError):
+        programs.load(tmp_path / "x.mlmodel")
+
+
+def test_agreement_is_of_like_with_like():
+    rows = [{"op_type": "conv", "preferred": "ane"}, {"op_type": "relu", "preferred": "cpu"}]
+    assert agree.plan_agreement(rows, rows) == 1
+    assert agree.plan_agreement(rows, [rows[0], {"op_type": "relu", "preferred": "ane"}]) == 0.5
+    assert agree.plan_agreement(rows, rows[:1]) is None

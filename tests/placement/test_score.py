@@ -1,0 +1,105 @@
+"""Scores that must not get worse; the figures are in METHOD.md."""
+
+import pytest
+
+from ane_sweep.placement import cases, costs, fit, laws, score
+
+
+@pytest.fixture(scope="module")
+def observations():
+    return fit.observations()
+
+
+def test_legality_of_the_rows_that_the_rules_have_seen():
+    found = score.score_legality()
+    assert (found.refused_right, found.refused) == (120, 120)
+    assert found.accepted_right >= found.accepted - 1
+    assert [miss.split()[0] for miss in found.misses] == ["ctx/slice_dyn"]
+
+
+def test_the_m4_compiler_agrees():
+    agreed, count, differences = score.score_compile()
+    assert agreed == count - 1 and differences[0].startswith("topk_w")
+
+
+def test_placement_of_known_cases():
+    found = score.score_placement(lambda case: costs.fitted())
+    assert found.rows == 1423
+    assert found.right + found.ties >= 1419
+    assert all("the estimate is off" not in miss for miss in found.misses)
+
+
+def test_placement_of_cases_left_out(observations):
+    found = score.score_placement(score.left_out_rates(observations))
+    assert (found.right + found.ties) / found.rows > 0.99
+    assert found.always_ane_right / found.rows < 0.6
+
+
+def test_estimates_of_cases_left_out(observations):
+    errors = {(e.op_class, e.unit): e for e in fit.leave_one_case_out(observations)}
+    for key in (
+        ("memory", "ane"),
+        ("memory", "cpu"),
+        ("conv", "ane"),
+        ("conv", "cpu"),
+        ("matmul", "cpu"),
+        ("add", "ane"),
+    ):
+        assert errors[key].median < 0.01, key
+
+
+def test_shipped_rates_are_the_fit(observations):
+    fresh = fit.fit(observations)
+    assert costs.fitted().keys() == fresh.keys()
+    for key, rate in fresh.items():
+        assert costs.fitted()[key] == pytest.approx(rate, rel=1e-4), key
+
+
+def test_the_planner_s_own_figures_are_met():
+    for row in cases.rows("estimates.csv"):
+        site = cases.build(row["case"], context=row["context"] == "ctx")[int(row["op_index"])]
+        assert costs.estimate_ms(site, "cpu") == pytest.approx(float(row["bnns_ms"]), rel=0.03), row
+        if row["ane_ms"]:
+            assert costs.estimate_ms(site, "ane") == pytest.approx(float(row["ane_ms"]), rel=0.03), row
+
+
+def test_an_unseen_regime_borrows_from_its_relatives():
+    rates = {
+        "conv/dense/ane": 200.0,
+        "conv/dense/cpu": 10.0,
+        "conv/thin/ane": 40.0,
+        "memory/all/ane": 12.0,
+        "memory/all/cpu": 10.0,
+    }
+    assert costs.find_rate(rates, "conv", "thin", "cpu") == pytest.approx(2.0)
+    assert costs.find_rate(rates, "linear", "small", "cpu") is None
+
+
+def test_spearman():
+    assert score.spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert score.spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert score.spearman([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
+
+
+def test_latency_ranks_published_figures():
+    overall = next(entry for entry in score.score_latency("chip") if entry.name == "all")
+    assert overall.count == 81 and overall.rank_correlation > 0.9
+    from ane_sweep.placement import latency
+
+    low, high = latency.BAND
+    inside = [low <= row["published_ms"] / row["estimated_ms"] <= high for row in score.latency_rows()]
+    assert sum(inside) / len(inside) >= 0.88
+
+
+def test_the_text_says_everything(capsys):
+    assert score.main([]) == 0
+    said = capsys.readouterr().out
+    for part in ("always-ANE", "each case left out", "rank correlation", "published 8 CPU / 1315 ANE", "band_part"):
+        assert part in said
+
+
+def test_cases_line_up_with_the_report():
+    assert sum(1 for _ in score.plans()) > 250
+    built = cases.build("add", context=True)
+    assert [site.type for site in built].count("conv") == 6
+    assert laws.work(built[8], "ane") == 2 * 65536 * 4
