@@ -64,7 +64,7 @@ def _record(
             record.metrics += outcome.result["metrics"]
             record.realised |= outcome.result["realised"]
             record.placement += outcome.result["facts"].get("placement", [])
-            if task.stage in ("convert", "chunk", "predict", "compile") and outcome.folder is not None:
+            if task.stage in ("convert", "chunk", "predict", "compile", "place") and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
     record.metrics += _agreement(chain)
     record.realised |= _shared(plan, cell, chain)
@@ -88,7 +88,8 @@ def _stage(task: Task, outcome: Outcome) -> StageOutcome:
 def _agreement(chain: list[tuple[Task, Outcome]]) -> list[dict[str, Any]]:
     """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
-    planned = bridge.read_json((folders.get("place") or Path()) / "placement.planned.json")
+    place = folders.get("place")
+    planned = next((bridge.read_json(path) for path in place.glob("placement.planned.*.json")), None) if place else None
     if planned is None:
         return []
     chip = planned["chip"]

@@ -19,10 +19,22 @@ def ended(stage, folder):
 def test_prediction_and_plan_of_one_chip_agree_as_a_metric(tmp_path):
     """Constructed rows: what place would leave on an M4, beside what predict leaves anywhere."""
     rows = [{"op_type": "gather", "preferred": "cpu"}, {"op_type": "conv", "preferred": "ane"}]
-    (tmp_path / "placement.planned.json").write_text(json.dumps({"chip": "m4", "table": rows}))
+    (tmp_path / "placement.planned.m4.json").write_text(json.dumps({"chip": "m4", "table": rows}))
     predicted = [rows[0], {"op_type": "conv", "preferred": "cpu"}]
     (tmp_path / "placement.predicted.m4.json").write_text(json.dumps({"table": predicted}))
     (found,) = assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)])
     assert (found["name"], found["value"], found["chip"]) == ("plan_agreement", 0.5, "m4")
     (tmp_path / "placement.predicted.m4.json").rename(tmp_path / "placement.predicted.m1.json")
     assert assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)]) == []
+
+
+def test_the_tracker_gets_the_per_op_tables(tmp_path):
+    from ane_sweep.record import Record
+    from ane_sweep.tracking.describe import cell_artifacts
+
+    (tmp_path / "placement.predicted.m4.json").write_text('{"table": []}')
+    path = str(tmp_path / "placement.predicted.m4.json")
+    artifacts = [{"name": "placement.predicted.m4.json", "path": path}, {"name": "weight.bin", "path": path}]
+    record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok", artifacts=artifacts)
+    texts = cell_artifacts(record, tmp_path)
+    assert texts["placement.predicted.m4.json"] == '{"table": []}' and "weight.bin" not in texts

@@ -2,7 +2,7 @@
 
 params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 inputs  program: a folder of compiled .mlmodelc
-leaves  placement.planned.json: the record's placement entry, and one row an op
+leaves  placement.planned.<chip>.json: the record's placement entry, and one row an op
 
 A plan is no guarantee at run time: its figures are of kind "planned". Constants are left out: they run nowhere, and the
 plan lists them all the same.
@@ -37,7 +37,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         table += [{"chunk": program.stem, **row} for row in plan_rows(plan)]
     summary = summarise(table, chip_name(host.fingerprint()["chip"]), params["compute_units"])
     content = {"schema": 1, **summary, "table": table}
-    (out / "placement.planned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (out / f"placement.planned.{summary['chip']}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def planned(name: str, value: float) -> dict[str, Any]:
         return metric(name, value, "1", kind="planned", source="MLComputePlan")

@@ -156,6 +156,9 @@ def cell_artifacts(record: Record, run_folder: Path) -> dict[str, str]:
     texts = {"record.json": json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n"}
     if record.placement:
         texts["placement.json"] = json.dumps(placement_table(record.placement), indent=1)
+    for artifact in record.artifacts:  # one row an op: placement.<kind>.<chip>.json
+        if artifact["name"].startswith("placement.") and Path(artifact["path"]).is_file():
+            texts[artifact["name"]] = Path(artifact["path"]).read_text(encoding="utf-8")
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
         tail = _tail(path) if stage.key else ""
