@@ -307,6 +307,7 @@ def _cell(config: dict[str, Any]) -> Cell:
     model, precision = config["model"], config["precision"]
     plain: Iterable[str] = (
         "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
+        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis",
         "latency", "limits",
     )  # fmt: skip
     return Cell(

@@ -15,6 +15,7 @@ from ane_sweep import data, estimates, models, runtimes
 from ane_sweep.cell import AXES, TARGETS, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
+from ane_sweep.models import _options
 from ane_sweep.placement import chips
 
 PACKAGE = Path(__file__).parent
@@ -158,6 +159,17 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return f"seq_len={cell.seq_len} is beyond the {source.max_seq_len} positions of {cell.model}"
     if cell.variant not in (known := models.variants(cell.family)):
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
+    built = _options.refusal(
+        built_with(cell),
+        model=cell.model,
+        task=cell.model_options["task"],
+        variant=cell.variant,
+        compute=cell.precision_options["compute"],
+        seq_len=cell.seq_len,
+        longest=source.max_seq_len,
+    )
+    if built:
+        return built
     count = cell.model_options["inputs"]["count"]
     if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
         return f"model.inputs.count={count} is more than the {len(data.sentences())} sentences that are scored on"
@@ -173,6 +185,11 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     if TARGETS.index(cell.ios_target) < TARGETS.index(least):
         return f"precision={cell.precision} needs target={least} or newer, not {cell.target}"
     return None
+
+
+def built_with(cell: Cell) -> _options.Options:
+    """The options of models/_options.py that a cell asks for."""
+    return _options.Options(**{name: getattr(cell, name) for name in _options.NAMES})
 
 
 def _notes(plan: Plan) -> list[str]:
@@ -215,6 +232,7 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
     if source.kind == "random":
         weights["seed"] = cell.seed
     built = {"model": model, "weights": weights, "seq_len": cell.seq_len}
+    options = built_with(cell)
     count = cell.model_options["inputs"]["count"]
     compute = cell.precision_options["compute"]
     tasks: list[Task] = []
@@ -245,7 +263,8 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
 
     fetched = add("fetch", dict(source.fetch), {}) if source.fetch else None
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": source.tokenizer}
-    reference = add("reference", {**built, "inputs": texts}, {"checkpoint": fetched})
+    asked = {**built, "inputs": texts, "options": options.changed(*_options.INTERFACE)}
+    reference = add("reference", asked, {"checkpoint": fetched})
     units = cell.compute_units if "compute_units" in module.HONOURS else None
     runs: dict[str, Any] = {"runtime": runtime, "compute_units": units, "host": shared.host}
     upstream: dict[str, Task | None] = {"reference": reference}
@@ -253,7 +272,13 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
         fault = None if cell.fault == "none" else cell.fault
         program = add(
             "convert",
-            {**built, "variant": cell.variant, "target": cell.ios_target, "compute": compute},
+            {
+                **built,
+                "variant": cell.variant,
+                "target": cell.ios_target,
+                "compute": compute,
+                "options": options.changed(),
+            },
             {"checkpoint": fetched},
             fault=fault,
         )
@@ -265,7 +290,7 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
         add("place", {**runs, "compute_units": cell.compute_units}, {"program": compiled}, unavailable=mac, alone=True)
         upstream["program"] = program
     else:
-        runs |= {**built, "variant": cell.variant}
+        runs |= {**built, "variant": cell.variant, "options": options.changed(*_options.IN_TORCH)}
         upstream["checkpoint"] = fetched
     add("score", {**runs, "model": model}, upstream, alone=runtime == "coreml")
     add("latency", {**runs, "policy": dict(cell.latency)}, upstream, alone=True)
@@ -275,7 +300,7 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
 # Axes that make no difference to a stage's work, and so have no place in its label.
 _UNLABELLED = {
     "fetch": {*AXES} - {"model"},
-    "reference": {"variant", "chunks", "precision", "compute_units", "target", "runtime", "fault"},
+    "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
     "convert": {"chunks", "compute_units", "runtime"},
     "chunk": {"compute_units", "runtime"},
     "predict": {"runtime"},

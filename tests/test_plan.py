@@ -66,6 +66,11 @@ def test_torch_eager_needs_no_conversion_and_shares_across_chunks_precision_targ
     assert counts(made) == {"reference": 1, "score": 1, "latency": 1}
 
 
+def test_options_of_the_conversion_are_nothing_to_torch_eager():
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=torch_eager", "norm=fp16,fp32", "head=last,all")
+    assert counts(made) == {"reference": 2, "score": 2, "latency": 2}
+
+
 def test_macos_and_ios_names_of_one_opset_share_a_conversion():
     made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "target=iOS18,macOS15")
     assert counts(made)["convert"] == 1
@@ -82,6 +87,11 @@ def test_macos_and_ios_names_of_one_opset_share_a_conversion():
         ("limits.convert.timeout_s=5,10", {"reference": 1, "convert": 1, "latency": 1, "score": 1}),
         ("seed=0,1", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
         ("model.inputs.count=1,2", {"reference": 2, "convert": 1, "latency": 2, "score": 2}),
+        ("head=all,last", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
+        ("mask=causal_const,causal_input,qk_and_k", {"reference": 3, "convert": 3, "latency": 3, "score": 3}),
+        ("embeddings=in,out", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
+        ("norm=fp16,fp32", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
+        ("pad_last_axis=0,64", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
     ],
 )
 def test_what_enters_each_key(axis, changes):
@@ -117,6 +127,10 @@ def test_keys_change_with_tools_host_and_weights_but_not_with_time():
             "chunks=27 is more than gpt2 can be cut into: it has 25 cut points (12 layers), so chunks=1..26",
         ),
         (["model=gpt2", "seq_len=2048"], "seq_len=2048 is beyond the 1024 positions of gpt2"),
+        (
+            ["model=tiny-bert", "head=last"],
+            "head=last is for decoders; tiny-bert is of task encoder, which has no causal mask and head",
+        ),
         (["model=gpt2", "+precision.x=1"], None),
     ],
 )

@@ -3,12 +3,15 @@
 A family `models/<family>.py` holds
 
     VARIANTS = {"original": fn, "split_einsum": fn}   a literal dict; `variants` reads its keys without importing
-    fn(model, state, seq_len) -> torch.nn.Module      eval mode, fp32; graph inputs in, tuple of outputs out
+    fn(model, state, seq_len, options) -> Module      eval mode, fp32; graph inputs in, tuple of outputs out
     skeleton(model) -> torch.nn.Module                the Hugging Face module itself, built on the meta device
-    ports(model, seq_len) -> Ports                    names, shapes and dtypes of the graph's inputs and outputs
+    ports(model, seq_len, options) -> Ports           names, shapes and dtypes of the graph's inputs and outputs
+    RENAMED                                           optional: (beginning of a checkpoint's name, the module's) pairs
     IGNORED                                           patterns of checkpoint tensors that this family has no use for
 
-`model` is {"family", "task", "arch"}; `state` maps Hugging Face tensor names to fp32 tensors (`weights.load_state`).
+`options` are those of `_options.py`, optional; decoders and encoders of a known shape are one `Family` of names, see
+`_decoder.py` and `_encoder.py`. `model` is {"family", "task", "arch"}; `state` maps Hugging Face tensor names to fp32
+tensors (`weights.load_state`).
 This file imports nothing heavy: the planner calls it.
 """
 

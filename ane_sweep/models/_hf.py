@@ -53,16 +53,30 @@ def _tensors(module: nn.Module):
 
 
 def _materialise_buffers(module: nn.Module) -> None:
-    # Non-persistent buffers are in no checkpoint; these are all that the families here have.
-    for name, buffer in list(module.named_buffers()):
-        if not buffer.is_meta:
-            continue
-        owner, _, leaf = name.rpartition(".")
-        shape = buffer.shape
-        if leaf == "position_ids":
-            value = torch.arange(shape[-1]).expand(shape)
-        elif leaf == "token_type_ids":
-            value = torch.zeros(shape, dtype=torch.long)
-        else:
-            raise ValueError(f"do not know how to fill the buffer {name} {tuple(shape)}")
-        module.get_submodule(owner).register_buffer(leaf, value, persistent=False)
+    """Fill the non-persistent buffers, which are in no checkpoint, with what their owners would have put there."""
+    owners = {name.rpartition(".")[0] for name, buffer in module.named_buffers() if buffer.is_meta}
+    for path in sorted(owners):
+        owner = module.get_submodule(path)
+        for leaf, buffer in list(owner.named_buffers(recurse=False)):
+            if buffer.is_meta:
+                value = _known_buffer(owner, leaf, buffer.shape)
+                blank = torch.empty(buffer.shape, dtype=buffer.dtype) if value is None else value
+                owner.register_buffer(leaf, blank, persistent=False)
+                if value is None and owner._parameters:
+                    raise ValueError(f"do not know how to fill the buffer {path}.{leaf} {tuple(buffer.shape)}")
+        if not owner._parameters and hasattr(module, "_init_weights"):
+            module._init_weights(owner)  # transformers' own: rotary frequencies, sinusoidal tables
+
+
+def _known_buffer(owner: nn.Module, leaf: str, shape: torch.Size) -> torch.Tensor | None:
+    if leaf == "position_ids":
+        return torch.arange(shape[-1]).expand(shape)
+    if leaf == "token_type_ids":
+        return torch.zeros(shape, dtype=torch.long)
+    if leaf == "embed_scale":  # Gemma
+        return torch.tensor(owner.scalar_embed_scale)
+    if leaf == "bias":  # GPT-Neo and GPT-BigCode: what a query may see
+        seen = torch.ones(shape, dtype=torch.bool).tril()
+        local = getattr(owner, "attention_type", None) == "local"
+        return seen & ~seen.tril(-owner.config.window_size) if local else seen
+    return None

@@ -44,7 +44,7 @@ def load_state(weights: dict[str, Any], checkpoint: Path | None, model: dict[str
 
 def parameters(model: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every parameter, tied ones once; built on the meta device, so it costs no memory."""
-    module = _meta_skeleton(model)
+    module = meta_skeleton(model)
     return {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
 
 
@@ -58,14 +58,15 @@ def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
 
     Uniform, not normal: the same bits on every machine, as no logarithm or cosine of the CPU at hand is involved.
     """
-    module = _meta_skeleton(model)
+    module = meta_skeleton(model)
     return {
         name: _random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
         for name, tensor in module.named_parameters()
     }
 
 
-def _meta_skeleton(model: dict[str, Any]) -> nn.Module:
+def meta_skeleton(model: dict[str, Any]) -> nn.Module:
+    """The family's Hugging Face module without memory behind it, tied weights tied."""
     module = _hf.on_meta(lambda: models.get(model["family"]).skeleton(model))
     module.tie_weights()
     return module
@@ -75,10 +76,10 @@ def _spread(module: nn.Module, name: str) -> tuple[float, float]:
     """(mean, standard deviation) for a parameter: unit gain through linear layers, layer norms near identity."""
     owner, _, leaf = name.rpartition(".")
     layer = module.get_submodule(owner)
-    if isinstance(layer, nn.LayerNorm):
-        return (1.0, 0.02) if leaf == "weight" else (0.0, 0.02)
     if leaf == "bias":
         return 0.0, 0.02
+    if layer.weight.dim() == 1:  # a norm; built afresh it holds what it takes for no change: 1, or 0 for Gemma
+        return type(layer)(1).weight.item(), 0.02
     if isinstance(layer, nn.Linear):
         return 0.0, layer.in_features**-0.5
     if isinstance(layer, nn.Embedding):
@@ -175,14 +176,17 @@ def _unpickle(path: Path) -> dict[str, torch.Tensor]:
 
 def _match(wanted: dict[str, tuple[int, ...]], source: _Checkpoint, model: dict[str, Any]) -> dict[str, str]:
     """Parameter -> the checkpoint's name for it. Raises WeightsError naming a few of those that do not fit."""
-    module = _meta_skeleton(model)
+    module = meta_skeleton(model)
     tied = {alias: target for alias, target in module.all_tied_weights_keys.items() if target in wanted}
-    ignored = models.get(model["family"]).IGNORED
+    family = models.get(model["family"])
+    ignored, renamed = family.IGNORED, getattr(family, "RENAMED", ())
     found: dict[str, str] = {}
     aliases: dict[str, str] = {}
     unexpected = []
     for name in source.shapes:
-        target = next((s for s in _spellings(name, f"{module.base_model_prefix}.") if s in wanted or s in tied), None)
+        target = next(
+            (s for s in _spellings(name, f"{module.base_model_prefix}.", renamed) if s in wanted or s in tied), None
+        )
         if target in tied:
             aliases[tied[target]] = name
         elif target is not None:
@@ -220,8 +224,11 @@ def _refuse(model: dict[str, Any], source: _Checkpoint, problems: dict[str, list
         )
 
 
-def _spellings(name: str, prefix: str) -> Iterator[str]:
+def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, str], ...]) -> Iterator[str]:
     """The ways in which a checkpoint's name may be written in the module: as it is, without prefix, with it."""
+    for old, new in renamed:
+        if name.startswith(old):
+            name = new + name.removeprefix(old)
     for old, new in _OLD_NAMES:
         if name.endswith(old):
             name = name.removesuffix(old) + new

@@ -64,10 +64,10 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> TorchRuntime:
     errors.ConfigError.
     """
     from ane_sweep import models
-    from ane_sweep.models import weights
+    from ane_sweep.models import _options, weights
 
-    model = params["model"]
+    model, options = params["model"], _options.options(params)
     family = models.get(model["family"])
     state = weights.load_state(params["weights"], inputs.get("checkpoint"), model)
-    module = family.VARIANTS[params["variant"]](model, state, params["seq_len"])
-    return TorchRuntime(module, family.ports(model, params["seq_len"]))
+    module = family.VARIANTS[params["variant"]](model, state, params["seq_len"], options)
+    return TorchRuntime(module, family.ports(model, params["seq_len"], options))

@@ -42,13 +42,18 @@ def sentences(tokenizer, count: int, seq_len: int, vocabulary: int) -> tuple[np.
     return _padded(rows, count, seq_len, _pad_id(tokenizer, ("[PAD]", "<pad>")), vocabulary)
 
 
-def windows(tokenizer, count: int, seq_len: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """`count` successive windows of the passage, the last padded on the right -> ids (N,S) int32, valid (N,S) bool."""
+def windows(tokenizer, count: int, seq_len: int, vocabulary: int, full: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """`count` successive windows of the passage, the last padded on the right -> ids (N,S) int32, valid (N,S) bool.
+
+    With `full`, a window that would be short begins earlier instead, if the passage is long enough.
+    """
     tokenizer.no_padding()
     tokenizer.no_truncation()
     ids = tokenizer.encode(data.passage(), add_special_tokens=False).ids
     # A window beyond the text's end starts over from its beginning, so that none is empty.
     starts = [(i * seq_len) if i * seq_len < len(ids) else 0 for i in range(count)]
+    if full:
+        starts = [max(0, min(start, len(ids) - seq_len)) for start in starts]
     rows = [ids[start : start + seq_len] for start in starts]
     return _padded(rows, count, seq_len, _pad_id(tokenizer, ("<|endoftext|>", "</s>")), vocabulary)
 

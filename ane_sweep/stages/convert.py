@@ -1,6 +1,7 @@
 """convert: a torch module to one ML Program.
 
-params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32")
+params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
+        options {those of models/_options.py that are not at their default}
 inputs  checkpoint (absent for random weights)
 leaves  model.mlpackage; the same parameters give the same bytes
 """
@@ -45,12 +46,12 @@ def _trace(params: dict[str, Any], checkpoint: Path | None) -> tuple[Any, Any]:
     """
     import torch
 
-    from ane_sweep.models import weights
+    from ane_sweep.models import _options, weights
 
-    family = models.get(params["model"]["family"])
-    ports = family.ports(params["model"], params["seq_len"])
+    family, options = models.get(params["model"]["family"]), _options.options(params)
+    ports = family.ports(params["model"], params["seq_len"], options)
     state = weights.load_state(params["weights"], checkpoint, params["model"])
-    module = family.VARIANTS[params["variant"]](params["model"], state, params["seq_len"])
+    module = family.VARIANTS[params["variant"]](params["model"], state, params["seq_len"], options)
     examples = tuple(torch.zeros(port.shape, dtype=getattr(torch, port.dtype)) for port in ports.inputs)
     with torch.no_grad():
         # check_trace would run the module twice more to look for control flow that is not there.
@@ -62,7 +63,11 @@ def _to_program(traced, ports, params: dict[str, Any], package: Path):
     import coremltools as ct
     import numpy as np
 
+    from ane_sweep.models import _options
+
     from ._lean import lean
+
+    options = _options.options(params)
 
     target = getattr(ct.target, params["target"])
     narrow = params["compute"] == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
@@ -75,8 +80,8 @@ def _to_program(traced, ports, params: dict[str, Any], package: Path):
             outputs=[ct.TensorType(port.name, dtype=real) for port in ports.outputs],
             convert_to="mlprogram",
             minimum_deployment_target=target,
-            compute_precision=ct.precision.FLOAT16 if params["compute"] == "fp16" else ct.precision.FLOAT32,
-            pass_pipeline=_pipeline(ct),
+            compute_precision=_precision(ct, params["compute"], options.norm),
+            pass_pipeline=_pipeline(ct, options.norm),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )
@@ -85,9 +90,27 @@ def _to_program(traced, ports, params: dict[str, Any], package: Path):
     return program
 
 
-def _pipeline(ct):
+def _precision(ct, compute: str, norm: str):
+    if compute == "fp32":
+        return ct.precision.FLOAT32
+    if norm == "fp16":
+        return ct.precision.FLOAT16
+    return ct.transform.FP16ComputePrecision(op_selector=lambda op: not _stays_wide(op, norm))
+
+
+def _stays_wide(op, norm: str) -> bool:
+    """Whether an op keeps fp32: the means of the norms, or all that comes from a norm's module."""
+    if norm == "fp32_mean":
+        return op.op_type == "reduce_mean"
+    names = [name for source in op.scopes if source.name == "TORCHSCRIPT_MODULE_TYPE" for name in op.scopes[source]]
+    return op.op_type == "layer_norm" or any(str(name).endswith("Norm") for name in names)
+
+
+def _pipeline(ct, norm: str):
     """coremltools' default passes, less those that only cost here, and one more where it saves memory."""
     pipeline = ct.PassPipeline.DEFAULT
+    if norm == "fp32_mean":  # only a norm of single ops has a mean to keep apart
+        pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
     # Guards gathers against negative indices with a compare, an add and a select before the embedding; token ids and
     # positions are never negative.
     pipeline.remove_passes({"common::guard_negative_gather_indices"})

@@ -1,8 +1,9 @@
 """reference: what fp32 torch says, for every cell of a model to be compared with.
 
-params  model, weights, seq_len, inputs {count, seed, text: digest, tokenizer: digest or null}
+params  model, weights, seq_len, inputs {count, seed, text: digest, tokenizer: digest or null},
+        options {those that change inputs or outputs and are not at their default}
 inputs  checkpoint (absent for random weights)
-leaves  inputs.npz: each graph input stacked (N, 1, S), and `valid` (N, S) bool: the positions that hold real text;
+leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
         outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is
 """
 
@@ -18,29 +19,28 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Where inputs.tokenizer is null, ids are seeded: inputs = "synthetic"."""
     import torch
 
-    from ane_sweep.models import weights
+    from ane_sweep.models import _options, weights
 
     from ._arrays import StackWriter
 
     model, seq_len, checkpoint = params["model"], params["seq_len"], inputs.get("checkpoint")
-    family = models.get(model["family"])
-    ports = family.ports(model, seq_len)
-    source, feeds = _inputs(params, checkpoint, {port.name for port in ports.inputs})
-    _save(out / "inputs.npz", feeds)
+    family, options = models.get(model["family"]), _options.options(params)
+    ports = family.ports(model, seq_len, options)
+    source, ids, valid = _texts(params, checkpoint, full=options.head == "last")
     state = weights.load_state(params["weights"], checkpoint, model)
-    module = family.VARIANTS["original"](model, state, seq_len)
-    count = len(feeds["input_ids"])
-    with torch.inference_mode(), StackWriter(out / "outputs.npz", count) as stack:
-        for index in range(count):
+    module = family.VARIANTS["original"](model, state, seq_len, options)
+    feeds = {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs}
+    _save(out / "inputs.npz", {**feeds, "valid": valid})
+    with torch.inference_mode(), StackWriter(out / "outputs.npz", len(ids)) as stack:
+        for index in range(len(ids)):
             results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
     return StageResult(realised={"inputs": source})
 
 
-def _inputs(params: dict[str, Any], checkpoint: Path | None, names: set[str]) -> tuple[str, dict[str, Any]]:
-    """("text" | "synthetic", {input name -> (N,1,S), "valid" -> (N,S)})."""
-    import numpy as np
-
+def _texts(params: dict[str, Any], checkpoint: Path | None, full: bool) -> tuple[str, Any, Any]:
+    """("text" | "synthetic", ids (N,S) int32, valid (N,S) bool). With `full`, no window is shorter than S if the text
+    allows it: the last position is the one that counts."""
     from ane_sweep.errors import StageError
 
     from . import _tokens
@@ -48,21 +48,36 @@ def _inputs(params: dict[str, Any], checkpoint: Path | None, names: set[str]) ->
     wish, seq_len, vocabulary = params["inputs"], params["seq_len"], params["model"]["arch"]["vocab_size"]
     decoder = params["model"]["task"] == "causal_lm"
     if wish["tokenizer"] is None:
-        source = "synthetic"
-        ids, valid = _tokens.synthetic(wish["count"], seq_len, vocabulary, wish["seed"], full=decoder)
-    else:
-        source = "text"
-        tokenizer = _tokens.find_tokenizer(checkpoint)
-        if tokenizer is None:
-            raise StageError(
-                f"{checkpoint} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)"
-            )
-        make = _tokens.windows if decoder else _tokens.sentences
-        ids, valid = make(tokenizer, wish["count"], seq_len, vocabulary)
-    feeds = {"input_ids": ids[:, None], "valid": valid}
-    if "attention_mask" in names:
-        feeds["attention_mask"] = valid[:, None].astype(np.float32)
-    return source, feeds
+        return "synthetic", *_tokens.synthetic(wish["count"], seq_len, vocabulary, wish["seed"], full=decoder)
+    tokenizer = _tokens.find_tokenizer(checkpoint)
+    if tokenizer is None:
+        raise StageError(f"{checkpoint} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)")
+    if decoder:
+        return "text", *_tokens.windows(tokenizer, wish["count"], seq_len, vocabulary, full=full)
+    return "text", *_tokens.sentences(tokenizer, wish["count"], seq_len, vocabulary)
+
+
+def _feed(name: str, ids, valid, model: dict[str, Any], module):
+    """What one graph input is fed with, (N, 1, ...)."""
+    import numpy as np
+    import torch
+
+    if name == "input_ids":
+        return ids[:, None]
+    if name in ("attention_mask", "key_mask"):
+        return valid[:, None].astype(np.float32)
+    if name == "causal_mask":
+        from ane_sweep.models._hf import causal_mask
+
+        return np.repeat(causal_mask(ids.shape[1]).numpy()[None], len(ids), axis=0)
+    if name == "decoder_input_ids":  # the same text, one to the right, as in training
+        start = np.full((len(ids), 1), model["arch"].get("decoder_start_token_id", 0), np.int32)
+        return np.concatenate([start, ids[:, :-1]], axis=1)[:, None]
+    if name == "inputs_embeds":
+        hf = getattr(module, "inner", module).hf  # beneath the padding, where there is one
+        with torch.inference_mode():
+            return hf.get_input_embeddings()(torch.from_numpy(ids)).numpy()[:, None]
+    raise ValueError(f"do not know what to feed the graph input {name!r} with")
 
 
 def _save(path: Path, arrays: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ params  model, runtime, and what that runtime needs (compute_units; weights, var
 inputs  program (or checkpoint), reference
 leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
-Padding counts for nothing: only positions that hold a token of the text are compared.
+Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
+of the output `logits`, psnr_db and cosine of all outputs.
 """
 
 from pathlib import Path
@@ -14,9 +15,6 @@ from ane_sweep import runtimes
 from ane_sweep.errors import StageError
 
 from . import StageResult, metric
-
-# What each task's figures are; psnr_db and cosine are given for all.
-_LOGITS = ("causal_lm", "classifier")
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -37,7 +35,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():
-                scores.add(array[index], got[name], valid[index])
+                scores.add(name, array[index], got[name], valid[index])
     return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
 
 
@@ -70,15 +68,16 @@ class _Scores:
         self.same: list[bool] = []
         self.pooled: tuple[list, list] = ([], [])
 
-    def add(self, reference, candidate, valid) -> None:
-        """One output plane: (1, S, C) per position, or (1, C) per input; `valid` is (S,) bool."""
+    def add(self, name: str, reference, candidate, valid) -> None:
+        """One output plane: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
         if reference.ndim == 3:
             if self.task == "encoder":
                 self.pooled[0].append(self.m.mean_pool(reference[0], valid))
                 self.pooled[1].append(self.m.mean_pool(candidate[0], valid))
-            reference, candidate = reference[0][valid], candidate[0][valid]
+            rows = valid if reference.shape[1] == len(valid) else slice(None)
+            reference, candidate = reference[0][rows], candidate[0][rows]
         self.closeness.add(reference=reference, candidate=candidate)
-        if self.task in _LOGITS:
+        if name == "logits":
             kl = self.m.kl_rows(reference=reference, candidate=candidate)
             self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
             self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()

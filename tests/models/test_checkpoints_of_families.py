@@ -1,0 +1,52 @@
+"""A checkpoint that Hugging Face writes is read back for every family, by our option's architecture and by its own."""
+
+import json
+
+import pytest
+import torch
+
+from ane_sweep import models
+from ane_sweep.bench import families
+from ane_sweep.checkpoints import NOISE
+from ane_sweep.models import _hf, weights
+
+TINY = {option["name"]: option for option in families.tiny_options()}
+PATH = {"kind": "path", "digest": "x", "allow_pickle": False}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_what_hugging_face_saves_is_read_back(tmp_path, name):
+    option = TINY[name]
+    model = {key: option[key] for key in ("family", "task", "arch")}
+    state = weights.random_state(model, 1)
+    _hf.filled(lambda: models.get(model["family"]).skeleton(model), state).save_pretrained(tmp_path)
+    loaded = weights.load_state(PATH, tmp_path, model)
+    assert loaded.keys() == state.keys() and all(torch.equal(loaded[key], state[key]) for key in state)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["model_type"] == model["family"]
+    # The planner builds what the checkpoint's own config.json describes.
+    own = {**model, "arch": {key: value for key, value in config.items() if key not in NOISE}}
+    assert weights.parameters(own) == weights.parameters(model)
+    ids = torch.arange(2, 10, dtype=torch.int32)[None]
+    family = models.get(model["family"])
+    feeds = [torch.ones(1, 8) if port.name == "attention_mask" else ids for port in family.ports(own, 8).inputs]
+    with torch.no_grad():
+        ours, theirs = (family.VARIANTS["split_einsum"](each, state, 8)(*feeds) for each in (model, own))
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs))
+
+
+def test_flan_t5_keeps_its_own_head(tmp_path):
+    """transformers 5 calls the head tied whatever the checkpoint holds; here its tensor must be there and be used."""
+    option = TINY["tiny-t5"]
+    model = {key: option[key] for key in ("family", "task", "arch")}
+    state = weights.random_state(model, 0)
+    assert "lm_head.weight" in state and not torch.equal(state["lm_head.weight"], state["shared.weight"])
+    tied = {**model, "arch": {**model["arch"], "tie_word_embeddings": True}}
+    assert "lm_head.weight" not in weights.random_state(tied, 0)
+    ids, mask = torch.arange(8, dtype=torch.int32)[None], torch.ones(1, 8)
+    for variant in ("original", "split_einsum"):
+        module = models.get("t5").VARIANTS[variant]
+        with torch.no_grad():
+            before = module(model, state, 8)(ids, mask, ids)[1]
+            after = module(model, {**state, "lm_head.weight": state["lm_head.weight"] * 2}, 8)(ids, mask, ids)[1]
+        torch.testing.assert_close(after, before * 2)
