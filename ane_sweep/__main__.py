@@ -294,6 +294,20 @@ def lint(args: list[str]) -> int:
     return lint(args)
 
 
+def run(args: list[str]) -> int:
+    """Execute any ML Program package in the reference runtime."""
+    from ane_sweep.run import run
+
+    return run(args)
+
+
+def diff(args: list[str]) -> int:
+    """Compare two packages: their outputs, and the drift of each op."""
+    from ane_sweep.diff import diff
+
+    return diff(args)
+
+
 def devices(args: list[str]) -> int:
     """The chips that placement is predicted for, with sources."""
     from ane_sweep.devices import devices
@@ -315,6 +329,8 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "prune": prune,
     "lint": lint,
     "devices": devices,
+    "run": run,
+    "diff": diff,
     "version": version,
 }
 

@@ -17,6 +17,8 @@ USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task 
   ane-sweep log [RUN] [uri=URI] [experiment=NAME]       send stored records to a tracking server
   ane-sweep prune older-than-days=N | max-gb=N          delete cached artifacts
   ane-sweep lint PACKAGE... --chip m4 [--compute-units cpu_and_ne] [--json]    where its ops would run, and why not on the ANE
+  ane-sweep run PACKAGE --input x.npy                   one prediction of any ML Program, on any host
+  ane-sweep diff A B [--min-psnr DB]                    two packages: their outputs, and the drift of each op
   ane-sweep devices                                     the chips that placement is predicted for
   ane-sweep version
 

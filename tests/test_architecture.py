@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "ane_sweep"
-WORKER_ROOMS = ("worker.py", "faults.py", "stages", "models", "mil", "runtimes")
+WORKER_ROOMS = (
+    "worker.py", "faults.py", "run.py", "diff.py", "stages", "models", "mil", "runtimes", "coreml_anywhere", "upstream",
+)  # fmt: skip
 HEAVY = {"torch", "coremltools", "transformers"}
 
 

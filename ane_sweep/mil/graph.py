@@ -45,6 +45,7 @@ NUMPY = {
     "uint32": np.dtype(np.uint32),
     "uint64": np.dtype(np.uint64),
 }
+_SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
 # element types whose immediate values are kept as raw bytes rather than as lists of numbers
 _RAW = {"fp16", "int8", "uint8", "int16", "uint16", "uint32", "uint64"}
 
@@ -59,6 +60,11 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         return None not in self.shape
+
+    @property
+    def count(self) -> int:
+        """Elements of a tensor of this type; sizes that are not known count as 1."""
+        return math.prod(length if length is not None else 1 for length in self.shape)
 
     @property
     def byte_count(self) -> int:
@@ -85,7 +91,7 @@ class Op:
         """Names of all values that this op needs, those of its nested blocks included."""
         names = {argument for arguments in self.inputs.values() for argument in arguments if isinstance(argument, str)}
         for block in self.proto.blocks:
-            names |= _free_names(block)
+            names |= free_names(block)
         return names
 
     def __str__(self) -> str:
@@ -137,16 +143,35 @@ class Program:
 
 
 def load(path: Path) -> Program:
-    """Read a package and view its program. Raises errors.PackageError."""
+    """Read a package of one function and view its program. Raises errors.PackageError."""
     package = packages.read(path)
     functions = package.spec.mlProgram.functions
     if len(functions) != 1:
         names = ", ".join(sorted(functions)) or "none"
         raise PackageError(f"{path}: has {len(functions)} functions ({names}); programs with exactly one are read here")
-    function = next(iter(functions.values()))
-    if function.opset not in function.block_specializations:
-        raise PackageError(f"{path}: its program has no block for opset {function.opset!r}; the file is damaged")
-    return Program(package, function, function.block_specializations[function.opset], function.opset)
+    return program(package)
+
+
+def program(package: packages.Package, function: str = "") -> Program:
+    """View one function of a package that was read; "" is the one that the package declares as default.
+
+    Raises errors.PackageError where there is no such function, or none that can be the default.
+    """
+    functions = package.spec.mlProgram.functions
+    name = function or default_function(package.spec)
+    if name not in functions:
+        known = ", ".join(sorted(functions)) or "none"
+        raise PackageError(f"{package.path}: has no function {name!r}; its functions: {known}")
+    chosen = functions[name]
+    if chosen.opset not in chosen.block_specializations:
+        raise PackageError(f"{package.path}: its program has no block for opset {chosen.opset!r}; the file is damaged")
+    return Program(package, chosen, chosen.block_specializations[chosen.opset], chosen.opset)
+
+
+def default_function(spec: Any) -> str:
+    """Name of the function that runs when none is named."""
+    functions = spec.mlProgram.functions
+    return spec.description.defaultFunctionName or (next(iter(functions)) if len(functions) == 1 else "main")
 
 
 def view(index: int, proto: Any) -> Op:
@@ -194,8 +219,7 @@ def blob_values(proto: Any) -> Iterator[Any]:
 def decode(value: Any, package: packages.Package) -> Any:
     """A Value message as numpy array (tensors, rank 0 included), str or bool array, list, or dict.
 
-    Blobs are views into the mapped file. Element types of less than a byte raise PackageError: they only occur under
-    constexpr ops, which unpack them.
+    Blobs are views into the mapped file. Element types of less than a byte come unpacked, one byte each.
     """
     if value.WhichOneof("value") == "blobFileValue":
         return _decode_blob(value, package)
@@ -222,14 +246,49 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         return (
             strings[0] if not kind.shape and len(strings) == 1 else np.array(strings, dtype=object).reshape(kind.shape)
         )
+    if kind.dtype in PACKED_BITS and field == "bytes":
+        raw = np.frombuffer(tensor.bytes.values, np.uint8)
+        return _shaped(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
     if kind.dtype not in NUMPY:
         raise PackageError(f"{package.path}: immediate constants of type {kind.dtype} are not read here")
     dtype = NUMPY[kind.dtype]
     if field == "bytes":
-        flat = np.frombuffer(tensor.bytes.values, dtype=dtype) if kind.dtype in _RAW else np.empty(0, dtype)
+        raw = tensor.bytes.values
+        if kind.dtype not in _RAW or len(raw) % dtype.itemsize:
+            raise PackageError(
+                f"{package.path}: an immediate {kind.dtype} constant has {len(raw)} bytes; it is damaged"
+            )
+        flat = np.frombuffer(raw, dtype=dtype)
     else:
-        flat = np.array(getattr(tensor, field).values, dtype=dtype)
+        try:
+            flat = np.array(getattr(tensor, field).values).astype(dtype)
+        except (ValueError, OverflowError, TypeError) as error:
+            raise PackageError(f"{package.path}: a constant says {kind.dtype} and holds {field}: {error}") from error
     return _shaped(flat, kind, package, "an immediate constant")
+
+
+PACKED_BITS = {"uint1": 1, "uint2": 2, "uint3": 3, "uint4": 4, "uint6": 6, "int4": 4}
+
+
+def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
+    """`count` elements of less than a byte, packed lowest bits first across bytes, as one byte each (int4: signed)."""
+    bits = PACKED_BITS[dtype]
+    if raw.size < -(-count * bits // 8):
+        count = raw.size * 8 // bits  # too few: the caller sees that the shape is not filled
+    if bits == 4:
+        flat: np.ndarray = np.empty(raw.size * 2, np.uint8)
+        flat[0::2], flat[1::2] = raw & 15, raw >> 4
+    elif bits == 2:
+        flat = ((raw[:, None] >> np.array([0, 2, 4, 6], np.uint8)) & 3).reshape(-1)
+    elif bits == 1:
+        flat = np.unpackbits(raw, bitorder="little")
+    else:
+        single = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
+        flat = (single << np.arange(bits, dtype=np.uint8)).sum(1, dtype=np.uint8)
+    flat = flat[:count]
+    if dtype == "int4":
+        return ((flat ^ 8).view(np.int8) - 8).astype(np.int8)
+    return flat
 
 
 def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
@@ -238,6 +297,13 @@ def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
     blobs = package.blobs(reference.fileName)
     record = blobs.record(reference.offset)
     where = f"the weight record at byte {reference.offset} of {blobs.path}"
+    if kind is not None and kind.is_static and kind.dtype in PACKED_BITS and record.dtype_name == kind.dtype:
+        count = kind.count
+        if count * PACKED_BITS[kind.dtype] > record.size * 8:
+            raise PackageError(
+                f"{package.path}: the program needs {count} {kind.dtype}, {where} has {record.size} bytes"
+            )
+        return _shaped(unpack(blobs.payload(reference.offset), kind.dtype, count), kind, package, where)
     if kind is None or not kind.is_static or kind.dtype not in NUMPY:
         raise PackageError(f"{package.path}: {where} has type {kind.dtype if kind else 'none'}, which is not read here")
     if DTYPES[record.dtype][0] != kind.dtype and not (kind.dtype == "bool" and record.dtype in (3, 4)):
@@ -250,14 +316,16 @@ def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
 def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what: str) -> np.ndarray:
     shape = tuple(length or 0 for length in kind.shape)
     count = math.prod(shape)
+    if len(shape) > 32:
+        raise PackageError(f"{package.path}: {what} has {len(shape)} dimensions; the file is damaged")
     if flat.size == count:
         return flat.reshape(shape)
-    if flat.size == 1:  # MIL lets one value stand for a whole tensor
+    if flat.size == 1 and count <= _SPLAT_ELEMENTS:  # MIL lets one value stand for a whole tensor
         return np.broadcast_to(flat, shape)
     raise PackageError(f"{package.path}: {what} of shape {kind.shape} holds {flat.size} values; the file is damaged")
 
 
-def _free_names(block: Any) -> set[str]:
+def free_names(block: Any) -> set[str]:
     """Names that a nested block reads from outside itself."""
     made = {value.name for value in block.inputs}
     read = set(block.outputs)

@@ -68,8 +68,11 @@ def chunk_name(index: int) -> str:
     return f"chunk_{index + 1:02d}.mlpackage"
 
 
-def read(path: Path) -> Package:
-    """Find and parse a package (or a bare .mlmodel file). The weights stay where they are."""
+def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
+    """Find and parse a package (or a bare .mlmodel file). The weights stay where they are.
+
+    `kinds`: which models the caller can use, by the name of the field in Model.proto.
+    """
     path = Path(path)
     model_path = _model_file(path)
     try:
@@ -86,7 +89,7 @@ def read(path: Path) -> Package:
     kind = spec.WhichOneof("Type")
     if kind is None or not spec.specificationVersion:
         raise PackageError(f"{model_path}: an empty or truncated Core ML model ({len(data)} bytes); convert it again")
-    if kind != "mlProgram":
+    if kind not in kinds:
         raise PackageError(
             f"{path}: holds a {kind}, and only ML Programs are read here; convert the model with convert_to='mlprogram'"
         )

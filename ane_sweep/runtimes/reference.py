@@ -1,7 +1,8 @@
 """reference: executes saved ML Programs on any host's CPU, op by op, with the rounding that the program declares.
 
-fp16 programs: every op's result is rounded to fp16, sums inside an op are fp32. Its latency is that of this runtime
-on this CPU and says nothing about Apple hardware.
+fp16 programs: every op's result is rounded to fp16, sums inside an op are fp32; params["numerics"] chooses otherwise
+(fp16, fp32 or ane), params["effects"] among what is known of the Neural Engine. Its latency is that of this runtime on
+this CPU and says nothing about Apple hardware.
 """
 
 from pathlib import Path
@@ -19,36 +20,27 @@ def available() -> str | None:
 
 
 class ReferenceRuntime:
-    """A chain of compiled programs; tensors are handed over by name, as they are."""
+    """A chain of compiled programs; tensors are handed over by name, as they are. States start as zeros at each run."""
 
-    def __init__(self, paths: list[Path]):
-        import torch
+    def __init__(self, paths: list[Path], numerics: str | None = None, effects: list[str] | None = None):
+        from ane_sweep.mil import chain
+        from ane_sweep.runtimes import _reference
+        from ane_sweep.runtimes._reference import features
 
-        from ane_sweep.mil import chain, graph
-        from ane_sweep.runtimes._reference import features, plan
-
-        programs = [graph.load(path) for path in paths]
-        specs = [program.spec for program in programs]
+        self.models = [_reference.load(path, numerics=numerics, effects=effects) for path in paths]
+        specs = [model.spec for model in self.models]
         where = paths[0].parent if len(paths) > 1 else paths[0]
-        self._inputs = features.expected(chain.inputs(specs), where)
-        self._outputs = list(chain.outputs(specs, where))
-        self._plans = [plan.compile_program(program) for program in programs]
         self._where = where
-        dtypes = {
-            value.type.tensorType.dataType
-            for program in programs
-            for op in program.ops
-            for value in op.proto.outputs
-            if op.type != "const"
-        }
-        is_half = graph.DTYPE_NUMBERS["fp16"] in dtypes
-        self.realised: dict[str, Any] = {
-            "runtime": "reference",
-            "numerics": "fp16 storage, fp32 accumulation" if is_half else "fp32",
-            "threads": torch.get_num_threads(),
-            "compute_units": None,
-            "chunks": len(paths),
-        }
+        if len(paths) > 1:
+            self._inputs = {name: features.describe(item, where) for name, item in chain.inputs(specs).items()}
+            self._outputs = {name: features.describe(item, where) for name, item in chain.outputs(specs, where).items()}
+        self.realised: dict[str, Any] = {**self.models[0].realised, "chunks": len(paths)}
+        said = [model.realised["numerics"] for model in self.models]
+        self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
+
+    @property
+    def _plans(self) -> list[Any]:
+        return [model.plan for model in self.models]
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, of the types that the program declares. Inputs are cast where no meaning is lost.
@@ -57,14 +49,20 @@ class ReferenceRuntime:
         """
         from ane_sweep.runtimes._reference import features
 
-        values = features.accept(inputs, self._inputs, self._where)
-        for plan in self._plans:
-            values.update(plan.run(values))
-        return {name: features.give(values[name]) for name in self._outputs}
+        if len(self.models) == 1:
+            (model,) = self.models
+            return model.predict(inputs, model.new_state() if model.states else None)
+        values: dict[str, Any] = dict(features.accept(inputs, self._inputs, self._where))
+        for model in self.models:
+            values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
+            states = model.new_state().cells if model.states else {}
+            values.update(model.tensors({**values, **states}))
+        return {name: features.give(values[name], feature) for name, feature in self._outputs.items()}
 
 
 def load(params: dict[str, Any], inputs: dict[str, Path]) -> ReferenceRuntime:
     """Compile the programs in `inputs["program"]`. Raises errors.PackageError, errors.UnsupportedOp."""
     from ane_sweep.mil import package
 
-    return ReferenceRuntime(package.program_paths(inputs["program"]))
+    paths = package.program_paths(inputs["program"])
+    return ReferenceRuntime(paths, params.get("numerics"), params.get("effects"))

@@ -19,11 +19,22 @@ def mil():
         dtypes = {np.float16: types.fp16, np.float32: types.fp32, np.int32: types.int32, np.bool_: types.bool}
 
         @staticmethod
-        def write(path: Path, inputs: dict, body, target: str = FP16_TARGET) -> Path:
-            """Save `body(**inputs)` (one value, or a tuple) as a package, op by op as it was written."""
+        def write(path: Path, inputs: dict, body, target: str = FP16_TARGET, flexible=None, states=None) -> Path:
+            """Save `body(**inputs)` (one value, or a tuple) as a package, op by op as it was written.
+
+            `flexible`: {name: ct shape} for inputs without one fixed shape; `states`: {name: shape}, fp16.
+            """
             goal = getattr(ct.target, target)
-            specs = [Builder.TensorSpec(value.shape, Mil.dtypes[value.dtype.type]) for value in inputs.values()]
-            names = list(inputs)
+            flexible, states = flexible or {}, states or {}
+            kinds = {name: Mil.dtypes[value.dtype.type] for name, value in inputs.items()}
+            specs = [
+                Builder.TensorSpec(
+                    Mil.symbolic(flexible[name], value.ndim) if name in flexible else value.shape, kinds[name]
+                )
+                for name, value in inputs.items()
+            ]
+            specs += [Builder.StateTensorSpec(shape, types.fp16) for shape in states.values()]
+            names = [*inputs, *states]
 
             def named(*values):
                 return body(*values)
@@ -37,10 +48,22 @@ def mil():
                 compute_precision=ct.precision.FLOAT32,
                 pass_pipeline=ct.PassPipeline.EMPTY,
                 skip_model_load=True,
+                inputs=[ct.TensorType(name=name, shape=shape) for name, shape in flexible.items()] or None,
             )
             model.save(str(path))
             return path
 
+        @staticmethod
+        def symbolic(shape, rank: int) -> list:
+            from coremltools.converters.mil.mil import get_new_symbol
+
+            sizes = shape.shapes if isinstance(shape, ct.EnumeratedShapes) else None
+            if sizes is not None:
+                shapes = [tuple(option.shape) for option in sizes]
+                return [shapes[0][d] if len({s[d] for s in shapes}) == 1 else get_new_symbol() for d in range(rank)]
+            return [get_new_symbol() if isinstance(size, ct.RangeDim) else size for size in shape]
+
+    Mil.ct = ct
     return Mil
 
 
@@ -51,10 +74,10 @@ def execute(mil, tmp_path):
 
     count = 0
 
-    def run(inputs: dict, body, target: str = FP16_TARGET) -> list[np.ndarray]:
+    def run(inputs: dict, body, target: str = FP16_TARGET, **how) -> list[np.ndarray]:
         nonlocal count
         count += 1
-        runtime = ReferenceRuntime([mil.write(tmp_path / f"{count}.mlpackage", inputs, body, target)])
+        runtime = ReferenceRuntime([mil.write(tmp_path / f"{count}.mlpackage", inputs, body, target, **how)])
         return list(runtime.predict(inputs).values())
 
     return run

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.runtimes._reference.site import TORCH_DTYPES, Site, Step, aligned, op, wide, widen
+from ane_sweep.runtimes._reference.site import Site, Step, aligned, op, wide, widen
 
 # fp16 kernels of torch compute these in fp32 inside and round once (tested bit by bit in tests/runtimes)
 _NATIVE: dict[str, Callable[..., torch.Tensor]] = {
@@ -67,10 +67,12 @@ def logical_not(site: Site) -> Step:
 
 @op("cast")
 def cast(site: Site) -> Step:
-    """Floats become integers by cutting off the fraction; anything but 0 becomes True."""
-    if site.static("dtype") not in TORCH_DTYPES:
-        raise site.unsupported(f"to {site.static('dtype')}")
-    dtype = TORCH_DTYPES[site.static("dtype")]
+    """Floats become integers by cutting off the fraction; anything but 0 becomes True.
+
+    uint16 is held in a wider type and does not wrap: coremltools casts indices to it that may be negative, and its
+    tests expect them to come back as they were.
+    """
+    dtype = site.torch_dtype(site.static("dtype"))
     return Step(lambda x: x.to(dtype), [site.name("x")])
 
 
@@ -117,10 +119,7 @@ def per_channel(site: Site) -> Step:
     def channel(parameter: str, rank: int) -> torch.Tensor:
         return widen(values[parameter]).reshape(-1, *[1] * (rank - 2))
 
-    names = [parameter for parameter in ("alpha", "beta") if site.has(parameter)]
-    values = {name: tensor for name in names if (tensor := site.tensor(name)) is not None}
-    if len(values) < len(names):
-        raise site.unsupported("with parameters that are computed while the program runs")
+    values = {name: site.known_tensor(name) for name in ("alpha", "beta") if site.has(name)}
     if site.op.type == "prelu":
         function = lambda x: torch.where(x >= 0, x, channel("alpha", x.ndim) * x)  # noqa: E731
     else:

@@ -6,6 +6,7 @@ widened once at load and the result is rounded.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,13 @@ def linear(site: Site) -> Step:
     if weight is None or (site.has("bias") and bias is None):
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
         return Step(wide(F.linear, site.dtype), names)
+    if not weight.dtype.is_floating_point:  # integers are summed exactly
+        return Step(lambda x: (F.linear(x.double(), weight.double(), _double(bias))).to(site.dtype), [site.name("x")])
     return Step(_linear(weight, bias, site.dtype), [site.name("x")])
+
+
+def _double(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.double()
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
@@ -52,6 +59,8 @@ def matmul(site: Site) -> Step:
     def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x = x.mT if flip_x and x.ndim > 1 else x
         y = y.mT if flip_y and y.ndim > 1 else y
+        if x.dtype != y.dtype and not (x.dtype.is_floating_point and y.dtype.is_floating_point):
+            x, y = x.to(dtype), y.to(dtype)  # iOS17 lets one side be an integer
         if not x.dtype.is_floating_point or _stays_half(x, y):
             return (x @ y).to(dtype)
         return (widen(x) @ widen(y)).to(dtype)
@@ -63,7 +72,8 @@ def matmul(site: Site) -> Step:
 def einsum(site: Site) -> Step:
     """coremltools 9.0 only writes nchw,nwhu->nchu and chw,whu->chu (with any letters); every equation is run."""
     equation, dtype = site.static("equation"), site.dtype
-    if len(site.shape) == 4 and site.shape[2] == 1 and _is_head_product(equation):
+    shape = site.known_shape
+    if shape is not None and len(shape) == 4 and shape[2] == 1 and _is_head_product(equation):
         return Step(_one_head, site.names("values"))
 
     def run(*values: torch.Tensor) -> torch.Tensor:
@@ -91,14 +101,16 @@ def _one_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @op("conv")
 def conv(site: Site) -> Step:
     """1-, 2- or 3-D convolution; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before and after each D."""
-    weight, bias = site.tensor("weight"), site.tensor("bias")
-    if weight is None or (site.has("bias") and bias is None):
-        raise site.unsupported("with a weight that is computed while the program runs")
+    return convolution(site, site.known_tensor("weight"), site.known_tensor("bias"))
+
+
+def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> Step:
+    """The step of a convolution with these weights and the site's strides, padding, dilations and groups."""
     spatial = weight.ndim - 2
     strides = site.static("strides", [1] * spatial)
     dilations = site.static("dilations", [1] * spatial)
     groups = site.static("groups", 1)
-    padding = _padding(site, list(weight.shape[2:]), strides, dilations)
+    padding = paddings(site, list(weight.shape[2:]), strides, dilations)
     dtype = site.dtype
     if groups == 1 and all(size == 1 for size in weight.shape[2:]) and set(strides) == {1} and not any(padding):
         return Step(_pointwise(weight, bias, dtype), [site.name("x")])
@@ -106,7 +118,7 @@ def conv(site: Site) -> Step:
     function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        x = _padded(widen(x), padding(x) if callable(padding) else padding)
+        x = padded(widen(x), padding(x) if callable(padding) else padding)
         return aligned(function(x, weight, bias, strides, 0, dilations, groups).to(dtype))
 
     return Step(run, [site.name("x")])
@@ -132,7 +144,7 @@ def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dty
     return run
 
 
-def _padded(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
+def padded(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
     """`padding` = before and after each spatial dimension, first dimension first (torch wants the last one first)."""
     if not any(padding):
         return x
@@ -140,7 +152,7 @@ def _padded(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Te
     return F.pad(x, [side for pair in reversed(pairs) for side in pair], value=value)
 
 
-def _padding(site: Site, kernel: list[int], strides: list[int], dilations: list[int]):
+def paddings(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Any:
     """Explicit padding, or a function of x for `same` (as much as makes the output ceil(in / stride) long)."""
     kind = site.static("pad_type", "valid")
     if kind == "valid":
@@ -164,34 +176,61 @@ def _padding(site: Site, kernel: list[int], strides: list[int], dilations: list[
 @op("conv_transpose")
 def conv_transpose(site: Site) -> Step:
     """weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
-    weight, bias = site.tensor("weight"), site.tensor("bias")
-    if weight is None or (site.has("bias") and bias is None):
-        raise site.unsupported("with a weight that is computed while the program runs")
-    if site.static("pad_type", "valid") not in ("valid", "custom"):
-        raise site.unsupported(f"with pad_type {site.static('pad_type')}")
-    spatial, dtype, shape = weight.ndim - 2, site.dtype, site.shape
+    weight, bias = site.known_tensor("weight"), site.known_tensor("bias")
+    spatial, dtype = weight.ndim - 2, site.dtype
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
-    groups, pad = site.static("groups", 1), site.static("pad", [0] * (2 * spatial))
-    pad = pad if site.static("pad_type", "valid") == "custom" else [0] * (2 * spatial)
+    groups, kind = site.static("groups", 1), site.static("pad_type", "valid")
+    custom = site.static("pad", [0] * (2 * spatial)) if kind == "custom" else [0] * (2 * spatial)
+    wanted = site.static("output_shape", None)
     weight, bias = widen(weight), None if bias is None else widen(bias)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
 
+    def cut(axis: int, length: int) -> tuple[int, int]:
+        """Where the result starts in the full one of this length along a dimension, and how long it is."""
+        before, after = custom[2 * axis], custom[2 * axis + 1]
+        size = length - before - after
+        if kind in ("same", "same_lower"):
+            size = (length - (weight.shape[2 + axis] - 1) * dilations[axis] - 1) + strides[axis]
+        if wanted is not None:
+            size = wanted[len(wanted) - spatial + axis]
+        if kind in ("same", "same_lower"):
+            spare = max(0, length - size)
+            before = spare // 2 if kind == "same" else spare - spare // 2
+        return before, size
+
     def run(x: torch.Tensor) -> torch.Tensor:
-        extra = [
-            shape[2 + axis]
-            + pad[2 * axis]
-            - ((x.shape[2 + axis] - 1) * strides[axis] + (weight.shape[2 + axis] - 1) * dilations[axis] + 1)
-            for axis in range(spatial)
-        ]
         full = function(widen(x), weight, None, strides, 0, 0, groups, dilations)
-        full = F.pad(full, [side for axis in reversed(range(spatial)) for side in (0, max(0, extra[axis]))])
         for axis in range(spatial):
-            full = full.narrow(2 + axis, pad[2 * axis], shape[2 + axis])
+            before, size = cut(axis, full.shape[2 + axis])
+            lacking = before + size - full.shape[2 + axis]
+            if lacking > 0:  # more was asked for than there is: nothing was added there
+                full = torch.cat([full, full.new_zeros(_with(full.shape, 2 + axis, lacking))], 2 + axis)
+            full = full.narrow(2 + axis, before, size)
         if bias is not None:
             full = full + bias.reshape(-1, *[1] * spatial)
         return aligned(full.to(dtype))
 
     return Step(run, [site.name("x")])
+
+
+def _with(shape: torch.Size, axis: int, size: int) -> list[int]:
+    return [size if place == axis else length for place, length in enumerate(shape)]
+
+
+@op("conv_quantized")
+def conv_quantized(site: Site) -> Step:
+    """conv with uint8 weights: weight * quant_scale + quant_bias, or a table of 2 ** nbits values (lut).
+
+    coremltools never writes this op into an ML Program; its documentation is all there is to go by.
+    """
+    weight = site.known_tensor("weight")
+    scale, offset = widen(site.known_tensor("quant_scale")), site.known_tensor("quant_bias")
+    if site.static("quantization_type") == "lut":
+        return convolution(site, scale.reshape(-1)[weight.long()], site.known_tensor("bias"))
+    shape = [-1] + [1] * (weight.ndim - 1)
+    dense = weight.float() * scale.reshape(shape)
+    dense = dense if offset is None else dense + widen(offset).reshape(shape)
+    return convolution(site, dense, site.known_tensor("bias"))
 
 
 @op("scaled_dot_product_attention")
@@ -207,29 +246,3 @@ def attention(site: Site) -> Step:
         return scores.softmax(-1) @ value
 
     return Step(wide(run, site.dtype), names)
-
-
-@op("avg_pool", "max_pool")
-def pool(site: Site) -> Step:
-    kernel = site.static("kernel_sizes")
-    strides = site.static("strides", [1] * len(kernel))
-    padding = _padding(site, kernel, strides, [1] * len(kernel))
-    if site.static("ceil_mode", False):
-        raise site.unsupported("with ceil_mode")
-    is_max, dtype = site.op.type == "max_pool", site.dtype
-    whole = not site.static("exclude_padding_from_average", False)
-    largest: tuple[Callable[..., torch.Tensor], ...] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
-    average: tuple[Callable[..., torch.Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-    function = (largest if is_max else average)[len(kernel) - 1]
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        sides = padding(x) if callable(padding) else padding
-        wide_x = widen(x)
-        if is_max:
-            return function(_padded(wide_x, sides, -math.inf), kernel, strides).to(dtype)
-        mean = function(_padded(wide_x, sides), kernel, strides)
-        if not whole and any(sides):
-            mean = mean / function(_padded(torch.ones_like(wide_x), sides), kernel, strides)
-        return mean.to(dtype)
-
-    return Step(run, [site.name("x")])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.runtimes._reference.site import Site, Step, aligned, op, wide, widen
+from ane_sweep.runtimes._reference.site import Site, Step, op, wide, widen
 
 Reduction = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
 
@@ -84,18 +84,21 @@ def softmax(site: Site) -> Step:
 @op("layer_norm")
 def layer_norm(site: Site) -> Step:
     """Over `axes`; gamma and beta have the shape of these."""
-    gamma, beta, epsilon = site.tensor("gamma"), site.tensor("beta"), site.static("epsilon", 1e-5)
-    if (site.has("gamma") and gamma is None) or (site.has("beta") and beta is None):
-        raise site.unsupported("with a gamma or beta that is computed while the program runs")
-    axes, rank, dtype = site.static("axes", None), len(site.shape), site.dtype
-    axes = sorted(axis % rank for axis in (range(rank) if axes is None else axes))
-    if axes == list(range(rank - len(axes), rank)):
-        shape = site.shape[rank - len(axes) :]
-        return Step(lambda x: F.layer_norm(x, shape, gamma, beta, epsilon), [site.name("x")])
-    return Step(
-        wide(lambda x: _norm(x, axes, epsilon, _along(gamma, axes, rank), _along(beta, axes, rank)), dtype),
-        [site.name("x")],
-    )
+    gamma, beta, epsilon = site.known_tensor("gamma"), site.known_tensor("beta"), site.static("epsilon", 1e-5)
+    chosen, dtype = site.static("axes", None), site.dtype
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        axes = sorted(axis % x.ndim for axis in (range(x.ndim) if chosen is None else chosen))
+        if axes == list(range(x.ndim - len(axes), x.ndim)) and _one_type(x, gamma, beta):
+            return F.layer_norm(x, x.shape[x.ndim - len(axes) :], gamma, beta, epsilon)
+        along = _along(gamma, axes, x.ndim), _along(beta, axes, x.ndim)
+        return _norm(widen(x), axes, epsilon, *along).to(dtype)
+
+    return Step(run, [site.name("x")])
+
+
+def _one_type(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    return all(other is None or other.dtype == x.dtype for other in others)
 
 
 def _along(values: torch.Tensor | None, axes: list[int], rank: int) -> torch.Tensor | None:
@@ -117,9 +120,7 @@ def _norm(x: torch.Tensor, axes: list[int], epsilon: float, gamma: torch.Tensor 
 def channel_norm(site: Site) -> Step:
     """Along dimension 1; batch_norm with given mean and variance, instance_norm with those of each instance."""
     names = ("mean", "variance", "gamma", "beta")
-    values = {name: site.tensor(name) for name in names}
-    if any(site.has(name) and values[name] is None for name in names):
-        raise site.unsupported("with parameters that are computed while the program runs")
+    values = {name: site.known_tensor(name) for name in names}
     epsilon, is_batch, dtype = site.static("epsilon", 1e-5), site.op.type == "batch_norm", site.dtype
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -149,27 +150,15 @@ def l2_norm(site: Site) -> Step:
 def local_response_norm(site: Site) -> Step:
     size, alpha = site.static("size"), site.static("alpha", 1e-4)
     beta, k = site.static("beta", 0.75), site.static("k", 1.0)
-    return Step(wide(lambda x: F.local_response_norm(x, size, alpha, beta, k), site.dtype), [site.name("x")])
 
+    def run(x: torch.Tensor) -> torch.Tensor:
+        """Written out: torch's own forbids ranks that MIL allows. The window of an even size leans to the left.
 
-@op("topk")
-def topk(site: Site) -> Step:
-    """Values, then their places; equal values in the order of their places."""
-    k, axis, ascending = site.static("k", 1), site.static("axis", -1), site.static("ascending", False)
-    if not site.static("return_indices", True):
-        raise site.unsupported("without indices")
-    dtype = site.dtype_of(1)
+        Channels are the third axis from the end: coremltools' own test has (C, H, W) as well as (N, C, H, W).
+        """
+        squares = x.square().movedim(-3, -1)
+        padded = F.pad(squares, ((size - 1) // 2 + (size - 1) % 2, (size - 1) // 2))
+        sums = padded.unfold(-1, size, 1).sum(-1).movedim(-1, -3)
+        return x * (k + alpha * sums / size).pow(-beta)
 
-    def run(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        values, places = x.sort(dim=axis, descending=not ascending, stable=True)
-        return aligned(values.narrow(axis, 0, k)), aligned(places.narrow(axis, 0, k).to(dtype))
-
-    return Step(run, [site.name("x")])
-
-
-@op("argsort")
-def argsort(site: Site) -> Step:
-    axis, ascending, dtype = site.static("axis", -1), site.static("ascending", False), site.dtype
-    return Step(
-        lambda x: aligned(x.argsort(dim=axis, descending=not ascending, stable=True).to(dtype)), [site.name("x")]
-    )
+    return Step(wide(run, site.dtype), [site.name("x")])

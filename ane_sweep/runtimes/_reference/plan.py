@@ -1,12 +1,14 @@
-"""A program, compiled once into a flat plan.
+"""A block of operations, compiled once into a flat plan (layout.py).
 
-Values live in one list; a step knows the places it reads, the places it fills, and which to empty afterwards. What
-depends on constants alone is computed while compiling. Running is one loop without a lookup by name.
+What depends on constants alone is computed while compiling. Nested blocks (`cond`, `while_loop`) are plans of their
+own; what they read from outside becomes their inputs.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import ChainMap
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -15,72 +17,115 @@ import torch
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import graph
 from ane_sweep.mil.graph import Op, Program
-from ane_sweep.runtimes._reference import elementwise, indexing, linear, normalise, shapes  # noqa: F401  they fill OPS
-from ane_sweep.runtimes._reference.site import OPS, Site, Step, from_numpy
+from ane_sweep.runtimes._reference import (  # noqa: F401  they fill OPS
+    blocks,
+    chance,
+    compressed,
+    control,
+    detection,
+    elementwise,
+    indexing,
+    limits,
+    linear,
+    normalise,
+    pooling,
+    quantised,
+    recurrent,
+    resize,
+    sampling,
+    shapes,
+    slices,
+    sorting,
+)
+from ane_sweep.runtimes._reference.layout import FAILURES, Plan, Session, lay_out
+from ane_sweep.runtimes._reference.numerics import AS_DECLARED, Mode
+from ane_sweep.runtimes._reference.site import OPS, NotYet, Site, Step, from_numpy
 
 _FOLD_BYTES = 64 << 20  # larger results of constants are recomputed at each run rather than kept
+_ALWAYS = {"write_state"}  # run for what they do, not for what they make
 
 
-@dataclass
-class Plan:
-    """`start` is the table of values before a run (constants filled in); `inputs` and `outputs` map names to places."""
-
-    where: str
-    inputs: dict[str, int]
-    outputs: dict[str, int]
-    start: list[Any]
-    steps: list[tuple[Callable[..., Any], tuple[int, ...], int | tuple[int, ...], tuple[int, ...]]]
-    ops: list[Op] = field(repr=False)
-
-    @torch.inference_mode()
-    def run(self, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Outputs by name. `values` must hold every input with its declared type and shape (more does not matter)."""
-        table = self.start.copy()
-        for name, place in self.inputs.items():
-            table[place] = values[name]
-        done = 0
-        try:
-            for function, reads, fills, frees in self.steps:
-                made = function(*[table[place] for place in reads])
-                if isinstance(fills, int):
-                    table[fills] = made
-                else:
-                    for place, value in zip(fills, made):
-                        table[place] = value
-                for place in frees:
-                    table[place] = None
-                done += 1
-        except (RuntimeError, IndexError, ValueError) as error:
-            if "memory" in str(error):
-                raise
-            raise PackageError(f"{self.where}: {self.ops[done]} failed while it ran: {error}") from error
-        return {name: table[place] for name, place in self.outputs.items()}
-
-
-def compile_program(program: Program) -> Plan:
+def compile_program(program: Program, mode: Mode = AS_DECLARED) -> Plan:
     """Prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything runs."""
     where = program.package.path.name
     _check_known(program, where)
-    known: dict[str, Any] = {}
-    built: list[tuple[Step, Op]] = []
+    limits.check_sizes(program.block, where)
     opset = int((re.findall(r"\d+", program.opset) or ["5"])[0])
-    needed = _needed(program)
+    session = Session(where, program.package, opset, mode)
+    return compile_block(session, program.ops, program.inputs, program.outputs, {})
+
+
+def compile_block(
+    session: Session, ops: list[Op], inputs: list[str], outputs: list[str], outer: MutableMapping[str, Any]
+) -> Plan:
+    """A plan of some ops. `outer` holds constants from around; names of neither are inputs that come from around."""
+    known: ChainMap[str, Any] = ChainMap({}, outer)
+    for name in inputs:  # an inner name hides an outer one
+        if name in outer:
+            raise PackageError(f"{session.where}: the name {name!r} stands for two values; the program is damaged")
+    built: list[tuple[Step, Op]] = []
+    needed = _needed(ops, outputs)
     with torch.inference_mode():
-        for op in program.ops:
+        for op in ops:
             if op.index not in needed:
                 continue
-            if op.type == "const":
-                known[op.outputs[0]] = constant(program.constant(op))
-                continue
-            kinds = [program.tensor_type(name) for name in op.outputs]
-            step = OPS[op.type](Site(_literals(op, program, known), kinds, known, where, opset))
-            if not _folded(step, op, kinds, known):
+            try:
+                step = _built(session, op, known)
+            except FAILURES as error:
+                raise PackageError(f"{session.where}: {op} cannot be prepared: {error}; is it damaged?") from error
+            if step is not None:
                 built.append((step, op))
-    return _lay_out(program, where, known, built)
+    return lay_out(session, inputs, outputs, known, built)
+
+
+def _built(session: Session, op: Op, known: MutableMapping[str, Any]) -> Step | None:
+    """The step of an op, or None where it was computed while compiling."""
+    if op.type == "const":
+        if "val" not in op.proto.attributes or not op.outputs:
+            raise PackageError(f"{session.where}: {op} holds no value; the file is damaged")
+        known[op.outputs[0]] = constant(graph.decode(op.proto.attributes["val"], session.package), session.mode)
+        return None
+    kinds = [graph.tensor_type(value.type) for value in op.proto.outputs]
+    nested = [_nested(session, proto, known) for proto in op.proto.blocks]
+    literal = _literals(session, op, known)
+    site = Site(literal, kinds, known, session.where, session.opset, session.mode.dtypes, nested)
+    try:
+        step = OPS[op.type](site)
+    except NotYet:
+        step = _late(site)
+    step = session.mode.adjusted(site, step)
+    return None if _folded(step, op, kinds, known) else step
+
+
+def _nested(session: Session, proto: Any, known: MutableMapping[str, Any]) -> Plan:
+    """The plan of a nested block; its `free` inputs are those that it reads from around itself."""
+    ops = [graph.view(index, inner) for index, inner in enumerate(proto.operations)]
+    own = [value.name for value in proto.inputs]
+    free = sorted(name for name in graph.free_names(proto) if name not in known)
+    plan = compile_block(session, ops, own + free, list(proto.outputs), known)
+    plan.own, plan.free, plan.listed = own, free, list(proto.outputs)
+    return plan
+
+
+def _late(site: Site) -> Step:
+    """An op whose builder needs values of the run: built at each run, with everything known."""
+    names = list(dict.fromkeys(name for values in site.op.inputs.values() for name in values))
+    for plan in site.blocks:
+        names += [name for name in plan.free if name not in names]
+    computed = [name for name in names if name not in site.known]
+    fixed = {name: site.known[name] for name in names if name in site.known}
+
+    def run(*values: Any) -> Any:
+        known = {**fixed, **dict(zip(computed, values))}
+        inner = Site(site.op, site.outputs, known, site.where, site.opset, site.dtypes, site.blocks)
+        step = OPS[site.op.type](inner)
+        return step.run(*[known[name] for name in step.arguments])
+
+    return Step(run, computed)
 
 
 def _check_known(program: Program, where: str) -> None:
-    missing = [op for op in program.ops if op.type != "const" and op.type not in OPS]
+    missing = [op for op in every_op(program.block) if op.type != "const" and op.type not in OPS]
     if missing:
         kinds = sorted({op.type for op in missing})
         raise UnsupportedOp(
@@ -89,67 +134,61 @@ def _check_known(program: Program, where: str) -> None:
         )
 
 
-def _needed(program: Program) -> set[int]:
-    """Ops that the outputs depend on."""
-    wanted, needed = set(program.outputs), set()
-    for op in reversed(program.ops):
-        if not wanted.isdisjoint(op.outputs):
+def every_op(block: Any) -> Iterator[Op]:
+    """All ops of a block, those of nested blocks included."""
+    for index, proto in enumerate(block.operations):
+        yield graph.view(index, proto)
+        for inner in proto.blocks:
+            yield from every_op(inner)
+
+
+def _needed(ops: list[Op], outputs: list[str]) -> set[int]:
+    """Ops that the outputs depend on, and those that change a state."""
+    wanted, needed = set(outputs), set()
+    for op in reversed(ops):
+        if not wanted.isdisjoint(op.outputs) or _changes_state(op.proto):
             needed.add(op.index)
             wanted |= op.reads
     return needed
 
 
-def constant(value: Any) -> Any:
+def _changes_state(proto: Any) -> bool:
+    return proto.type in _ALWAYS or any(_changes_state(inner) for block in proto.blocks for inner in block.operations)
+
+
+def constant(value: Any, mode: Mode = AS_DECLARED) -> Any:
     """A decoded constant as a tensor; strings and lists stay as they are."""
-    return from_numpy(value) if isinstance(value, np.ndarray) and value.dtype != object else value
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return mode.constant(from_numpy(value))
+    return value
 
 
-def _literals(op: Op, program: Program, known: dict[str, Any]) -> Op:
-    """Give values that are written into the op itself a name, so that builders only see names."""
+def _literals(session: Session, op: Op, known: MutableMapping[str, Any]) -> Op:
+    """Give values that are written into the op itself a name, so that builders only see names.
+
+    Up to iOS17 constexpr ops keep their parameters as attributes.
+    """
+    label = op.outputs[0] if op.outputs else op.name
+    if op.type.startswith("constexpr_"):
+        for parameter, value in op.proto.attributes.items():
+            if parameter != "name" and parameter not in op.inputs:
+                op.inputs[parameter] = [value]
     for parameter, arguments in op.inputs.items():
         for index, argument in enumerate(arguments):
             if not isinstance(argument, str):
-                name = f"{op.outputs[0] if op.outputs else op.name}/{parameter}/{index}"
-                known[name] = constant(graph.decode(argument, program.package))
+                name = f"{label}/{parameter}/{index}"
+                known[name] = constant(graph.decode(argument, session.package), session.mode)
                 arguments[index] = name
     return op
 
 
-def _folded(step: Step, op: Op, kinds: list, known: dict[str, Any]) -> bool:
-    """Compute an op of constants now, if what it makes is small enough to keep."""
-    if not all(name in known for name in step.arguments):
+def _folded(step: Step, op: Op, kinds: list, known: MutableMapping[str, Any]) -> bool:
+    """Compute an op of constants now, if what it makes is small enough to keep (weights always are)."""
+    if not step.is_pure or op.proto.blocks or not all(name in known for name in step.arguments):
         return False
-    if sum(kind.byte_count for kind in kinds if kind is not None) > _FOLD_BYTES:
+    is_weight = op.type.startswith("constexpr_")
+    if not is_weight and sum(kind.byte_count for kind in kinds if kind is not None) > _FOLD_BYTES:
         return False
     made = step.run(*[known[name] for name in step.arguments])
     known.update(zip(op.outputs, made if isinstance(made, tuple) else (made,)))
     return True
-
-
-def _lay_out(program: Program, where: str, known: dict[str, Any], built: list[tuple[Step, Op]]) -> Plan:
-    places: dict[str, int] = {}
-    start: list[Any] = []
-
-    def place(name: str) -> int:
-        if name not in places:
-            places[name] = len(start)
-            start.append(known.get(name))
-        return places[name]
-
-    inputs = {name: place(name) for name in program.inputs}
-    last: dict[str, int] = {}
-    for index, (step, _) in enumerate(built):
-        last.update((name, index) for name in step.arguments)
-    steps = []
-    for index, (step, op) in enumerate(built):
-        reads = tuple(place(name) for name in step.arguments)
-        fills = tuple(place(name) for name in op.outputs)
-        dead = dict.fromkeys([*step.arguments, *op.outputs])
-        frees = tuple(
-            place(name)
-            for name in dead
-            if last.get(name, -1) <= index and name not in known and name not in program.outputs
-        )
-        steps.append((step.run, reads, fills[0] if len(fills) == 1 else fills, frees))
-    outputs = {name: place(name) for name in program.outputs}
-    return Plan(where, inputs, outputs, start, steps, [op for _, op in built])

@@ -1,5 +1,7 @@
 """Ops that move values without computing: shape, order, slices, joins, fills."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,9 +12,70 @@ from ane_sweep.runtimes._reference.site import Site, Step, aligned, op
 
 @op("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d")
 def reshape(site: Site) -> Step:
-    """All of these keep the values' order, so the declared shape says it all."""
-    shape = site.shape
-    return Step(lambda x: x.view(shape), [site.name("x")])
+    """All of these keep the values' order, so the declared shape, where it is known, says it all."""
+    shape = site.known_shape
+    if shape is not None:
+        return Step(lambda x: x.view(shape), [site.name("x")])
+    if site.op.type == "reshape_like":
+        return _reshape_like(site)
+    return Step(_RESHAPES[site.op.type](site), [site.name("x")])
+
+
+def _reshape(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+    """0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest.
+
+    Before iOS17 a 0 needs equal ranks, where counting from either end is the same.
+    """
+    wanted = site.static("shape")
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        shape = list(wanted)
+        for place, size in enumerate(shape):
+            if size == 0 and x.numel():
+                back = len(shape) - place
+                shape[place] = x.shape[-back] if back <= x.ndim else 1
+        return x.reshape(shape)
+
+    return run
+
+
+def _expand_dims(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+    axes = site.static("axes")
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        rank = x.ndim + len(axes)
+        for axis in sorted(axis % rank for axis in axes):
+            x = x.unsqueeze(axis)
+        return x
+
+    return run
+
+
+def _squeeze(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Dimensions that are not of size 1 stay, as in torch."""
+    axes = site.static("axes", None)
+    return lambda x: x.squeeze() if axes is None else x.squeeze(tuple(axes))
+
+
+def _flatten2d(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+    axis = site.static("axis", 1)
+    return lambda x: x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+_RESHAPES = {"reshape": _reshape, "expand_dims": _expand_dims, "squeeze": _squeeze, "flatten2d": _flatten2d}
+
+
+def _reshape_like(site: Site) -> Step:
+    """The shape is put together from spans of other tensors' shapes."""
+    spans = list(zip(site.listed("begins"), site.listed("ends"), site.listed("end_masks")))
+
+    def run(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        shape: list[int] = []
+        for other, (begin, end, to_the_end) in zip(others, spans):
+            shape += other.shape[begin:] if to_the_end else other.shape[begin:end]
+        return x.reshape(shape)
+
+    return Step(run, [site.name("x"), *site.names("ref_tensors")])
 
 
 @op("transpose")
@@ -25,8 +88,13 @@ def transpose(site: Site) -> Step:
 def concat(site: Site) -> Step:
     """`interleave` takes slices of the inputs in turn."""
     axis = site.static("axis")
-    if not site.static("interleave", False):
+    if site.known_shape is not None and len(site.known_shape) > 1 and not site.static("interleave", False):
         return Step(lambda *values: torch.cat(values, axis), site.names("values"))
+    if not site.static("interleave", False):  # scalars are joined to a vector
+        return Step(
+            lambda *values: torch.cat([value.reshape(1) if value.ndim == 0 else value for value in values], axis),
+            site.names("values"),
+        )
 
     def run(*values: torch.Tensor) -> torch.Tensor:
         place = axis % values[0].ndim
@@ -43,91 +111,14 @@ def stack(site: Site) -> Step:
 
 @op("split")
 def split(site: Site) -> Step:
-    axis = site.static("axis")
-    sizes = [kind.shape[axis] for kind in site.outputs if kind is not None]
-    if None in sizes or len(sizes) != len(site.outputs):
-        raise site.unsupported("with parts whose sizes are only known while the program runs")
+    axis, count = site.static("axis"), len(site.outputs)
+    sizes = site.static("split_sizes", None)
 
-    def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(aligned(part) for part in x.split(sizes, axis))
-
-    return Step(run, [site.name("x")])
-
-
-@op("slice_by_index")
-def slice_by_index(site: Site) -> Step:
-    """x[begin:end:stride] by dimension; masks mean "as far as it goes", or one element and its dimension dropped."""
-    begin, end = site.static("begin"), site.static("end")
-    rank = len(begin)
-    nowhere = [False] * rank
-    stride = site.static("stride", [1] * rank)
-    begin_mask, end_mask = site.static("begin_mask", nowhere), site.static("end_mask", nowhere)
-    squeeze = site.static("squeeze_mask", nowhere)
-    index: list[Any] = []
-    flips = []
-    for axis in range(rank):
-        start = None if begin_mask[axis] else begin[axis]
-        stop = None if end_mask[axis] else end[axis]
-        if squeeze[axis]:
-            index.append(begin[axis])
-        elif stride[axis] > 0:
-            index.append(slice(start, stop, stride[axis]))
-        else:
-            index.append((start, stop, stride[axis]))
-            flips.append(axis)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        chosen = list(index)
-        for axis in flips:  # torch has no negative steps: take the same places, front to back, and turn them round
-            places = range(x.shape[axis])[slice(*index[axis])]
-            chosen[axis] = torch.tensor(list(places), dtype=torch.int64)
-        for axis in flips:
-            x = x.index_select(axis, chosen[axis])
-            chosen[axis] = slice(None)
-        return aligned(x[tuple(chosen)])
+    def run(x: torch.Tensor) -> Any:
+        parts = x.split(sizes or x.shape[axis] // count, axis)
+        return aligned(parts[0]) if count == 1 else tuple(aligned(part) for part in parts)
 
     return Step(run, [site.name("x")])
-
-
-@op("slice_by_size")
-def slice_by_size(site: Site) -> Step:
-    """`size` elements from `begin` on; -1 means all that follow."""
-    sizes = site.static("size")
-    if site.is_static("begin"):
-        begin = site.static("begin")
-        index = tuple(slice(b, None if s == -1 else b + s) for b, s in zip(begin, sizes))
-        return Step(lambda x: aligned(x[index]), [site.name("x")])
-
-    def run(x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
-        starts = begin.tolist()
-        return aligned(x[tuple(slice(b, None if s == -1 else b + s) for b, s in zip(starts, sizes))])
-
-    return Step(run, [site.name("x"), site.name("begin")])
-
-
-@op("slice_update")
-def slice_update(site: Site) -> Step:
-    begin, end = site.static("begin"), site.static("end")
-    rank = len(begin)
-    nowhere = [False] * rank
-    stride = site.static("stride", [1] * rank)
-    begin_mask, end_mask = site.static("begin_mask", nowhere), site.static("end_mask", nowhere)
-    squeeze = site.static("squeeze_mask", nowhere)
-    if any(step < 0 for step in stride):
-        raise site.unsupported("with a negative stride")
-    index = tuple(
-        begin[axis]
-        if squeeze[axis]
-        else slice(None if begin_mask[axis] else begin[axis], None if end_mask[axis] else end[axis], stride[axis])
-        for axis in range(rank)
-    )
-
-    def run(x: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
-        result = x.clone()
-        result[index] = update
-        return result
-
-    return Step(run, [site.name("x"), site.name("update")])
 
 
 @op("tile")
@@ -146,6 +137,8 @@ def reverse(site: Site) -> Step:
 def pad(site: Site) -> Step:
     """`pad`: before and after each of the last dimensions, the first of them first."""
     sides, mode = site.static("pad"), site.static("mode", "constant")
+    if min(sides, default=0) < 0:
+        raise site.unsupported(f"with negative padding {sides}")
     pairs = [sides[index : index + 2] for index in range(0, len(sides), 2)]
     if mode == "constant":
         value = site.static("constant_val", 0.0)
@@ -173,7 +166,7 @@ def _mirror(length: int, before: int, after: int, mode: str) -> torch.Tensor:
 
 @op("fill")
 def fill(site: Site) -> Step:
-    shape, value, dtype = site.shape, site.static("value", 0.0), site.dtype
+    shape, value, dtype = site.static("shape"), site.static("value", 0.0), site.dtype
     return Step(lambda: torch.full(shape, value, dtype=dtype), [])
 
 
@@ -233,55 +226,23 @@ def non_zero(site: Site) -> Step:
     return Step(lambda x: aligned(x.nonzero().to(dtype)), [site.name("x")])
 
 
-@op("depth_to_space", "pixel_shuffle")
-def depth_to_space(site: Site) -> Step:
-    """Both (N, C r r, H, W) -> (N, C, H r, W r); depth_to_space has the channel last within C r r, pixel_shuffle
-    first.
-    """
-    is_shuffle = site.op.type == "pixel_shuffle"
-    r = site.static("upscale_factor" if is_shuffle else "block_size")
+@op("reverse_sequence")
+def reverse_sequence(site: Site) -> Step:
+    """For each place along `batch_axis`, the first lengths[place] elements along `seq_axis` back to front."""
+    along, batch = site.static("seq_axis", 0), site.static("batch_axis", 0)
 
-    def run(x: torch.Tensor) -> torch.Tensor:
-        n, c, h, w = x.shape
-        if is_shuffle:
-            parts = x.view(n, c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
-        else:
-            parts = x.view(n, r, r, c // (r * r), h, w).permute(0, 3, 4, 1, 5, 2)
-        return aligned(parts.reshape(n, c // (r * r), h * r, w * r))
+    def run(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        size, rank = x.shape[along], x.ndim
+        places = torch.arange(size).reshape([size if axis == along % rank else 1 for axis in range(rank)])
+        ends = lengths.long().reshape([x.shape[batch] if axis == batch % rank else 1 for axis in range(rank)])
+        order = torch.where(places < ends, ends - 1 - places, places)
+        return aligned(x.gather(along, order.expand(x.shape)))
 
-    return Step(run, [site.name("x")])
+    return Step(run, [site.name("x"), site.name("lengths")])
 
 
-@op("space_to_depth", "pixel_unshuffle")
-def space_to_depth(site: Site) -> Step:
-    is_shuffle = site.op.type == "pixel_unshuffle"
-    r = site.static("downscale_factor" if is_shuffle else "block_size")
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        n, c, h, w = x.shape
-        parts = x.view(n, c, h // r, r, w // r, r)
-        order = (0, 1, 3, 5, 2, 4) if is_shuffle else (0, 3, 5, 1, 2, 4)
-        return aligned(parts.permute(order).reshape(n, c * r * r, h // r, w // r))
-
-    return Step(run, [site.name("x")])
-
-
-@op("upsample_nearest_neighbor")
-def upsample_nearest(site: Site) -> Step:
-    factors = site.static("scale_factor_height", 1), site.static("scale_factor_width", 1)
-    if any(factor != int(factor) for factor in factors):
-        raise site.unsupported("with a scale that is not a whole number")
-    high, broad = (int(factor) for factor in factors)
-    return Step(lambda x: aligned(x.repeat_interleave(high, -2).repeat_interleave(broad, -1)), [site.name("x")])
-
-
-@op("sliding_windows")
-def sliding_windows(site: Site) -> Step:
-    """(.., L, ..) -> (.., windows, size, ..) along `axis`."""
-    axis, size, stride = site.static("axis"), site.static("size"), site.static("stride", 1)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        place = axis % x.ndim
-        return aligned(x.unfold(place, size, stride).movedim(-1, place + 1))
-
-    return Step(run, [site.name("x")])
+@op("crop")
+def crop(site: Site) -> Step:
+    """Cuts from the top, bottom, left and right of the last two dimensions."""
+    (top, bottom), (left, right) = site.static("crop_height"), site.static("crop_width")
+    return Step(lambda x: aligned(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]), [site.name("x")])

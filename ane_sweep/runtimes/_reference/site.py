@@ -1,7 +1,7 @@
 """What the builder of an op sees (Site), what it gives back (Step), and the table of builders (OPS)."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,23 +22,32 @@ TORCH_DTYPES = {
     "int32": torch.int32,
     "int64": torch.int64,
     "uint8": torch.uint8,
-    "uint16": torch.uint16,
-    "uint32": torch.uint32,
+    "uint16": torch.int32,  # torch computes little in its own unsigned types: the next wider one holds their values
+    "uint32": torch.int64,
+    "uint64": torch.int64,
+    **dict.fromkeys(("uint1", "uint2", "uint3", "uint4", "uint6"), torch.uint8),
+    "int4": torch.int8,
 }
+_HELD_WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 ALIGNMENT = 64
 _REQUIRED = object()
 
 
 @dataclass(slots=True)
 class Step:
-    """One op of a plan: `run(*arguments)` gives its output, or a tuple where the op has several.
+    """One op of a plan: `run(*arguments)` gives its output, or a tuple where the op has several (or none).
 
     `arguments` are value names. They are filled from the table of values at each run; what `run` holds itself was
-    prepared once.
+    prepared once. `is_pure` is False where two runs with the same arguments differ (random numbers, states).
     """
 
     run: Callable[..., Any]
     arguments: list[str]
+    is_pure: bool = True
+
+
+class NotYet(Exception):
+    """A builder asked for something that is only known while the program runs: the op is built then."""
 
 
 Builder = Callable[["Site"], Step]
@@ -59,10 +68,23 @@ class Site:
     """One op while its step is built: its parameters, constants and declared output type.
 
     `known` maps names of values that do not depend on the inputs to their tensors (strings and lists as they are).
+    `opset` is the number in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each MIL
+    type under the mode of numerics, `blocks` the op's nested blocks, compiled. A site is built twice for an op that
+    needs values of the run itself; then everything is known.
     """
 
-    def __init__(self, op: Op, outputs: list[TensorType | None], known: dict[str, Any], where: str, opset: int):
+    def __init__(
+        self,
+        op: Op,
+        outputs: list[TensorType | None],
+        known: Mapping[str, Any],
+        where: str,
+        opset: int = 8,
+        dtypes: dict[str, torch.dtype] = TORCH_DTYPES,
+        blocks: Sequence[Any] = (),
+    ):
         self.op, self.outputs, self.known, self.where, self.opset = op, outputs, known, where, opset
+        self.dtypes, self.blocks = dtypes, blocks
 
     def has(self, parameter: str) -> bool:
         return bool(self.op.inputs.get(parameter))
@@ -87,13 +109,30 @@ class Site:
                 self.names(parameter)
             return default
         if not self.is_static(parameter):
-            raise self.unsupported(f"with a `{parameter}` that is computed while the program runs")
+            raise NotYet
         values = [_plain(self.known[name]) for name in self.op.inputs[parameter]]
         return values[0] if len(values) == 1 else values
+
+    def listed(self, parameter: str) -> list[Any]:
+        """A parameter that has one argument for each of several things, as a list of plain Python values."""
+        return [self.static_of(name) for name in self.names(parameter)]
+
+    def static_of(self, name: str) -> Any:
+        if name not in self.known:
+            raise NotYet
+        return _plain(self.known[name])
 
     def tensor(self, parameter: str) -> torch.Tensor | None:
         """The constant given for a parameter, or None where it is absent or computed."""
         return self.known[self.name(parameter)] if self.is_static(parameter) else None
+
+    def known_tensor(self, parameter: str) -> Any:
+        """The tensor given for a parameter, or None where it is absent; what is computed is waited for."""
+        if not self.has(parameter):
+            return None
+        if not self.is_static(parameter):
+            raise NotYet
+        return self.known[self.name(parameter)]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -101,18 +140,30 @@ class Site:
         return self.dtype_of(0)
 
     def dtype_of(self, index: int) -> torch.dtype:
-        kind = self.outputs[index]
-        if kind is None or kind.dtype not in TORCH_DTYPES:
-            raise self.unsupported(f"with an output of type {kind.dtype if kind else 'other than tensor'}")
-        return TORCH_DTYPES[kind.dtype]
+        kind = self.outputs[index] if index < len(self.outputs) else None
+        if kind is None:
+            raise self.unsupported("with an output that is no tensor")
+        return self.torch_dtype(kind.dtype)
+
+    def torch_dtype(self, name: str) -> torch.dtype:
+        """Torch's type for a MIL element type, under the mode of numerics; sub-byte types take a whole byte."""
+        if name not in self.dtypes:
+            raise self.unsupported(f"with values of type {name}")
+        return self.dtypes[name]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Declared shape of the (first) output, which must be known."""
-        kind = self.outputs[0]
-        if kind is None or not kind.is_static:
+        found = self.known_shape
+        if found is None:
             raise self.unsupported("with an output whose shape is only known while the program runs")
-        return kind.shape  # type: ignore[return-value]
+        return found
+
+    @property
+    def known_shape(self) -> tuple[int, ...] | None:
+        """Declared shape of the (first) output, or None where it is only known while the program runs."""
+        kind = self.outputs[0] if self.outputs else None
+        return kind.shape if kind is not None and kind.is_static else None  # type: ignore[return-value]
 
     def unsupported(self, how: str) -> UnsupportedOp:
         return UnsupportedOp(
@@ -139,7 +190,10 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that mapped weights are read-only
-        return aligned(torch.from_numpy(np.asarray(array)))
+        array = np.asarray(array)
+        if array.dtype in _HELD_WIDER:
+            array = array.astype(_HELD_WIDER[array.dtype])
+        return aligned(torch.from_numpy(array))
 
 
 def wide(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., torch.Tensor]:

@@ -1,0 +1,99 @@
+"""What `.mlmodelc` is here: a folder with the model's own files, and its program as text.
+
+    model.mlmodelc/model.mlmodel          the protobuf, as it was
+    model.mlmodelc/weights/...            hard links to the package's weight files (copies on another file system)
+    model.mlmodelc/model.mil              the program as text, for people and for coremltools' own tests
+    model.mlmodelc/coremldata.bin         says what made the folder
+
+Core ML cannot load these, and nothing here can load Core ML's: the format is Apple's own, without documentation.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from ane_sweep.coreml_anywhere import miltext
+from ane_sweep.errors import PackageError
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import Model_pb2
+
+MARK = b"ane-sweep: not compiled by Core ML; the model is in model.mlmodel\n"
+MARK_NAME = "coremldata.bin"
+MODEL_NAME = "model.mlmodel"
+
+
+def create(package: Package) -> Path:
+    """Link a model into a fresh folder `*.mlmodelc`, whose parent is temporary too and for the caller to delete.
+
+    The text is left to `write_text`: a big program takes a second.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ane-sweep-")) / f"{package.path.stem or 'model'}.mlmodelc"
+    folder.mkdir()
+    (folder / MARK_NAME).write_bytes(MARK)
+    (folder / MODEL_NAME).write_bytes(package.spec.SerializeToString())
+    weights = package.model_path.parent / "weights"
+    for source in sorted(weights.rglob("*")) if package.path.is_dir() and weights.is_dir() else []:
+        if source.is_file():
+            target = folder / "weights" / source.relative_to(weights)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(source, target)
+    return folder
+
+
+def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
+    """The same from a model's bytes; `blobs` maps the names of weight files ("weights/weight.bin") to their content."""
+    folder = Path(tempfile.mkdtemp(prefix="ane-sweep-")) / "model.mlmodelc"
+    folder.mkdir()
+    (folder / MARK_NAME).write_bytes(MARK)
+    (folder / MODEL_NAME).write_bytes(spec)
+    for name, content in blobs.items():
+        name = name.removeprefix("@model_path/")
+        name = name if "/" in name else f"weights/{name}"
+        target = (folder / name).resolve()
+        if not target.is_relative_to(folder.resolve()):
+            raise PackageError(f"a weight file cannot be named {name!r}: it would lie outside the model")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return folder
+
+
+def write_text(folder: Path, spec: Any) -> None:
+    """model.mil, if it is not there yet and the model is a program."""
+    target = folder / "model.mil"
+    if spec.WhichOneof("Type") == "mlProgram" and not target.exists():
+        target.write_text(miltext.program(spec), encoding="utf-8")
+
+
+def read(folder: Path) -> Package:
+    """The model of a folder made here. Raises PackageError for one that Core ML made."""
+    mark, model = folder / MARK_NAME, folder / MODEL_NAME
+    if not folder.is_dir():
+        raise PackageError(f"{folder}: no such compiled model; is the path right?")
+    if not model.is_file() or not mark.is_file() or mark.read_bytes() != MARK:
+        raise PackageError(
+            f"{folder}: compiled by Core ML itself, whose format only Core ML reads; give the .mlpackage it was made of"
+        )
+    spec = Model_pb2.Model()
+    try:
+        spec.ParseFromString(model.read_bytes())
+    except DecodeError as error:
+        raise PackageError(f"{model}: not a Core ML model, or cut short; compile it again") from error
+    if spec.WhichOneof("Type") is None:
+        raise PackageError(f"{model}: an empty or truncated Core ML model; compile it again")
+    return Package(folder, model, spec)
+
+
+def discard(folder: Path) -> None:
+    """Delete a folder that `create` or `from_memory` made, with its temporary parent."""
+    shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)

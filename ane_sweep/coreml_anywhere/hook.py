@@ -1,0 +1,168 @@
+"""Putting the stand-in into coremltools, and taking it out again.
+
+coremltools 9.0 finds its native module by the name `coremltools.libcoremlpython` in half a dozen modules, each with its
+own copy of the classes (`from ..libcoremlpython import _MLModelProxy`, None where that failed). Before coremltools is
+imported an entry in sys.modules is enough; afterwards those copies are overwritten as well. Four more names make
+coremltools believe it is on a Mac, where it asks before states, hints, compiled models and compiling.
+"""
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ane_sweep.errors import Unavailable
+
+NATIVE = "coremltools.libcoremlpython"
+MACOS_VERSION = (15, 4)  # the newest on which coremltools 9.0 enables all that it has
+# module -> functions that gate what the stand-in can do
+GATES: dict[str, dict[str, Callable[[], Any]]] = {
+    "coremltools.models.model": {"_is_macos": lambda: True, "_macos_version": lambda: MACOS_VERSION},
+    "coremltools.models._compiled_model": {"_macos_version": lambda: MACOS_VERSION},
+    "coremltools.models.utils": {"_macos_version": lambda: MACOS_VERSION},
+}
+_ABSENT = object()
+_undo: list[tuple[Any, str, Any]] = []  # (module or sys.modules, name, what was there)
+
+
+def install(*, numerics: str | None = None, replace_native: bool = False) -> ModuleType:
+    """Make coremltools predict on this host; returns the stand-in module. Again is harmless.
+
+    `numerics` of models loaded from now on: "fp16", "fp32", "ane" (see runtimes/_reference); None: as each declares.
+
+    `replace_native` is for a Mac, to compare both: without it errors.Unavailable is raised where the real module
+    exists. Models that are already loaded keep what they were loaded with.
+    """
+    from ane_sweep.coreml_anywhere import native
+
+    if installed():
+        native.numerics = numerics
+        return native
+    real = _real_module()
+    if real is not None and not replace_native:
+        raise Unavailable(
+            f"coremltools has its native module here ({real}), so models run in Core ML itself; "
+            "install(replace_native=True) puts the reference runtime in its place, uninstall() takes it out again"
+        )
+    native.numerics = numerics
+    _set(sys.modules, NATIVE, native)
+    if "coremltools.models" in sys.modules:
+        _reach_loaded(native)
+    else:
+        finder = _AfterImport("coremltools", lambda: _reach_loaded(native))
+        sys.meta_path.insert(0, finder)
+        _undo.append((sys.meta_path, "", finder))
+    return native
+
+
+def uninstall() -> None:
+    """Put everything back. Models that were loaded meanwhile still run."""
+    while _undo:
+        target, name, before = _undo.pop()
+        if target is sys.meta_path:
+            if before in sys.meta_path:
+                sys.meta_path.remove(before)
+        elif isinstance(target, dict):
+            target.pop(name, None) if before is _ABSENT else target.update({name: before})
+        elif before is _ABSENT:
+            delattr(target, name)
+        else:
+            setattr(target, name, before)
+    if "coremltools.models" in sys.modules:
+        _leave_loaded()
+
+
+def installed() -> bool:
+    return bool(_undo)
+
+
+def _real_module() -> str | None:
+    """Where the real native module is: loaded, or a file that would load on this host."""
+    loaded = sys.modules.get(NATIVE)
+    if loaded is not None:
+        return str(getattr(loaded, "__file__", None) or loaded.__name__)
+    spec = importlib.util.find_spec("coremltools")
+    folders = spec.submodule_search_locations if spec is not None else None
+    if not folders:
+        raise ImportError("the drop-in stands in for a part of coremltools, which is not here: pip install coremltools")
+    for folder in folders:
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            if (file := Path(folder) / f"libcoremlpython{suffix}").exists():
+                return str(file)
+    return None
+
+
+def _reach_loaded(native: ModuleType) -> None:
+    """Overwrite every copy that modules of coremltools already hold."""
+    for module in _loaded():
+        for proxy in native.__all__:
+            if proxy in vars(module) and vars(module)[proxy] is not getattr(native, proxy):
+                _set(module, proxy, getattr(native, proxy))
+    if getattr(sys.modules["coremltools"], "libcoremlpython", None) is not native:
+        _set(sys.modules["coremltools"], "libcoremlpython", native)
+    for name, gates in GATES.items():
+        for gate, answer in gates.items():
+            if name in sys.modules:
+                _set(sys.modules[name], gate, answer)
+
+
+def _leave_loaded() -> None:
+    """Modules that were imported while the stand-in was there took its classes: give them the real ones, or None."""
+    from ane_sweep.coreml_anywhere import native
+
+    try:
+        real: Any = importlib.import_module(NATIVE)
+    except ImportError:
+        real = None
+    for module in _loaded():
+        for proxy in native.__all__:
+            if vars(module).get(proxy) is getattr(native, proxy):
+                setattr(module, proxy, getattr(real, proxy, None))
+        if vars(module).get("libcoremlpython") is native:
+            delattr(module, "libcoremlpython") if real is None else setattr(module, "libcoremlpython", real)
+
+
+def _loaded() -> list[ModuleType]:
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if module is not None and (name == "coremltools" or name.startswith("coremltools.")) and name != NATIVE
+    ]
+
+
+def _set(target: Any, name: str, value: Any) -> None:
+    table = target if isinstance(target, dict) else vars(target)
+    _undo.append((target, name, table.get(name, _ABSENT)))
+    if isinstance(target, dict):
+        target[name] = value
+    else:
+        setattr(target, name, value)
+
+
+class _AfterImport:
+    """A finder that finds nothing itself: it lets the others find `name`, and acts once that module has run."""
+
+    def __init__(self, name: str, act: Callable[[], None]):
+        self.name, self.act = name, act
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self.name:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                break
+        else:
+            return None
+        if spec.loader is not None:
+            run, act = spec.loader.exec_module, self.act
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                act()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -1,0 +1,154 @@
+"""A program as MIL text, as Core ML's compiler leaves it in `model.mil`.
+
+Two dialects: up to iOS 17 a scalar is `tensor<string, []>("x")`, from specification version 9 (iOS 18) on `string("x")`.
+Floats are written in hexadecimal, which is exact. Weights stay references into weight.bin. The text is for reading and
+for tools; the order of functions, ops and parameters is by name where the protobuf keeps none.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.mil.graph import DTYPE_NAMES, NUMPY
+
+IOS18_SPECIFICATION = 9
+_INDENT = "    "
+_OPSETS = {"CoreML5": "ios15", "CoreML6": "ios16", "CoreML7": "ios17", "CoreML8": "ios18", "CoreML9": "ios26"}
+
+
+def program(spec: Any) -> str:
+    """Text of all functions of a Model message that holds an ML Program."""
+    writer = _Writer(spec.specificationVersion >= IOS18_SPECIFICATION)
+    text = ["program(1.3)" if writer.has_scalars else "program(1.0)"]
+    info = spec.mlProgram.attributes
+    if info:
+        text.append(f"[{', '.join(f'{name} = {writer.value(info[name])}' for name in sorted(info))}]")
+    text.append("{")
+    for name in sorted(spec.mlProgram.functions):
+        text.extend(writer.function(name, spec.mlProgram.functions[name]))
+    text.append("}")
+    return "\n".join(text) + "\n"
+
+
+class _Writer:
+    """`has_scalars`: the newer dialect, where rank 0 has types of its own."""
+
+    def __init__(self, has_scalars: bool):
+        self.has_scalars = has_scalars
+
+    def function(self, name: str, function: Any) -> Iterable[str]:
+        opset = _OPSETS.get(function.opset, function.opset.lower())
+        takes = ", ".join(f"{self.type(value.type)} {value.name}" for value in function.inputs)
+        yield f"{_INDENT}func {name}<{opset}>({takes}) {{"
+        yield from self.block(function.block_specializations[function.opset], 3)
+
+    def block(self, block: Any, depth: int) -> Iterable[str]:
+        for proto in block.operations:
+            yield from self.operation(proto, depth)
+        yield f"{_INDENT * (depth - 1)}}} -> ({', '.join(block.outputs)});"
+
+    def operation(self, proto: Any, depth: int) -> Iterable[str]:
+        makes = ", ".join(f"{self.type(value.type)} {value.name}" for value in proto.outputs)
+        takes = ", ".join(f"{name} = {self.argument(proto.inputs[name])}" for name in sorted(proto.inputs))
+        names = sorted(proto.attributes, key=lambda name: (name != "name", name))
+        attributes = ", ".join(f"{name} = {self.value(proto.attributes[name])}" for name in names)
+        line = f"{_INDENT * depth}{makes}{' = ' if makes else ''}{proto.type}({takes})"
+        line += f"[{attributes}]" if attributes else ""
+        if not proto.blocks:
+            yield f"{line};"
+            return
+        for block in proto.blocks:
+            inputs = ", ".join(f"{self.type(value.type)} {value.name}" for value in block.inputs)
+            yield f"{line} ({inputs}) {{"
+            yield from self.block(block, depth + 2)
+            line = f"{_INDENT * depth}"
+
+    def argument(self, argument: Any) -> str:
+        parts = [
+            binding.name if binding.WhichOneof("binding") == "name" else self.value(binding.value)
+            for binding in argument.arguments
+        ]
+        return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+    def type(self, kind: Any) -> str:
+        which = kind.WhichOneof("type")
+        if which == "tensorType":
+            tensor = kind.tensorType
+            dtype = DTYPE_NAMES.get(tensor.dataType, "unknown")
+            if self.has_scalars and not tensor.dimensions and tensor.rank <= 0:
+                return dtype
+            return f"tensor<{dtype}, [{', '.join(map(_size, tensor.dimensions))}]>"
+        if which == "listType":
+            return f"list<{self.type(kind.listType.type)}, {_size(kind.listType.length)}>"
+        if which == "dictionaryType":
+            return f"dict<{self.type(kind.dictionaryType.keyType)}, {self.type(kind.dictionaryType.valueType)}>"
+        if which == "tupleType":
+            return f"tuple<{', '.join(map(self.type, kind.tupleType.types))}>"
+        return f"state<{self.type(kind.stateType.wrappedType)}>"
+
+    def value(self, value: Any) -> str:
+        if value.WhichOneof("value") == "blobFileValue":
+            blob = value.blobFileValue
+            return (
+                f"{self.type(value.type)}(BLOBFILE(path = {self._scalar('string', _quoted(blob.fileName))}, "
+                f"offset = {self._scalar('uint64', str(blob.offset))}))"
+            )
+        return f"{self.type(value.type)}({self.content(value)})"
+
+    def content(self, value: Any) -> str:
+        immediate = value.immediateValue
+        which = immediate.WhichOneof("value")
+        if which == "tensor":
+            return _tensor(value.type.tensorType, immediate.tensor)
+        if which == "dictionary":
+            pairs = [
+                f"{{{self.content(pair.key)}, {self.content(pair.value)}}}" for pair in immediate.dictionary.values
+            ]
+            return f"{{{', '.join(pairs)}}}"
+        if which in ("list", "tuple"):
+            return f"({', '.join(self.content(item) for item in getattr(immediate, which).values)})"
+        return ""
+
+    def _scalar(self, dtype: str, text: str) -> str:
+        return f"{dtype}({text})" if self.has_scalars else f"tensor<{dtype}, []>({text})"
+
+
+def _size(dimension: Any) -> str:
+    return str(dimension.constant.size) if dimension.WhichOneof("dimension") == "constant" else "?"
+
+
+def _tensor(kind: Any, tensor: Any) -> str:
+    """The numbers of an immediate tensor, nested as its shape; sub-byte types as their bytes."""
+    field = tensor.WhichOneof("value")
+    if field is None:
+        return "[]"
+    dtype = DTYPE_NAMES.get(kind.dataType, "unknown")
+    held = getattr(tensor, field).values
+    if field == "bytes":
+        numbers = np.frombuffer(held, NUMPY[dtype]) if dtype in NUMPY and dtype != "bool" else np.frombuffer(held, "u1")
+        texts = [_number(number) for number in numbers.tolist()]
+    else:
+        texts = [_number(item) for item in held]
+    shape = [size.constant.size for size in kind.dimensions]
+    return _nested(texts, shape) if shape and np.prod(shape) == len(texts) else ", ".join(texts)
+
+
+def _nested(texts: list[str], shape: list[int]) -> str:
+    if len(shape) == 1:
+        return f"[{', '.join(texts)}]"
+    step = len(texts) // shape[0] if shape[0] else 0
+    return f"[{', '.join(_nested(texts[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"
+
+
+def _number(item: Any) -> str:
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, str):
+        return _quoted(item)
+    return item.hex() if isinstance(item, float) else str(item)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

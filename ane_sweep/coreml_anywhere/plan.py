@@ -1,0 +1,95 @@
+"""MLComputePlan from our placement prediction. No Core ML is asked: every answer is a prediction, and says so.
+
+A plan's `__proxy__` has `kind` ("predicted"), `chip` and `source`; making one warns with `PredictionWarning`. Shares of
+cost are of our estimate of each op's time, on the unit it is expected to run on.
+"""
+
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.coreml_anywhere import compiled, structure
+from ane_sweep.coreml_anywhere.devices import ALLOWED, wrapped
+
+CHIP = "m4"  # the chip that the rules were checked on
+UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
+
+
+class PredictionWarning(UserWarning):
+    """An answer that on a Mac comes from Core ML came from a model of it."""
+
+
+class _MLComputePlanProxy:
+    """What coremltools subclasses for its remote devices; the local one is `PredictedPlan`."""
+
+
+class PredictedPlan(_MLComputePlanProxy):
+    """`rows` maps (function, output) to predicted rows of ane_sweep.placement; constants have none."""
+
+    kind = "predicted"
+
+    def __init__(self, spec: Any, rows: dict[structure.Key, Any], compute_units: str, chip: str):
+        self._structure, self._rows = structure.of_model(spec), rows
+        self._allowed = ALLOWED[compute_units]
+        self._total_ms: Counter[str] = Counter()
+        for key, row in rows.items():
+            self._total_ms[key.function] += row.ms
+        self.chip, self.source = chip, "ane_sweep.placement: rules and a cost model, no device was asked"
+
+    @property
+    def model_structure(self) -> Any:
+        return self._structure
+
+    def get_compute_device_usage_for_mlprogram_operation(self, operation: Any) -> Any:
+        """Preferred and supported devices, or None for constants and for ops of another model."""
+        from coremltools.models.compute_plan import MLComputePlanDeviceUsage
+
+        row = self._row(operation)
+        if row is None:
+            return None
+        devices = wrapped()
+        supported = [devices[unit] for unit in self._allowed if unit in row.verdict.supported]
+        preferred = row.preferred if row.preferred in self._allowed else "cpu"
+        return MLComputePlanDeviceUsage(devices[preferred], supported)
+
+    def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:
+        """Neural networks of the old format are not predicted."""
+        return None
+
+    def get_estimated_cost_for_mlprogram_operation(self, operation: Any) -> Any:
+        from coremltools.models.compute_plan import MLComputePlanCost
+
+        row = self._row(operation)
+        if row is None:
+            return None
+        total = self._total_ms[row.site.function]
+        return MLComputePlanCost(row.ms / total if total else 0.0)
+
+    def _row(self, operation: Any) -> Any:
+        key = getattr(operation.__proxy__, "key", None)
+        return None if key is None else self._rows.get(key)
+
+
+def compute_plan(path: Path, compute_units: str) -> Any:
+    """MLComputePlan of a compiled model, for the chip `CHIP`. Raises RuntimeError where nothing can be predicted."""
+    from coremltools.models.compute_plan import MLComputePlan
+
+    package = compiled.read(path)
+    kind = package.spec.WhichOneof("Type")
+    if kind != "mlProgram":
+        raise RuntimeError(f"{path}: holds a {kind}; where ops run is predicted for ML Programs alone")
+    try:
+        from ane_sweep.placement import chips, predict, programs
+    except ImportError as error:
+        raise RuntimeError(
+            f"MLComputePlan needs ane_sweep.placement, which predicts where ops run and is not here ({error})"
+        ) from error
+    prediction = predict.predict_chain([programs.load(package.model_path)], chips.get(CHIP), UNITS[compute_units])
+    rows = {structure.Key(row.site.function, row.site.name): row for row in prediction.rows}
+    warnings.warn(
+        f"this compute plan is predicted for {CHIP} by ane_sweep.placement; Core ML was not asked",
+        PredictionWarning,
+        stacklevel=2,
+    )
+    return MLComputePlan(PredictedPlan(package.spec, rows, compute_units, CHIP))

@@ -1,0 +1,89 @@
+"""`ane-sweep diff A B`: two packages on the same inputs, output by output and op by op, on any host."""
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+
+from ane_sweep import run as running
+from ane_sweep.errors import StageError
+
+OK, DIFFERENT, WRONG = 0, 1, 2
+
+
+def diff(args: list[str]) -> int:
+    """Compare B with A; 0, 1 where an output is further away than --min-psnr allows, 2 where something is wrong."""
+    options = running.parser("diff", "a", "b")
+    options.add_argument("--drift", type=int, default=10, metavar="N", help="the N values that differ most (10)")
+    options.add_argument("--min-psnr", type=float, metavar="DB", help="exit with 1 if an output has less")
+    given = options.parse_args(args)
+    try:
+        return _diff(given)
+    except StageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG
+
+
+def _diff(given: argparse.Namespace) -> int:
+    from ane_sweep.runtimes._reference import trace
+
+    first, second = (running.load(path, given) for path in (given.a, given.b))
+    seed = 0 if given.random is None and not given.input else given.random
+    inputs = running.read_inputs(given.input, {**first.inputs, **second.inputs}, seed)
+    print(f"A {given.a}: {first.realised['numerics']}")
+    print(f"B {given.b}: {second.realised['numerics']}")
+    if seed is not None and not given.input:
+        print(f"inputs: random, seed {seed}")
+    outputs = [
+        model.predict({name: inputs[name] for name in model.inputs if name in inputs}, _state(model))
+        for model in (first, second)
+    ]
+    gate = OK
+    for name in outputs[0].keys() & outputs[1].keys():
+        text, psnr = compared(outputs[0][name], outputs[1][name])
+        print(f"  {name}: {text}")
+        if given.min_psnr is not None and psnr < given.min_psnr:
+            gate = DIFFERENT
+    for name in sorted(outputs[0].keys() ^ outputs[1].keys()):
+        print(f"  {name}: only {'A' if name in outputs[0] else 'B'} makes it")
+    if given.drift and first.ops and second.ops:
+        _print_ops(trace, first, second, inputs, given.drift)
+    return gate
+
+
+def _state(model: Any) -> Any:
+    return model.new_state() if model.states else None
+
+
+def compared(reference: Any, candidate: Any) -> tuple[str, float]:
+    """One line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
+    if not isinstance(reference, np.ndarray) or not isinstance(candidate, np.ndarray):
+        same = reference == candidate
+        return ("equal" if same else f"{reference!r} and {candidate!r}"), (np.inf if same else -np.inf)
+    if reference.shape != candidate.shape:
+        return f"shapes {list(reference.shape)} and {list(candidate.shape)}", -np.inf
+    a, b = reference.astype(np.float64).reshape(-1), candidate.astype(np.float64).reshape(-1)
+    if np.array_equal(a, b, equal_nan=True):
+        return f"equal to the last bit, {list(reference.shape)}", np.inf
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.all():
+        return f"{int((~finite).sum())} of {a.size} elements are not finite in one of them", -np.inf
+    error, peak = float(np.mean((a - b) ** 2)), float(np.abs(a).max())
+    psnr = 20 * np.log10(peak) - 10 * np.log10(error) if peak else -np.inf
+    cosine = float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))) if a.any() and b.any() else np.nan
+    return f"PSNR {psnr:.1f} dB, cosine {cosine:.6f}, largest difference {np.abs(a - b).max():.3g} of {peak:.3g}", psnr
+
+
+def _print_ops(trace: Any, first: Any, second: Any, inputs: dict[str, Any], count: int) -> None:
+    seen = trace.compare(first, second, inputs)
+    if not seen:
+        print("no values of A and B have the same name and shape, so ops are not compared")
+        return
+    start = next((item for item in seen if item.drift), None)
+    if start is None:
+        print(f"all {len(seen)} values that both make are equal")
+        return
+    print(f"{len(seen)} values are made by both; the first that differs is {start.name} ({start.type})")
+    rows = trace.worst(seen, count, lambda item: item.drift)
+    running.print_drift(rows, "values of B furthest from A, relative to A's largest magnitude")

@@ -1,0 +1,169 @@
+"""`ane-sweep run MODEL --input x.npy`: one prediction of a package by the reference runtime, on any host."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ane_sweep.errors import AneSweepError, ConfigError, StageError
+
+OK, WRONG = 0, 2
+_SHOWN = 4  # values of an output that are printed
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose complaints are our own kind of error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}; {self.format_usage().strip()}")
+
+
+def parser(verb: str, *models: str) -> argparse.ArgumentParser:
+    """The options that `run` and `diff` share; `models` are the positional ones."""
+    made = _Parser(prog=f"ane-sweep {verb}", allow_abbrev=False)
+    for model in models:
+        made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
+    made.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
+    )
+    made.add_argument("--random", type=int, metavar="SEED", help="seeded random values for inputs that are not given")
+    made.add_argument("--function", default="", help="of a multifunction package; its default one if left out")
+    made.add_argument("--numerics", choices=("fp16", "fp32", "ane"), help="how to compute; as declared if left out")
+    made.add_argument("--effects", help="with --numerics ane: names of its effects, with commas")
+    return made
+
+
+def run(args: list[str]) -> int:
+    """Predict once and print what comes out; 0, or 2 where the model or an input is wrong."""
+    options = parser("run", "model")
+    options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
+    options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
+    options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
+    options.add_argument("--drift", type=int, metavar="N", help="the N ops that lose most against fp32")
+    given = options.parse_args(args)
+    try:
+        return _run(given)
+    except StageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG
+
+
+def _run(given: argparse.Namespace) -> int:
+    from ane_sweep.runtimes._reference import trace
+
+    model = load(given.model, given)
+    inputs = read_inputs(given.input, model.inputs, given.random)
+    outputs = model.predict(inputs, model.new_state() if model.states else None)
+    print(f"{given.model} on the reference runtime: {model.realised['numerics']}")
+    for name, value in outputs.items():
+        print(f"  {name}: {described(value)}")
+    if given.value:
+        kept = trace.values(model, inputs, given.value, model.new_state() if model.states else None)
+        outputs |= kept
+        for name, value in kept.items():
+            print(f"  {name}: {described(value)}")
+    if given.watch:
+        _print_watched(trace.watch(model, inputs, model.new_state() if model.states else None))
+    if given.drift:
+        exact = load(given.model, given, numerics="fp32")
+        print_drift(trace.worst(trace.drift(model, exact, inputs), given.drift), "ops that lose most against fp32")
+    if given.output:
+        _write(given.output, outputs)
+    return OK
+
+
+def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> Any:
+    """The model that the options ask for."""
+    from ane_sweep.runtimes import _reference
+
+    effects = given.effects.split(",") if given.effects and numerics is None else None
+    return _reference.load(path, given.function, numerics=numerics or given.numerics, effects=effects)
+
+
+def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:
+    """Values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
+    values: dict[str, Any] = {}
+    for text in given:
+        name, _, file = text.rpartition("=")
+        found = _read(Path(file))
+        if isinstance(found, dict) and not name:
+            values |= found
+        elif name or len(features) == 1:
+            values[name or next(iter(features))] = found
+        else:
+            raise ConfigError(f"--input {text}: which input is it? Write NAME={file}; inputs: {', '.join(features)}")
+    generator = np.random.default_rng(seed)
+    for name, feature in features.items():
+        if name not in values and seed is not None:
+            values[name] = _random(feature, generator)
+    return values
+
+
+def _random(feature: Any, generator: np.random.Generator) -> np.ndarray:
+    if feature.kind == "image":
+        return generator.integers(0, 256, feature.shape).astype(np.float32)
+    if feature.dtype.kind in "iu":
+        return generator.integers(0, 2, feature.shape).astype(feature.dtype)
+    return generator.standard_normal(feature.shape).astype(feature.dtype)
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.suffix in (".npy", ".npz"):
+            found = np.load(path, allow_pickle=False)
+            return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
+        from PIL import Image
+
+        return Image.open(path).copy()
+    except ImportError as error:
+        raise ConfigError(f"{path}: neither .npy nor .npz; to read it as an image: pip install pillow") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--input {path}: cannot be read: {error}") from error
+
+
+def described(value: Any) -> str:
+    """One line about an output."""
+    if not isinstance(value, np.ndarray):
+        return str(value) if not hasattr(value, "size") else f"image {value.size[0]} x {value.size[1]} ({value.mode})"
+    text = f"{value.dtype} {list(value.shape)}"
+    if not value.size or value.dtype.kind not in "biuf":
+        return text
+    shown = ", ".join(f"{item:.6g}" for item in value.reshape(-1)[:_SHOWN].astype(np.float64))
+    more = ", ..." if value.size > _SHOWN else ""
+    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    span = f"from {finite.min():.6g} to {finite.max():.6g}" if finite.size else "nothing finite"
+    lost = value.size - finite.size
+    return f"{text} {span}{f', {lost} not finite' if lost else ''}: {shown}{more}"
+
+
+def _print_watched(seen: list[Any]) -> None:
+    bad = [item for item in seen if item.nan or item.infinite or item.saturated]
+    print(f"{len(seen)} values seen, {len(bad)} of them with NaN, infinite or saturated elements")
+    for item in bad:
+        counts = [("NaN", item.nan), ("infinite", item.infinite), ("saturated", item.saturated)]
+        print(f"  {item.name} ({item.type}): {', '.join(f'{count} {what}' for what, count in counts if count)}")
+
+
+def print_drift(seen: list[Any], title: str) -> None:
+    """Rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
+    print(f"{title}:")
+    print(f"  {'drift':>9} {'jump':>9} {'own':>9}  op")
+    for item in seen:
+        rates = ("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own))
+        cells = " ".join(f"{rate:>9}" for rate in rates)
+        print(f"  {cells}  {item.name} ({item.type} {item.dtype} {list(item.shape)})")
+
+
+def _write(path: Path, outputs: dict[str, Any]) -> None:
+    arrays: dict[str, Any] = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+    try:
+        np.savez(path, **arrays)
+    except OSError as error:
+        raise AneSweepError(f"{path}: cannot be written ({error.strerror})") from error
+    print(f"written: {path} ({', '.join(arrays)})")

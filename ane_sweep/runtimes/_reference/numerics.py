@@ -1,0 +1,70 @@
+"""Modes of numerics, chosen by params["numerics"] and recorded with every figure.
+
+fp16    as the program declares: fp16 values are stored in half after every op, sums inside an op are fp32
+fp32    everything that is declared fp16 is computed and stored in fp32; what the storage alone costs
+ane     fp16, with what is known of the Neural Engine's arithmetic on top (ane.py), effect by effect
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.runtimes._reference.site import TORCH_DTYPES, Site, Step
+
+NAMES = ("fp16", "fp32", "ane")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of ane.EFFECTS that are on."""
+
+    name: str
+    dtypes: dict[str, torch.dtype] = field(default_factory=lambda: TORCH_DTYPES, repr=False)
+    effects: tuple[str, ...] = ()
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A constant as this mode holds it."""
+        return tensor.float() if self.name == "fp32" and tensor.dtype == torch.float16 else tensor
+
+    def adjusted(self, site: Site, step: Step) -> Step:
+        """The step of an op under this mode."""
+        if not self.effects:
+            return step
+        from ane_sweep.runtimes._reference import ane
+
+        return ane.adjusted(site, step, self.effects)
+
+    def says(self, is_half: bool) -> str:
+        """What is recorded as `realised.numerics` of a program that declares fp16 values, or none."""
+        if not is_half:
+            return "fp32"
+        if self.name == "fp32":
+            return "fp32 in place of the declared fp16"
+        if self.effects:
+            return f"fp16 storage, ANE model ({', '.join(self.effects)})"
+        return "fp16 storage, fp32 accumulation"
+
+
+AS_DECLARED = Mode("fp16")
+
+
+def mode(name: str | None, effects: Any = None) -> Mode:
+    """A mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: all by default).
+
+    Raises ConfigError for an unknown name.
+    """
+    if name not in (*NAMES, None):
+        raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(NAMES)}")
+    if effects is not None and name != "ane":
+        raise ConfigError(f"effects {list(effects)} only mean something with numerics=ane")
+    if name == "fp32":
+        return Mode("fp32", {**TORCH_DTYPES, "fp16": torch.float32})
+    if name == "ane":
+        from ane_sweep.runtimes._reference import ane
+
+        return Mode("ane", effects=ane.chosen(effects))
+    return AS_DECLARED

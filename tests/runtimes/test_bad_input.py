@@ -1,0 +1,206 @@
+"""Damaged packages: whatever bytes come, one PackageError or a result, never another exception, never a huge allocation."""
+
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ane_sweep.errors import PackageError
+from ane_sweep.mil import package
+from ane_sweep.runtimes import _reference
+
+X = np.linspace(-1, 1, 64, dtype=np.float16).reshape(1, 64)
+HEAVY = 2 << 30  # bytes; what a load of a 20 kB package must never ask for
+
+
+@pytest.fixture(scope="module")
+def made(mil, tmp_path_factory):
+    """A small program of many kinds: weights, compressed weights, control flow, a state, strings."""
+    rng = np.random.default_rng(3)
+
+    def body(x, memory):
+        mb = mil.mb
+        small = mb.constexpr_blockwise_shift_scale(
+            data=rng.integers(-8, 8, (64, 64)).astype(np.int8), scale=np.ones((64, 4), np.float16)
+        )
+        y = mb.linear(x=x, weight=small, bias=rng.standard_normal(64).astype(np.float16))
+        y = mb.matmul(x=y, y=rng.standard_normal((64, 64)).astype(np.float16))
+        y = mb.coreml_update_state(state=memory, value=mb.add(x=y, y=mb.read_state(input=memory)))
+        parts = mb.split(x=mb.reshape(x=y, shape=[1, 4, 4, 4]), num_splits=2, axis=1)
+        z = mb.concat(values=[mb.gelu(x=parts[0], mode="EXACT"), mb.softmax(x=parts[1], axis=-1)], axis=1)
+        _, z = mb.while_loop(
+            _cond=lambda i, z: mb.less(x=i, y=np.int32(3)),
+            _body=lambda i, z: (mb.add(x=i, y=np.int32(1)), mb.mul(x=z, y=np.float16(0.5))),
+            loop_vars=(np.int32(0), z),
+        )
+        return mb.gather(x=z, indices=np.int32([1, 0]), axis=2), mb.topk(x=z, k=2, axis=3)[0]
+
+    path = tmp_path_factory.mktemp("bad") / "m.mlpackage"
+    return mil.write(path, {"x": X}, body, states={"memory": (1, 64)})
+
+
+def attempt(path) -> str:
+    """ "fine", or the text of the one error that is allowed."""
+    try:
+        model = _reference.load(path)
+        model.predict(
+            {name: np.zeros(feature.shape, np.float16) for name, feature in model.inputs.items()}, model.new_state()
+        )
+    except PackageError as error:
+        assert len(str(error)) < 3000
+        return str(error)
+    return "fine"
+
+
+@pytest.fixture(autouse=True)
+def _no_huge_allocation():
+    """Reserve little: the limit is on what may be added to what this process has mapped."""
+    import resource
+
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + HEAVY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_the_undamaged_one_runs(made):
+    assert attempt(made) == "fine"
+
+
+def parts(path):
+    spec = path / "Data" / "com.apple.CoreML" / "model.mlmodel"
+    return spec, path / "Data" / "com.apple.CoreML" / "weights" / "weight.bin"
+
+
+FUZZ = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+
+
+@FUZZ
+@given(data=st.data())
+def test_bytes_changed_in_the_program(made, tmp_path, data):
+    copy = tmp_path / "c.mlpackage"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made, copy)
+    spec, _ = parts(copy)
+    content = bytearray(spec.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    spec.write_bytes(content)
+    attempt(copy)
+
+
+@FUZZ
+@given(share=st.floats(0, 1), in_weights=st.booleans())
+def test_files_cut_short(made, tmp_path, share, in_weights):
+    copy = tmp_path / "c.mlpackage"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made, copy)
+    target = parts(copy)[in_weights]
+    content = target.read_bytes()
+    target.write_bytes(content[: int(len(content) * share)])
+    said = attempt(copy)
+    assert said != "fine" or share > 0.9
+
+
+@FUZZ
+@given(data=st.data())
+def test_bytes_changed_in_the_weights_table(made, tmp_path, data):
+    copy = tmp_path / "c.mlpackage"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made, copy)
+    weights = parts(copy)[1]
+    content = bytearray(weights.read_bytes())
+    records = [place for place in range(0, len(content), 64) if content[place : place + 4] == b"\xef\xbe\xad\xde"]
+    place = data.draw(st.sampled_from([0, *records])) + data.draw(st.sampled_from([0, 4, 8, 16, 24]))
+    content[place : place + 8] = struct.pack("<Q", data.draw(st.integers(0, (1 << 64) - 1)))
+    weights.write_bytes(content)
+    attempt(copy)
+
+
+def edited(made, tmp_path, change):
+    copy = tmp_path / "c.mlpackage"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made, copy)
+    spec = package.read(copy).spec
+    block = next(iter(spec.mlProgram.functions["main"].block_specializations.values()))
+    change(spec, block)
+    parts(copy)[0].write_bytes(spec.SerializeToString())
+    return attempt(copy)
+
+
+def first(block, kind):
+    return next(op for op in block.operations if op.type == kind)
+
+
+def huge(block):
+    shape = first(block, "linear").outputs[0].type.tensorType
+    for size in shape.dimensions:
+        size.constant.size = 1 << 40
+
+
+def big_constant(block):
+    """One number that is to stand for 2 ** 50."""
+    held = next(op for op in block.operations if op.type == "const" and op.attributes["val"].type.tensorType.rank == 0)
+    kind = held.attributes["val"].type.tensorType
+    kind.rank = 1
+    kind.dimensions.add().constant.size = 1 << 50
+
+
+def axis_of_softmax(block):
+    name = first(block, "softmax").inputs["axis"].arguments[0].name
+    return next(op for op in block.operations if op.outputs and op.outputs[0].name == name)
+
+
+def rename_read(block):
+    first(block, "linear").inputs["x"].arguments[0].name = "nobody"
+
+
+CASES = {
+    "an op of tomorrow": (
+        lambda spec, block: setattr(first(block, "gelu"), "type", "gelu_of_2030"),
+        "lacks .*gelu_of_2030"),
+    "a type of tomorrow": (
+        lambda spec, block: setattr(first(block, "gelu").outputs[0].type.tensorType, "dataType", 40),
+        "does not compute with fp8e4m3fn values",
+    ),
+    "a shape beyond any machine": (lambda spec, block: huge(block), "no machine can hold"),
+    "a constant out of one number": (lambda spec, block: big_constant(block), "holds 1 values"),
+    "a value that nothing makes": (lambda spec, block: rename_read(block), "reads 'nobody', which nothing makes"),
+    "an output that nothing makes": (lambda spec, block: block.outputs.append("ghost"), "nothing makes the output 'ghost'"),
+    "no input": (lambda spec, block: spec.description.ClearField("input"), "its program takes 'x'"),
+    "no parameter": (lambda spec, block: first(block, "softmax").inputs.pop("x"), "lacks its input `x`"),
+    "no value": (lambda spec, block: axis_of_softmax(block).attributes.pop("val"), "holds no value"),
+    "no block": (lambda spec, block: first(block, "while_loop").ClearField("blocks"), "cannot be prepared"),
+    "another block": (lambda spec, block: setattr(spec.mlProgram.functions["main"], "opset", "CoreML99"), "no block for opset"),
+    "a wrong parameter": (
+        lambda spec, block: first(block, "reshape").outputs[0].type.tensorType.dimensions[1].constant.__setattr__("size", 7),
+        "`reshape` .* failed while it ran",
+    ),
+    "a state as large as the sky": (
+        lambda spec, block: spec.description.state[0].type.stateType.arrayType.shape.__setitem__(0, 1 << 50), "cannot be held",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damage_is_named(made, tmp_path, case):
+    import re
+
+    change, words = CASES[case]
+    said = edited(made, tmp_path, change)
+    assert re.search(words, said), said
+
+
+def test_a_neural_network_and_a_compiled_model(made, tmp_path):
+    said = edited(made, tmp_path, lambda spec, block: spec.neuralNetwork.layers.add(name="old"))
+    assert "holds a neuralNetwork" in said and "convert_to='mlprogram'" in said
+    (tmp_path / "m.mlmodelc").mkdir()
+    with pytest.raises(PackageError, match="a compiled model"):
+        _reference.load(tmp_path / "m.mlmodelc")
