@@ -131,7 +131,7 @@ def plan(args: list[str]) -> int:
 
 def plan_for(request: Any, store: Any, out: Path) -> Any:
     """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
-    from ane_sweep import checkpoints, host
+    from ane_sweep import checkpoints, host, schema
     from ane_sweep import plan as planning
 
     settled: dict[Any, Any] = {}
@@ -160,7 +160,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
         host=host.digest(),
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],
-        history={stage: store.past(stage)[-500:] for stage in planning.CODE},
+        history={stage: store.past(stage)[-500:] for stage in schema.STAGES},
         notes=request.notes,
     )
 

@@ -4,33 +4,20 @@ What enters each task's key is the sharing: see `_tasks`. A key also holds the d
 versions of the packages that do the work, so nothing stale is ever reused.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import data, estimates, models, runtimes
-from ane_sweep.cell import AXES, TARGETS, Cell, digest
+from ane_sweep import checks, data, estimates, runtimes, versions
+from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
+from ane_sweep.checks import APPLICABLE
 from ane_sweep.errors import ConfigError
 from ane_sweep.models import _options
-from ane_sweep.placement import chips
 
-PACKAGE = Path(__file__).parent
 TOOLCHAIN = ("torch", "coremltools", "transformers", "numpy")
-CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and what `_code` adds
-    "fetch": [],
-    "reference": ["models/*.py", "data/*"],
-    "convert": ["models/*.py"],
-    "chunk": ["mil/**/*.py"],
-    "predict": ["placement/**/*", "mil/**/*.py"],
-    "compile": [],
-    "place": ["placement/path.py"],
-    "latency": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
-    "score": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
-}
 
 
 @dataclass
@@ -97,19 +84,19 @@ def make_plan(
     host      digest of the machine that will time; enters the keys of what depends on it
     predict_for  the chips to predict placement for; more of them cost no conversion and no timing
     """
-    versions = {name: toolchain.get(name) for name in TOOLCHAIN}
-    shared = Shared(axes, host, versions, list(predict_for), Costs(history or {}))
+    tools = {name: toolchain.get(name) for name in TOOLCHAIN}
+    shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}))
     plan = Plan(list(cells), axes, sources=dict(sources), notes=list(notes))
-    problems = dict.fromkeys(problem for cell in cells for problem in _unknown_names(cell))
-    problems |= dict.fromkeys(_unknown_chips(predict_for))
+    problems = dict.fromkeys(problem for cell in cells for problem in checks.unknown_names(cell))
+    problems |= dict.fromkeys(checks.unknown_chips(predict_for))
     if problems:
         raise ConfigError(list(problems))
-    plan.notes += _notes(plan)
+    plan.notes += checks.notes(plan.cells, axes, plan.sources.values())
     for cell in cells:
-        runtime = resolved_runtime(cell)
+        runtime = checks.resolved_runtime(cell)
         plan.runtimes[cell.key] = runtime
         source = sources[cell.key]
-        if reason := refusal(cell, source, runtime):
+        if reason := checks.refusal(cell, source, runtime):
             plan.refused[cell.key] = reason
             continue
         tasks = _tasks(cell, source, runtime, shared)
@@ -119,98 +106,6 @@ def make_plan(
                 known.limits[limit] = None if None in (known.limits[limit], value) else max(known.limits[limit], value)
         plan.chains[cell.key] = [task.key for task in tasks]
     return plan
-
-
-def resolved_runtime(cell: Cell) -> str:
-    """`auto` is coreml where it can run, else the reference runtime."""
-    if cell.runtime != "auto":
-        return cell.runtime
-    return "coreml" if runtimes.get("coreml").available() is None else "reference"
-
-
-def _unknown_names(cell: Cell) -> list[str]:
-    found = []
-    if cell.family not in models.names():
-        found.append(
-            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(models.names())}. "
-            f"A new one is ane_sweep/models/{cell.family}.py and conf/model/NAME.yaml"
-        )
-    if cell.runtime != "auto" and cell.runtime not in runtimes.names():
-        found.append(
-            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
-            f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
-        )
-    return found
-
-
-def _unknown_chips(names: Sequence[str]) -> list[str]:
-    found = []
-    for name in names:
-        try:
-            chips.get(name)
-        except ConfigError as error:
-            found += [f"chips: {problem}" for problem in error.problems]
-    return found
-
-
-def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
-    """Why this combination is impossible, in one sentence with the way out; None when it can be tried."""
-    if cell.seq_len > source.max_seq_len:
-        return f"seq_len={cell.seq_len} is beyond the {source.max_seq_len} positions of {cell.model}"
-    if cell.variant not in (known := models.variants(cell.family)):
-        return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
-    built = _options.refusal(
-        built_with(cell),
-        model=cell.model,
-        task=cell.model_options["task"],
-        variant=cell.variant,
-        compute=cell.precision_options["compute"],
-        seq_len=cell.seq_len,
-        longest=source.max_seq_len,
-    )
-    if built:
-        return built
-    count = cell.model_options["inputs"]["count"]
-    if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
-        return f"model.inputs.count={count} is more than the {len(data.sentences())} sentences that are scored on"
-    if reason := runtimes.get(runtime).available():
-        return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
-    honours = runtimes.get(runtime).HONOURS
-    if "chunks" in honours and cell.chunks > source.cut_points + 1:
-        return (
-            f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
-            f"({source.layers} layers), so chunks=1..{source.cut_points + 1}"
-        )
-    least = cell.precision_options["min_target"]
-    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
-        return f"precision={cell.precision} needs target={least} or newer, not {cell.target}"
-    return None
-
-
-def built_with(cell: Cell) -> _options.Options:
-    """The options of models/_options.py that a cell asks for."""
-    return _options.Options(**{name: getattr(cell, name) for name in _options.NAMES})
-
-
-def _notes(plan: Plan) -> list[str]:
-    """Legal, but worth a word before the first process."""
-    notes = [note for source in plan.sources.values() for note in source.notes]
-    pointless = [c for c in plan.cells if c.precision_options["compute"] == "fp32" and c.compute_units == "cpu_and_ne"]
-    if pointless:
-        notes.append(
-            f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
-            "all will run on the CPU; use precision=fp16"
-        )
-    for name in dict.fromkeys(resolved_runtime(cell) for cell in plan.cells):
-        unused = [axis for axis in plan.axes if axis in _APPLICABLE and axis not in runtimes.get(name).HONOURS]
-        for axis in unused:
-            notes.append(
-                f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
-            )
-    return list(dict.fromkeys(notes))
-
-
-_APPLICABLE = ("chunks", "compute_units", "precision", "target")
 
 
 @dataclass(frozen=True)
@@ -232,7 +127,7 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
     if source.kind == "random":
         weights["seed"] = cell.seed
     built = {"model": model, "weights": weights, "seq_len": cell.seq_len}
-    options = built_with(cell)
+    options = checks.built_with(cell)
     count = cell.model_options["inputs"]["count"]
     compute = cell.precision_options["compute"]
     tasks: list[Task] = []
@@ -240,7 +135,7 @@ def _tasks(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Tas
     def add(stage: str, params: dict[str, Any], inputs: Mapping[str, Task | None], **more: Any) -> Task:
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
         checkpoint = {"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {}
-        version = code_digest(stage, cell.family if "model" in params else None)
+        version = versions.code_digest(stage, cell.family if "model" in params else None)
         sizes = {"task": model["task"], "count": count, "seq_len": cell.seq_len}
         limits = cell.limits[stage]
         task = Task(
@@ -309,7 +204,7 @@ _UNLABELLED = {
 
 def _label(stage: str, cell: Cell, axes: list[str], honours: frozenset[str]) -> str:
     """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
-    silent = _UNLABELLED.get(stage, {axis for axis in _APPLICABLE if axis not in honours})
+    silent = _UNLABELLED.get(stage, {axis for axis in APPLICABLE if axis not in honours})
     named = [axis for axis in axes if axis != "model" and axis not in silent and not axis.startswith("limits.")]
     values = [
         str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
@@ -320,19 +215,3 @@ def _label(stage: str, cell: Cell, axes: list[str], honours: frozenset[str]) -> 
 def _needs_macos() -> str | None:
     """Compile and place ask Core ML itself, whatever runtime then executes the program."""
     return runtimes.get("coreml").available()
-
-
-@cache
-def code_digest(stage: str, family: str | None) -> str:
-    """sha256 of the code that decides a stage's result: the stage's version, which nobody can forget to raise.
-
-    Families other than the task's own are left out, so that adding one invalidates nothing.
-    """
-    files = {PACKAGE / "stages" / f"{stage}.py"}
-    for pattern in [*CODE[stage], *(["models/*.py"] if family else [])]:
-        files |= {path for path in PACKAGE.glob(pattern) if path.is_file() and "__pycache__" not in path.parts}
-    others = {PACKAGE / "models" / f"{name}.py" for name in models.names() if name != family}
-    sha256 = hashlib.sha256()
-    for path in sorted(files - others):
-        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    return sha256.hexdigest()

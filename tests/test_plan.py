@@ -179,8 +179,6 @@ def test_fp32_on_the_neural_engine_is_legal_but_pointless():
 
 
 def test_targets_are_those_that_coremltools_knows():
-    source = (plan.PACKAGE.parent / "no").parent  # only to keep the import below next to its reason
-    del source
     import importlib.util
     from pathlib import Path
 

@@ -1,0 +1,101 @@
+"""What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
+
+from collections.abc import Iterable, Sequence
+
+from ane_sweep import data, models, runtimes
+from ane_sweep.cell import TARGETS, Cell
+from ane_sweep.checkpoints import Source
+from ane_sweep.errors import ConfigError
+from ane_sweep.models import _options
+from ane_sweep.placement import chips
+
+APPLICABLE = ("chunks", "compute_units", "precision", "target")  # axes that a runtime may have no use for
+
+
+def resolved_runtime(cell: Cell) -> str:
+    """`auto` is coreml where it can run, else the reference runtime."""
+    if cell.runtime != "auto":
+        return cell.runtime
+    return "coreml" if runtimes.get("coreml").available() is None else "reference"
+
+
+def unknown_names(cell: Cell) -> list[str]:
+    found = []
+    if cell.family not in models.names():
+        found.append(
+            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(models.names())}. "
+            f"A new one is ane_sweep/models/{cell.family}.py and conf/model/NAME.yaml"
+        )
+    if cell.runtime != "auto" and cell.runtime not in runtimes.names():
+        found.append(
+            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
+            f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
+        )
+    return found
+
+
+def unknown_chips(names: Sequence[str]) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            chips.get(name)
+        except ConfigError as error:
+            found += [f"chips: {problem}" for problem in error.problems]
+    return found
+
+
+def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
+    """Why this combination is impossible, in one sentence with the way out; None when it can be tried."""
+    if cell.seq_len > source.max_seq_len:
+        return f"seq_len={cell.seq_len} is beyond the {source.max_seq_len} positions of {cell.model}"
+    if cell.variant not in (known := models.variants(cell.family)):
+        return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
+    built = _options.refusal(
+        built_with(cell),
+        model=cell.model,
+        task=cell.model_options["task"],
+        variant=cell.variant,
+        compute=cell.precision_options["compute"],
+        seq_len=cell.seq_len,
+        longest=source.max_seq_len,
+    )
+    if built:
+        return built
+    count = cell.model_options["inputs"]["count"]
+    if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
+        return f"model.inputs.count={count} is more than the {len(data.sentences())} sentences that are scored on"
+    if reason := runtimes.get(runtime).available():
+        return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
+    honours = runtimes.get(runtime).HONOURS
+    if "chunks" in honours and cell.chunks > source.cut_points + 1:
+        return (
+            f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
+            f"({source.layers} layers), so chunks=1..{source.cut_points + 1}"
+        )
+    least = cell.precision_options["min_target"]
+    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
+        return f"precision={cell.precision} needs target={least} or newer, not {cell.target}"
+    return None
+
+
+def built_with(cell: Cell) -> _options.Options:
+    """The options of models/_options.py that a cell asks for."""
+    return _options.Options(**{name: getattr(cell, name) for name in _options.NAMES})
+
+
+def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source]) -> list[str]:
+    """Legal, but worth a word before the first process."""
+    found = [note for source in sources for note in source.notes]
+    pointless = [c for c in cells if c.precision_options["compute"] == "fp32" and c.compute_units == "cpu_and_ne"]
+    if pointless:
+        found.append(
+            f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
+            "all will run on the CPU; use precision=fp16"
+        )
+    for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
+        unused = [axis for axis in axes if axis in APPLICABLE and axis not in runtimes.get(name).HONOURS]
+        for axis in unused:
+            found.append(
+                f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
+            )
+    return list(dict.fromkeys(found))

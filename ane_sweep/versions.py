@@ -1,0 +1,36 @@
+"""The version of each stage: a digest of the code that decides its result."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from ane_sweep import models
+
+PACKAGE = Path(__file__).parent
+CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and what `_code` adds
+    "fetch": [],
+    "reference": ["models/*.py", "data/*"],
+    "convert": ["models/*.py"],
+    "chunk": ["mil/**/*.py"],
+    "predict": ["placement/**/*", "mil/**/*.py"],
+    "compile": [],
+    "place": ["placement/path.py"],
+    "latency": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
+    "score": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
+}
+
+
+@cache
+def code_digest(stage: str, family: str | None) -> str:
+    """sha256 of the code that decides a stage's result: the stage's version, which nobody can forget to raise.
+
+    Families other than the task's own are left out, so that adding one invalidates nothing.
+    """
+    files = {PACKAGE / "stages" / f"{stage}.py"}
+    for pattern in [*CODE[stage], *(["models/*.py"] if family else [])]:
+        files |= {path for path in PACKAGE.glob(pattern) if path.is_file() and "__pycache__" not in path.parts}
+    others = {PACKAGE / "models" / f"{name}.py" for name in models.names() if name != family}
+    sha256 = hashlib.sha256()
+    for path in sorted(files - others):
+        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return sha256.hexdigest()
