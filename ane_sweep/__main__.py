@@ -209,7 +209,6 @@ def show_links(logged: Any, ui: str | None) -> None:
 
 def prune(args: list[str]) -> int:
     """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
-
     options, words = split(args, known=set(), keys={"older-than-days", "max-gb"})
     if words or not options.keys() & {"older-than-days", "max-gb"}:
         raise ConfigError("prune needs older-than-days=N or max-gb=N")

@@ -1,5 +1,6 @@
 """From outcomes to records: one per cell, whatever happened."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ BAD = {
     StageStatus.BLOCKED: Status.BLOCKED,
 }
 
-
 Files = Callable[[Path], list[dict[str, Any]]]
 
 
@@ -37,11 +37,19 @@ def make_records(
 
     files   folder of an artifact -> its [{name, path, bytes, sha256}]
     """
-    return [_record(plan, cell, outcomes, sweep, host, toolchain, files) for cell in plan.cells]
+    sharing = Counter(key for chain in plan.chains.values() for key in chain)
+    return [_record(plan, cell, outcomes, sharing, sweep, host, toolchain, files) for cell in plan.cells]
 
 
 def _record(
-    plan: Plan, cell: Cell, outcomes: Mapping[str, Outcome], sweep: str, host: dict, toolchain: dict, files: Files
+    plan: Plan,
+    cell: Cell,
+    outcomes: Mapping[str, Outcome],
+    sharing: Mapping[str, int],
+    sweep: str,
+    host: dict[str, Any],
+    toolchain: dict[str, Any],
+    files: Files,
 ) -> Record:
     source = plan.sources[cell.key]
     record = Record(
@@ -67,7 +75,8 @@ def _record(
             if task.stage in ("convert", "chunk", "predict", "compile", "place") and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
     record.metrics += _agreement(chain)
-    record.realised |= _shared(plan, cell, chain)
+    timing = next(task.key for task, _ in chain if task.stage == "latency")
+    record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
     record.status, record.reason = _verdict(cell, record, chain)
     return record
 
@@ -100,13 +109,6 @@ def _agreement(chain: list[tuple[Task, Outcome]]) -> list[dict[str, Any]]:
         if share is None
         else [metric("plan_agreement", share, "1", kind="predicted", source="MLComputePlan", chip=chip)]
     )
-
-
-def _shared(plan: Plan, cell: Cell, chain: list[tuple[Task, Outcome]]) -> dict[str, Any]:
-    """Which axes the runtime does not know, and the timing that cells share because of that."""
-    timing = next(task for task, _ in chain if task.stage == "latency")
-    cells = sum(timing.key in keys for keys in plan.chains.values())
-    return {"latency_task": timing.key, "cells_sharing_timing": cells}
 
 
 def _verdict(cell: Cell, record: Record, chain: list[tuple[Task, Outcome]]) -> tuple[Status, str | None]:

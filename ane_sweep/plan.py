@@ -15,9 +15,8 @@ from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.checks import APPLICABLE
 from ane_sweep.errors import ConfigError
+from ane_sweep.host import TOOLS
 from ane_sweep.models import _options
-
-TOOLCHAIN = ("torch", "coremltools", "transformers", "numpy")
 
 
 @dataclass
@@ -50,7 +49,6 @@ class Plan:
     chains: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
-    runtimes: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -84,7 +82,7 @@ def make_plan(
     host      digest of the machine that will time; enters the keys of what depends on it
     predict_for  the chips to predict placement for; more of them cost no conversion and no timing
     """
-    tools = {name: toolchain.get(name) for name in TOOLCHAIN}
+    tools = {name: toolchain.get(name) for name in TOOLS}
     shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}))
     plan = Plan(list(cells), axes, sources=dict(sources), notes=list(notes))
     problems = dict.fromkeys(problem for cell in cells for problem in checks.unknown_names(cell))
@@ -94,7 +92,6 @@ def make_plan(
     plan.notes += checks.notes(plan.cells, axes, plan.sources.values())
     for cell in cells:
         runtime = checks.resolved_runtime(cell)
-        plan.runtimes[cell.key] = runtime
         source = sources[cell.key]
         if reason := checks.refusal(cell, source, runtime):
             plan.refused[cell.key] = reason

@@ -6,11 +6,13 @@ passage.txt     one story in paragraphs, for windows of running text
 """
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 _HERE = Path(__file__).parent
 
 
+@cache
 def sentences() -> list[str]:
     """The sentences, in topical pairs: 0 with 1, 2 with 3, and so on."""
     return (_HERE / "sentences.txt").read_text(encoding="utf-8").splitlines()
@@ -21,6 +23,7 @@ def passage() -> str:
     return (_HERE / "passage.txt").read_text(encoding="utf-8").strip()
 
 
+@cache  # the planner asks once for every cell
 def text_digest() -> str:
     """sha256 (hex) over both texts: what a reference task's key says about its inputs."""
     digest = hashlib.sha256()
