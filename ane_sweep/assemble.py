@@ -8,10 +8,11 @@ from typing import Any
 from ane_sweep import bridge
 from ane_sweep.cell import Cell
 from ane_sweep.placement.agree import plan_agreement
-from ane_sweep.plan import Plan, Task
+from ane_sweep.plan import Plan
 from ane_sweep.record import Record, StageOutcome, StageStatus, Status
 from ane_sweep.runner import Outcome
 from ane_sweep.stages import metric
+from ane_sweep.tasks import Task
 
 BAD = {
     StageStatus.FAILED: Status.FAILED,

@@ -9,9 +9,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ane_sweep.plan import Plan, Task
+from ane_sweep.plan import Plan
 from ane_sweep.record import StageStatus
 from ane_sweep.runner import Outcome
+from ane_sweep.tasks import Task
 
 STYLES = {StageStatus.OK: "green", StageStatus.CACHED: "cyan", StageStatus.BLOCKED: "yellow"}
 

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from ane_sweep.display import duration, size
-from ane_sweep.plan import Plan, Task
+from ane_sweep.plan import Plan
+from ane_sweep.tasks import Task
 
 WORDS = {
     "fetch": "downloads",

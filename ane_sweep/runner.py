@@ -13,10 +13,11 @@ import joblib
 
 from ane_sweep import bridge, isolate
 from ane_sweep.errors import StoreError
-from ane_sweep.plan import Plan, Task
+from ane_sweep.plan import Plan
 from ane_sweep.record import StageStatus
 from ane_sweep.runs import Run
 from ane_sweep.store import Store
+from ane_sweep.tasks import Task
 
 GIB = 1 << 30
 UNSTORED = ("fetch", "latency", "place")  # a checkpoint lies in the hub's own cache; timings are never reused

@@ -15,7 +15,8 @@ from typing import Any
 
 from ane_sweep import bridge, record
 from ane_sweep.errors import RunNotFound
-from ane_sweep.plan import Plan, Task
+from ane_sweep.plan import Plan
+from ane_sweep.tasks import Task
 
 SCHEMA = 1
 

@@ -3,9 +3,9 @@
 import json
 
 from ane_sweep import assemble
-from ane_sweep.plan import Task
 from ane_sweep.record import StageStatus
 from ane_sweep.runner import Outcome
+from ane_sweep.tasks import Task
 
 
 def ended(stage, folder):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ane_sweep.plan import Task
 from ane_sweep.record import StageStatus
 from ane_sweep.runner import Lanes, Outcome
+from ane_sweep.tasks import Task
 
 
 def task(key: str, *inputs: str, memory: int = 1) -> Task:

@@ -1,0 +1,198 @@
+"""A cell's tasks: which processes it needs, and what enters each one's key. What two tasks' keys agree on is shared.
+
+Each task is made by one call of `Chain.add`; its `params`, and the tasks it is built from, are all that enters its key,
+beside the digest of the stage's own code and the versions of the packages that do the work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import checks, data, estimates, runtimes, versions
+from ane_sweep.cell import AXES, Cell, digest
+from ane_sweep.checkpoints import Source
+from ane_sweep.checks import APPLICABLE
+from ane_sweep.models import _options
+
+
+@dataclass
+class Task:
+    """One process. `inputs` maps a role to an upstream task's key; `folders` to a folder that already exists."""
+
+    stage: str
+    key: str
+    params: dict[str, Any]
+    inputs: dict[str, str]
+    folders: dict[str, Path]
+    limits: dict[str, Any]
+    fault: str | None
+    label: str
+    work: int
+    memory_bytes: int
+    disk_bytes: int
+    seconds: float | None
+    alone: bool = False
+    unavailable: str | None = None
+
+
+class Costs:
+    """Estimates from one history, each asked for once: a thousand cells share a handful of sizes."""
+
+    def __init__(self, history: estimates.History):
+        self.memory_bytes = cache(lambda stage, work: estimates.memory_bytes(stage, work, history))
+        self.seconds = cache(lambda stage, work: estimates.seconds(stage, work, history))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all cells of a plan have in common."""
+
+    axes: list[str]
+    host: str
+    versions: Mapping[str, str | None]
+    chips: list[str]
+    costs: Costs
+
+
+@dataclass
+class Chain:
+    """One cell's tasks as they are added, in an order that respects their inputs."""
+
+    cell: Cell
+    source: Source
+    runtime: str
+    shared: Shared
+    tasks: list[Task] = field(default_factory=list)
+
+    def add(
+        self,
+        stage: str,
+        params: dict[str, Any],
+        inputs: Mapping[str, Task | None],
+        *,
+        fault: str | None = None,
+        alone: bool = False,
+        unavailable: str | None = None,
+    ) -> Task:
+        """One more task. The role `checkpoint` falls back on the folder that the weights are already in."""
+        cell, source, costs = self.cell, self.source, self.shared.costs
+        upstream = {role: task.key for role, task in inputs.items() if task is not None}
+        version = versions.code_digest(stage, cell.family if "model" in params else None)
+        task = Task(
+            stage=stage,
+            key=digest([stage, version, params, upstream, dict(self.shared.versions), fault]),
+            params=params,
+            inputs=upstream,
+            folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
+            limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
+            label=label(stage, cell, self.shared.axes, runtimes.get(self.runtime).HONOURS),
+            work=source.parameter_bytes,
+            memory_bytes=costs.memory_bytes(stage, source.parameter_bytes),
+            disk_bytes=estimates.disk_bytes(
+                stage, _sizes(cell), source.parameter_bytes, source.arch, cell.precision_options["compute"]
+            ),
+            seconds=costs.seconds(stage, source.parameter_bytes),
+            fault=fault,
+            alone=alone,
+            unavailable=unavailable,
+        )
+        self.tasks.append(task)
+        return task
+
+
+def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Task]:
+    """The cell's tasks in order."""
+    chain = Chain(cell, source, runtime, shared)
+    fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
+    built = _built(cell, source)
+    reference = _add_reference(chain, built, fetched)
+    if runtimes.get(runtime).NEEDS == "program":
+        program = _add_program(chain, built, fetched)
+        _add_placement(chain, program)
+        _add_figures(chain, {}, {"reference": reference, "program": program}, built["model"])
+    else:
+        options = checks.built_with(cell).changed(*_options.IN_TORCH)
+        params = {**built, "variant": cell.variant, "options": options}
+        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, built["model"])
+    return chain.tasks
+
+
+def _built(cell: Cell, source: Source) -> dict[str, Any]:
+    """What every stage that builds the model in torch needs: model, weights, seq_len."""
+    weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
+    if source.kind == "random":
+        weights["seed"] = cell.seed
+    model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
+    return {"model": model, "weights": weights, "seq_len": cell.seq_len}
+
+
+def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
+    cell = chain.cell
+    count = cell.model_options["inputs"]["count"]
+    texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
+    options = checks.built_with(cell).changed(*_options.INTERFACE)
+    return chain.add("reference", {**built, "inputs": texts, "options": options}, {"checkpoint": fetched})
+
+
+def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
+    """From the model to the program, or chain of programs, that runs."""
+    cell = chain.cell
+    params = {
+        **built,
+        "variant": cell.variant,
+        "target": cell.ios_target,
+        "compute": cell.precision_options["compute"],
+        "options": checks.built_with(cell).changed(),
+    }
+    fault = None if cell.fault == "none" else cell.fault
+    program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
+    if cell.chunks > 1:
+        program = chain.add("chunk", {"count": cell.chunks}, {"program": program})
+    return program
+
+
+def _add_placement(chain: Chain, program: Task) -> None:
+    """Where the ops would run: our prediction, and Core ML's own plan. Compile and place ask Core ML itself, whatever
+    runtime then executes the program."""
+    units, shared = chain.cell.compute_units, chain.shared
+    mac = runtimes.get("coreml").available()
+    chain.add("predict", {"chips": shared.chips, "compute_units": units}, {"program": program})
+    compiled = chain.add("compile", {"host": shared.host}, {"program": program}, unavailable=mac)
+    params = {"runtime": chain.runtime, "compute_units": units, "host": shared.host}
+    chain.add("place", params, {"program": compiled}, unavailable=mac, alone=True)
+
+
+def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
+    """What is scored and timed. Units enter the keys only of a runtime that honours them."""
+    runtime, cell = chain.runtime, chain.cell
+    units = cell.compute_units if "compute_units" in runtimes.get(runtime).HONOURS else None
+    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **built}
+    chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
+    chain.add("latency", {**runs, "policy": dict(cell.latency)}, inputs, alone=True)
+
+
+def _sizes(cell: Cell) -> dict[str, Any]:
+    options = cell.model_options
+    return {"task": options["task"], "count": options["inputs"]["count"], "seq_len": cell.seq_len}
+
+
+# Axes that make no difference to a stage's work, and so have no place in its label.
+_UNLABELLED = {
+    "fetch": {*AXES} - {"model"},
+    "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
+    "convert": {"chunks", "compute_units", "runtime"},
+    "chunk": {"compute_units", "runtime"},
+    "predict": {"runtime"},
+}
+
+
+def label(stage: str, cell: Cell, axes: list[str], honours: frozenset[str]) -> str:
+    """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
+    silent = _UNLABELLED.get(stage, {axis for axis in APPLICABLE if axis not in honours})
+    named = [axis for axis in axes if axis != "model" and axis not in silent and not axis.startswith("limits.")]
+    values = [
+        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
+    ]
+    return " ".join([stage, cell.model, *values])
