@@ -72,7 +72,7 @@ class Cell:
         return " ".join(f"{axis}={self.value(axis)}" for axis in axes)
 
     def value(self, axis: str) -> Any:
-        """The cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.inputs.count`."""
+        """The cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.texts.count`."""
         head, *path = axis.split(".")
         if path and head in ("model", "precision"):
             head += "_options"

@@ -61,9 +61,9 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     )
     if built:
         return built
-    count = cell.model_options["inputs"]["count"]
+    count = cell.model_options["texts"]["count"]
     if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
-        return f"model.inputs.count={count} is more than the {len(data.sentences())} sentences that are scored on"
+        return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := runtimes.get(runtime).available():
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
     honours = runtimes.get(runtime).HONOURS

@@ -89,7 +89,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "layers": Key((int,), "transformer blocks", least=1),
         "max_seq_len": Key((int,), "longest input", least=1),
         "cut_points": Key((int,), "places where the program can always be cut", least=0),
-        "inputs": Key((dict,), "{count}: how many inputs are scored"),
+        "texts": Key((dict,), "{count}: how many texts are scored"),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
         "arch_keys": Key((dict,), "which keys of arch hold layers and max_seq_len"),
     },

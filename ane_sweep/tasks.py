@@ -130,10 +130,10 @@ def _built(cell: Cell, source: Source) -> dict[str, Any]:
 
 def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
     cell = chain.cell
-    count = cell.model_options["inputs"]["count"]
+    count = cell.model_options["texts"]["count"]
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
     options = checks.built_with(cell).changed(*_options.INTERFACE)
-    return chain.add("reference", {**built, "inputs": texts, "options": options}, {"checkpoint": fetched})
+    return chain.add("reference", {**built, "texts": texts, "options": options}, {"checkpoint": fetched})
 
 
 def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
@@ -175,7 +175,7 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
 
 def _sizes(cell: Cell) -> dict[str, Any]:
     options = cell.model_options
-    return {"task": options["task"], "count": options["inputs"]["count"], "seq_len": cell.seq_len}
+    return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len}
 
 
 # Axes that make no difference to a stage's work, and so have no place in its label.

@@ -41,7 +41,7 @@ def test_defaults_are_one_cell_of_minilm():
         (["model=glob(gpt2-*)"], ["model=gpt2-large", "model=gpt2-medium", "model=gpt2-xl"]),
         (["weights=random,'/a b,c'"], ["weights=random", "weights=/a b,c"]),
         (["latency.samples=5,10"], ["latency.samples=5", "latency.samples=10"]),
-        (["model.inputs.count=1,2"], ["model.inputs.count=1", "model.inputs.count=2"]),
+        (["model.texts.count=1,2"], ["model.texts.count=1", "model.texts.count=2"]),
     ],
 )
 def test_the_whole_grammar_makes_axes(args, expected):
@@ -49,8 +49,8 @@ def test_the_whole_grammar_makes_axes(args, expected):
 
 
 def test_group_values_keep_their_fixed_keys():
-    request = config.load(["model.inputs.count=4", "-m", "model=gpt2,gpt2-xl"])
-    assert [cell.model_options["inputs"]["count"] for cell in request.cells] == [4, 4]
+    request = config.load(["model.texts.count=4", "-m", "model=gpt2,gpt2-xl"])
+    assert [cell.model_options["texts"]["count"] for cell in request.cells] == [4, 4]
     assert [cell.model_options["layers"] for cell in request.cells] == [12, 48]
 
 

@@ -92,7 +92,7 @@ def test_a_good_task_comes_back_whole(room):
 print("to stdout"); print("to stderr", file=sys.stderr)
 seen = {"cwd": os.getcwd(), "tmpdir": os.environ["TMPDIR"], "threads": os.environ["OMP_NUM_THREADS"],
         "seed": os.environ["PYTHONHASHSEED"], "role": str(inputs["program"])}
-return StageResult([metric("convert_s", 1.5, "s")], {"inputs": "text"}, seen)
+return StageResult([metric("convert_s", 1.5, "s")], {"texts": "real"}, seen)
 """,
         inputs={"program": "relative/folder"},
     )
@@ -100,7 +100,7 @@ return StageResult([metric("convert_s", 1.5, "s")], {"inputs": "text"}, seen)
     assert result["metrics"] == [
         {"name": "convert_s", "value": 1.5, "unit": "s", "kind": "measured", "source": None, "chip": None}
     ]
-    assert result["realised"] == {"inputs": "text"}
+    assert result["realised"] == {"texts": "real"}
     tmp = str(room.base / "tmp")
     assert result["facts"] == {
         "cwd": tmp,

@@ -86,7 +86,7 @@ def test_macos_and_ios_names_of_one_opset_share_a_conversion():
         ("latency.samples=5,10", {"reference": 1, "convert": 1, "latency": 2, "score": 1}),
         ("limits.convert.timeout_s=5,10", {"reference": 1, "convert": 1, "latency": 1, "score": 1}),
         ("seed=0,1", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
-        ("model.inputs.count=1,2", {"reference": 2, "convert": 1, "latency": 2, "score": 2}),
+        ("model.texts.count=1,2", {"reference": 2, "convert": 1, "latency": 2, "score": 2}),
         ("head=all,last", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
         ("mask=causal_const,causal_input,qk_and_k", {"reference": 3, "convert": 3, "latency": 3, "score": 3}),
         ("embeddings=in,out", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),

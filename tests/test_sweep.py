@@ -79,7 +79,7 @@ def test_records_tell_what_was_asked_and_what_happened(finished):
     record = records[0]
     assert record.cell["model"] == "tiny-gpt2" and record.cell["compute_units"] == "all"
     assert record.realised["runtime"] == "reference" and record.realised["compute_units"] is None
-    assert record.realised["inputs"] == "synthetic"
+    assert record.realised["texts"] == "synthetic"
     assert record.weights == {"kind": "random", "source": "random:0", "digest": "random:0"}
     assert [(s.stage, s.reason) for s in record.stages if s.status == "unavailable"] == [
         ("compile", "needs macOS"),
@@ -138,7 +138,7 @@ def test_lint_reads_what_a_sweep_left(finished, capsys):
 def test_the_table_labels_random_weights_and_synthetic_inputs(finished, capsys):
     main(["report", f"out={finished[0]}"])
     text = capsys.readouterr().out
-    assert "weights=random" in text and "inputs=synthetic" in text and "units not applicable" in text
+    assert "weights=random" in text and "texts=synthetic" in text and "units not applicable" in text
 
 
 def test_the_same_command_again_prepares_nothing_and_times_afresh(finished, capsys):
@@ -361,9 +361,7 @@ def test_the_users_own_line_against_a_hub(tmp_path):
         (m, c) for m in ("gpt2", "gpt2-xl") for c in (1, 2, 4)
     ]
     assert {r.status for r in records} <= {Status.OK, Status.DEGRADED}, output
-    assert {r.weights["kind"] for r in records} == {"pretrained"} and {r.realised["inputs"] for r in records} == {
-        "text"
-    }
+    assert {r.weights["kind"] for r in records} == {"pretrained"} and {r.realised["texts"] for r in records} == {"real"}
     assert all("openai-community" in r.weights["source"] for r in records) and "weights=random" not in output
     assert sum(line.startswith("GET") and "model.safetensors" in line for line in seen) == 2
 
@@ -377,7 +375,7 @@ def test_trained_minilm_in_both_variants(tmp_path, capsys):
     records = read_records(runs(tmp_path)[0])
     assert code in (0, 1) and len(records) == 4
     for record in records:
-        assert record.weights["kind"] == "pretrained" and record.realised["inputs"] == "text"
+        assert record.weights["kind"] == "pretrained" and record.realised["texts"] == "real"
         assert record.value("psnr_db") > 60 and record.value("top1_agreement") == 1.0
     used = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file())
     assert 0.8 < used / promised < 1.2, f"the plan promised {promised:.0f} bytes, the sweep left {used}"

@@ -23,7 +23,7 @@ LATENCY = "measured.latency_median_ms"
 REPO = Path(__file__).parent.parent
 
 
-def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretrained", inputs="text", **cell):
+def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretrained", texts="real", **cell):
     request = {"model": "minilm", "family": "bert", "size": "minilm", "variant": "original", "chunks": 1} | cell
     ran = status in ("ok", "degraded")
     figures = [("convert_s", 5.0, "s"), ("latency_median_ms", latency, "ms"), ("psnr_db", 80.0, "dB"), ("kl", None, "")]
@@ -36,7 +36,7 @@ def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretr
         stages=[
             {"stage": "convert", "status": status if status == "crashed" else "ok", "seconds": 2.0, "key": "k" * 64}
         ],
-        realised={"runtime": "reference", "inputs": inputs, "compute_units": None} if ran else {},
+        realised={"runtime": "reference", "texts": texts, "compute_units": None} if ran else {},
         metrics=[{"name": n, "value": v, "unit": u, "kind": "measured", "chip": None} for n, v, u in figures] * ran,
         weights={"kind": weights, "source": "here", "digest": "d" * 8},
         host={"system": "Linux"},
@@ -245,11 +245,11 @@ def test_a_sweep_too_large_for_an_address_gets_a_filter():
 
 
 def test_random_weights_and_synthetic_inputs_are_in_the_name():
-    record = make("s", 0, weights="random", inputs="synthetic")
+    record = make("s", 0, weights="random", texts="synthetic")
     text = describe.describe_cell(record, ["chunks"], Path("nowhere"))
-    assert text.name == "minilm chunks=1 [weights=random] [inputs=synthetic]"
-    assert text.tags["weights.kind"] == "random" and text.tags["ane_sweep.inputs"] == "synthetic"
-    assert describe.describe_sweep([record, make("s", 1)], [], {}).name.endswith("[weights=random] [inputs=synthetic]")
+    assert text.name == "minilm chunks=1 [weights=random] [texts=synthetic]"
+    assert text.tags["weights.kind"] == "random" and text.tags["ane_sweep.texts"] == "synthetic"
+    assert describe.describe_sweep([record, make("s", 1)], [], {}).name.endswith("[weights=random] [texts=synthetic]")
 
 
 def test_kind_and_chip_are_in_the_metric_name():

@@ -90,7 +90,7 @@ def measure(option: dict[str, Any], variant: str, target: str, compute: str = "f
         places = {name: Path(folder, name) for name in ("reference", "program", "score")}
         for place in places.values():
             place.mkdir()
-        reference.run({**common, "inputs": texts, "options": interface}, {}, places["reference"])
+        reference.run({**common, "texts": texts, "options": interface}, {}, places["reference"])
         params = {**common, "variant": variant, "target": target, "compute": compute, "options": options}
         made = convert.run(params, {}, places["program"])
         runs = {"model": model, "runtime": "reference", "compute_units": None}

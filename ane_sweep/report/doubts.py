@@ -57,10 +57,10 @@ def _labels(records: list[Record]) -> Iterable[str]:
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
             "from it. Next: the same command without weights=random, or with weights=PATH."
         )
-    cells = [record for record in records if record.realised.get("inputs") == "synthetic"]
+    cells = [record for record in records if record.realised.get("texts") == "synthetic"]
     if cells:
         yield (
-            f"inputs=synthetic, {_count(cells)}: seeded token ids in place of text. "
+            f"texts=synthetic, {_count(cells)}: seeded token ids in place of text. "
             "Next: weights that bring their tokenizer along."
         )
 

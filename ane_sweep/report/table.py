@@ -132,7 +132,7 @@ def head_lines(records: list[Record]) -> list[str]:
 def row_labels(record: Record) -> list[str]:
     """What makes a row's figures less than they seem, in the words one would type."""
     words = ["weights=random"] if record.weights.get("kind") == "random" else []
-    return words + (["inputs=synthetic"] if record.realised.get("inputs") == "synthetic" else [])
+    return words + (["texts=synthetic"] if record.realised.get("texts") == "synthetic" else [])
 
 
 def latency_text(record: Record) -> str:

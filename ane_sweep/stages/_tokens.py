@@ -35,7 +35,7 @@ def sentences(tokenizer, count: int, seq_len: int, vocabulary: int) -> tuple[np.
     """`count` sentences, cut or padded to seq_len -> ids (N,S) int32, valid (N,S) bool."""
     texts = data.sentences()
     if count > len(texts):
-        raise StageError(f"inputs.count={count}, but there are {len(texts)} sentences; ask for at most that many")
+        raise StageError(f"texts.count={count}, but there are {len(texts)} sentences; ask for at most that many")
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=seq_len)  # keeps the closing special token, unlike a plain cut
     rows = [tokenizer.encode(text).ids for text in texts[:count]]

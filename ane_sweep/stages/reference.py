@@ -1,6 +1,6 @@
 """reference: what fp32 torch says, for every cell of a model to be compared with.
 
-params  model, weights, seq_len, inputs {count, seed, text: digest, tokenizer: digest or null},
+params  model, weights, seq_len, texts {count, seed, text: digest, tokenizer: digest or null},
         options {those that change inputs or outputs and are not at their default}
 inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
@@ -16,7 +16,7 @@ from . import StageResult
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Where inputs.tokenizer is null, ids are seeded: inputs = "synthetic"."""
+    """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
     import torch
 
     from ane_sweep.models import _options, weights
@@ -35,17 +35,17 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         for index in range(len(ids)):
             results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
-    return StageResult(realised={"inputs": source})
+    return StageResult(realised={"texts": source})
 
 
 def _texts(params: dict[str, Any], checkpoint: Path | None, full: bool) -> tuple[str, Any, Any]:
-    """("text" | "synthetic", ids (N,S) int32, valid (N,S) bool). With `full`, no window is shorter than S if the text
+    """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool). With `full`, no window is shorter than S if the text
     allows it: the last position is the one that counts."""
     from ane_sweep.errors import StageError
 
     from . import _tokens
 
-    wish, seq_len, vocabulary = params["inputs"], params["seq_len"], params["model"]["arch"]["vocab_size"]
+    wish, seq_len, vocabulary = params["texts"], params["seq_len"], params["model"]["arch"]["vocab_size"]
     decoder = params["model"]["task"] == "causal_lm"
     if wish["tokenizer"] is None:
         return "synthetic", *_tokens.synthetic(wish["count"], seq_len, vocabulary, wish["seed"], full=decoder)
@@ -53,8 +53,8 @@ def _texts(params: dict[str, Any], checkpoint: Path | None, full: bool) -> tuple
     if tokenizer is None:
         raise StageError(f"{checkpoint} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)")
     if decoder:
-        return "text", *_tokens.windows(tokenizer, wish["count"], seq_len, vocabulary, full=full)
-    return "text", *_tokens.sentences(tokenizer, wish["count"], seq_len, vocabulary)
+        return "real", *_tokens.windows(tokenizer, wish["count"], seq_len, vocabulary, full=full)
+    return "real", *_tokens.sentences(tokenizer, wish["count"], seq_len, vocabulary)
 
 
 def _feed(name: str, ids, valid, model: dict[str, Any], module):

@@ -42,7 +42,7 @@ def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
         "ane_sweep.cell_key": record.cell_key,
         "ane_sweep.status": record.status,
         "ane_sweep.reason": record.reason,
-        "ane_sweep.inputs": record.realised.get("inputs"),
+        "ane_sweep.texts": record.realised.get("texts"),
         "ane_sweep.runtime": record.realised.get("runtime"),
         "ane_sweep.metrics": _metric_notes(record),
         "mlflow.note.content": cell_note(record),
@@ -81,7 +81,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
         "ane_sweep.command": command,
         "ane_sweep.axes": json.dumps(values),
         "ane_sweep.weights": ", ".join(sorted({str(r.weights.get("kind", "unknown")) for r in records})),
-        "ane_sweep.inputs": ", ".join(sorted({str(r.realised["inputs"]) for r in records if "inputs" in r.realised})),
+        "ane_sweep.texts": ", ".join(sorted({str(r.realised["texts"]) for r in records if "texts" in r.realised})),
         "mlflow.note.content": f"{len(records)} cells: {summary}." + (f"\n\n    {command}" if command else ""),
     }
     return RunText(
@@ -109,8 +109,8 @@ def cell_name(record: Record, axes: list[str]) -> str:
 
 def _labels(records: list[Record]) -> str:
     random = any(r.weights.get("kind") == "random" for r in records)
-    synthetic = any(r.realised.get("inputs") == "synthetic" for r in records)
-    return " [weights=random]" * random + " [inputs=synthetic]" * synthetic
+    synthetic = any(r.realised.get("texts") == "synthetic" for r in records)
+    return " [weights=random]" * random + " [texts=synthetic]" * synthetic
 
 
 def cell_note(record: Record) -> str | None:
@@ -121,7 +121,7 @@ def cell_note(record: Record) -> str | None:
             lines.append(f"- {stage.stage} {stage.status}: {stage.reason}")
     if record.weights.get("kind") == "random":
         lines.append("- weights are random: PSNR says nothing about the trained model, and latency may differ from it")
-    if record.realised.get("inputs") == "synthetic":
+    if record.realised.get("texts") == "synthetic":
         lines.append("- inputs are seeded token ids, not text")
     return "\n".join(lines) or None
 

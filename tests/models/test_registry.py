@@ -14,7 +14,7 @@ from ane_sweep.models import weights
 CONF = Path(__file__).parents[2] / "conf" / "model"
 OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
 KEYS = {"name", "family", "size", "task", "hub", "package", "parameters", "layers", "max_seq_len", "cut_points",
-        "inputs", "arch", "arch_keys"}  # fmt: skip
+        "texts", "arch", "arch_keys"}  # fmt: skip
 
 
 def test_names_are_the_families_and_nothing_else():
@@ -59,7 +59,7 @@ def test_option_is_complete_and_true(name):
     for key in ("layers", "max_seq_len"):
         # No key of the architecture where it holds no such number: RoBERTa's counts two positions that no text gets.
         assert option["arch_keys"][key] is None or option["arch"][option["arch_keys"][key]] == option[key]
-    assert option["inputs"]["count"] == (2 if option["task"] in ("causal_lm", "seq2seq") else 16)
+    assert option["texts"]["count"] == (2 if option["task"] in ("causal_lm", "seq2seq") else 16)
     assert weights.count_parameters(option) == option["parameters"]
     ports = models.get(option["family"]).ports(option, 16)
     assert ports.inputs[0].name == "input_ids" and ports.inputs[0].shape == (1, 16)

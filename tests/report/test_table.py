@@ -13,7 +13,7 @@ KEY = "0123456789abcdef"
 
 
 def make(latency=40.553, iqr=0.8112, psnr=80.21, size=45_321_000, status="ok", reason=None, weights="pretrained",
-         inputs="text", runtime="reference", units=None, **cell):  # fmt: skip
+         texts="real", runtime="reference", units=None, **cell):  # fmt: skip
     figures = {"latency_median_ms": latency, "latency_iqr_ms": iqr, "psnr_db": psnr, "package_bytes": size}
     ran = status in ("ok", "degraded")
     request = {**CELL, **cell}
@@ -24,7 +24,7 @@ def make(latency=40.553, iqr=0.8112, psnr=80.21, size=45_321_000, status="ok", r
         status=status,
         reason=reason,
         stages=[] if ran else [{"stage": "convert", "status": "crashed", "reason": reason, "key": KEY}],
-        realised={"runtime": runtime, "compute_units": units, "inputs": inputs} if ran else {},
+        realised={"runtime": runtime, "compute_units": units, "texts": texts} if ran else {},
         metrics=[{"name": n, "value": v, "unit": "", "kind": "measured", "chip": None} for n, v in figures.items()]
         if ran
         else [],
@@ -104,9 +104,9 @@ def test_figures_that_do_not_fit_are_named():
 
 
 def test_labels_are_above_the_table_and_beside_their_rows():
-    text = as_text([make(), make(model="gpt2", weights="random", inputs="synthetic")], 140)
-    assert "note: weights=random in 1 of 2 cells, inputs=synthetic in 1 of 2 cells\n" in text
-    assert "\ngpt2 [weights=random] [inputs=synthetic]  40.55" in text
+    text = as_text([make(), make(model="gpt2", weights="random", texts="synthetic")], 140)
+    assert "note: weights=random in 1 of 2 cells, texts=synthetic in 1 of 2 cells\n" in text
+    assert "\ngpt2 [weights=random] [texts=synthetic]  40.55" in text
     everywhere = as_text([make(weights="random")], 140)
     assert "note: weights=random\n" in everywhere
     assert "[weights" not in everywhere
@@ -126,7 +126,7 @@ def test_units_are_not_applicable_only_where_the_runtime_ignores_them():
     "changes, words",
     [
         ({"weights": "random"}, ["weights=random, 1 cell", "weights=PATH"]),
-        ({"inputs": "synthetic"}, ["inputs=synthetic, 1 cell", "tokenizer"]),
+        ({"texts": "synthetic"}, ["texts=synthetic, 1 cell", "tokenizer"]),
         ({"status": "degraded", "reason": "PSNR 41 dB is under its gate of 60 dB"}, ["41 dB", "precision=fp32"]),
         ({"status": "degraded", "reason": "unstable"}, ["degraded, 1 cell", "nothing else running"]),
         ({"status": "refused", "reason": "too many chunks"}, ["too many chunks.", "ane-sweep plan"]),

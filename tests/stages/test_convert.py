@@ -122,7 +122,7 @@ def test_the_program_computes_what_torch_computes(converted, case, tmp_path):
     compute = case[2]
     params = task(*case)
     wish = {"count": 3, "seed": 0, "text": "", "tokenizer": None}
-    reference.run({key: params[key] for key in ("model", "weights", "seq_len")} | {"inputs": wish}, {}, tmp_path)
+    reference.run({key: params[key] for key in ("model", "weights", "seq_len")} | {"texts": wish}, {}, tmp_path)
     runtime = runtimes.get("reference").load(
         {"runtime": "reference", "compute_units": None}, {"program": converted[case][1]}
     )

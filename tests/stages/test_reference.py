@@ -28,7 +28,7 @@ def option(name: str) -> dict:
 
 def task(name: str, seq_len: int = 16, count: int = 3, tokenizer: str | None = None) -> dict:
     wish = {"count": count, "seed": 0, "text": data.text_digest(), "tokenizer": tokenizer}
-    return {"model": option(name), "weights": RANDOM, "seq_len": seq_len, "inputs": wish}
+    return {"model": option(name), "weights": RANDOM, "seq_len": seq_len, "texts": wish}
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
@@ -57,7 +57,7 @@ def test_synthetic_inputs_and_torchs_own_outputs(tmp_path, name):
 
     params = task(name)
     result = reference.run(params, {}, tmp_path)
-    assert result.realised == {"inputs": "synthetic"}
+    assert result.realised == {"texts": "synthetic"}
     feeds, outputs = arrays(tmp_path / "inputs.npz"), arrays(tmp_path / "outputs.npz")
     assert feeds["input_ids"].shape == (3, 1, 16) and feeds["input_ids"].dtype == np.int32
     assert feeds["valid"].shape == (3, 16) and feeds["valid"].dtype == bool
@@ -86,7 +86,7 @@ def test_the_same_task_leaves_the_same_bytes(tmp_path):
 
 def test_sentences_through_the_models_own_tokenizer(tmp_path, checkpoint):
     result = reference.run(task("tiny-bert", 12, tokenizer="d"), {"checkpoint": checkpoint}, tmp_path)
-    assert result.realised == {"inputs": "text"}
+    assert result.realised == {"texts": "real"}
     feeds = arrays(tmp_path / "inputs.npz")
     for ids, valid in zip(feeds["input_ids"][:, 0], feeds["valid"]):
         length = valid.sum()
@@ -107,7 +107,7 @@ def test_windows_of_the_passage(checkpoint):
 
 def test_too_many_sentences_wrong_tokenizer_and_none(tmp_path, checkpoint):
     tokenizer = _tokens.find_tokenizer(checkpoint)
-    with pytest.raises(StageError, match=r"inputs\.count=99, but there are 32 sentences"):
+    with pytest.raises(StageError, match=r"texts\.count=99, but there are 32 sentences"):
         _tokens.sentences(tokenizer, 99, 8, 1000)
     with pytest.raises(StageError, match="vocabulary has 50 entries: tokenizer and model do not belong together"):
         _tokens.sentences(tokenizer, 4, 8, 50)
