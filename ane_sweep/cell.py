@@ -15,7 +15,7 @@ TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
 MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
 AXES = (
     "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
-    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis",
+    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects",
 )  # fmt: skip
 
 
@@ -26,6 +26,7 @@ class Cell:
     model, precision   names of the options; their contents are in `model_options`, `precision_options`
     family, size       the model's, as fields of their own
     head ... pad_last_axis   how the model is built: see models/_options.py
+    numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
     latency, limits    policies, as in conf/config.yaml (`limits` enters no task's key)
     """
 
@@ -49,6 +50,8 @@ class Cell:
     lm_head_splits: int
     norm: str
     pad_last_axis: int
+    numerics: str
+    effects: list[str] | None
     latency: Mapping[str, Any]
     limits: Mapping[str, Any]
     model_options: Mapping[str, Any]

@@ -1,6 +1,7 @@
 """What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ane_sweep import data, models, runtimes
 from ane_sweep.cell import TARGETS, Cell
@@ -8,8 +9,16 @@ from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.models import _options
 from ane_sweep.placement import chips
+from ane_sweep.runtimes._reference import effects
 
-APPLICABLE = ("chunks", "compute_units", "precision", "target")  # axes that a runtime may have no use for
+APPLICABLE = (
+    "chunks",
+    "compute_units",
+    "precision",
+    "target",
+    "numerics",
+    "effects",
+)  # axes that a runtime may have no use for
 
 
 def resolved_runtime(cell: Cell) -> str:
@@ -31,6 +40,10 @@ def unknown_names(cell: Cell) -> list[str]:
             f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
             f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
         )
+    try:
+        effects.chosen(cell.effects)
+    except ConfigError as error:
+        found += [f"effects: {problem}" for problem in error.problems]
     return found
 
 
@@ -72,10 +85,31 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
             f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
             f"({source.layers} layers), so chunks=1..{source.cut_points + 1}"
         )
+    if reason := _numerics_refusal(cell, runtime):
+        return reason
     least = cell.precision_options["min_target"]
     if TARGETS.index(cell.ios_target) < TARGETS.index(least):
         return f"precision={cell.precision} needs target={least} or newer, not {cell.target}"
     return None
+
+
+def _numerics_refusal(cell: Cell, runtime: str) -> str | None:
+    compute = cell.precision_options["compute"]
+    if cell.numerics != "auto" and "numerics" not in runtimes.get(runtime).HONOURS:
+        return f"numerics={cell.numerics}: runtime={runtime} computes as it does; numerics=auto, or runtime=reference"
+    if cell.effects is not None and cell.numerics != "ane":
+        return f"effects={','.join(cell.effects)} mean something with numerics=ane alone, not with {cell.numerics}"
+    if cell.numerics in ("fp16", "ane") and compute == "fp32":
+        return (
+            f"numerics={cell.numerics} is about fp16 values, and precision={cell.precision} has none; use numerics=auto"
+        )
+    return None
+
+
+def numerics(cell: Cell) -> dict[str, Any]:
+    """The mode and its effects, settled: what a runtime that honours them is told, and what enters its keys."""
+    name = cell.precision_options["compute"] if cell.numerics == "auto" else cell.numerics
+    return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
 
 
 def built_with(cell: Cell) -> _options.Options:

@@ -217,7 +217,7 @@ def _expand(base: dict[str, Any], axes: list[Axis], composer: Composer, fixed: l
     for choice in itertools.product(*(axis.values for axis in axes)):
         assigned = {key: value for axis, values in zip(axes, choice) for key, value in zip(axis.keys, values)}
         asked += 1
-        if any(key in schema.GROUP_KEYS and (key, value) not in options for key, value in assigned.items()):
+        if any(key in schema.GROUP_KEYS and not _is_option(key, value, options) for key, value in assigned.items()):
             continue  # already among the problems
         if hits := [i for i, rule in enumerate(exclude) if _matches(rule, assigned, base)]:
             used.update(hits)
@@ -248,10 +248,10 @@ def _compose_options(
     """(group, option) -> its contents, each composed once; and the values and keys of the axes that do not exist."""
     composed: dict[tuple[str, Any], dict[str, Any]] = {}
     found: list[str] = []
-    for key, value in dict.fromkeys(
-        (key, value[i]) for axis in axes for i, key in enumerate(axis.keys) for value in axis.values
-    ):
+    for key, value in ((key, row[i]) for axis in axes for i, key in enumerate(axis.keys) for row in axis.values):
         if key in schema.GROUP_KEYS:
+            if _is_option(key, value, composed):
+                continue
             if value in (known := composer.options(key)):
                 composed[key, value] = composer.compose([*fixed, f"{key}={value}"])[key]
             else:
@@ -263,13 +263,18 @@ def _compose_options(
     return composed, list(dict.fromkeys(found))
 
 
+def _is_option(key: str, value: Any, options: Mapping[tuple[str, Any], Any]) -> bool:
+    """Whether a value names a composed option of a group; values of plain keys may be lists, which cannot be looked up."""
+    return isinstance(value, str) and (key, value) in options
+
+
 def _assign(
     base: dict[str, Any], assigned: Mapping[str, Any], options: Mapping[tuple[str, Any], dict[str, Any]]
 ) -> dict[str, Any]:
     """A copy of `base` with every assignment in it: groups first, then keys, as Hydra does."""
     config = dict(base)
-    for key, value in sorted(assigned.items(), key=lambda item: (item[0], item[1]) not in options):
-        if (key, value) in options:
+    for key, value in sorted(assigned.items(), key=lambda item: not _is_option(item[0], item[1], options)):
+        if _is_option(key, value, options):
             config[key] = options[key, value]
             continue
         *path, last = key.split(".")
@@ -307,7 +312,7 @@ def _cell(config: dict[str, Any]) -> Cell:
     model, precision = config["model"], config["precision"]
     plain: Iterable[str] = (
         "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
-        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis",
+        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects",
         "latency", "limits",
     )  # fmt: skip
     return Cell(

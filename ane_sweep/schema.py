@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ane_sweep.cell import COMPUTE_UNITS, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
+from ane_sweep.runtimes._reference.effects import MODES
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ KEYS: dict[str, Key] = {
         ("fp16", "fp32_mean", "fp32"),
     ),
     "pad_last_axis": Key((int,), "sequence padded inside the program to a multiple of this; 0: not", (0, 64)),
+    "numerics": Key((str,), "how the reference runtime computes; auto = as the program declares", ("auto", *MODES)),
+    "effects": Key(
+        (list, NONE), "numerics=ane: which known effects of the Neural Engine; null: those measured by several"
+    ),
     "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0),
     "latency.samples": Key((int,), "steady calls", least=1),
     "latency.max_seconds": Key(NUMBER, "stop sampling after this long, never before 3 samples", least=0),

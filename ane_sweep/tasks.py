@@ -165,10 +165,11 @@ def _add_placement(chain: Chain, program: Task) -> None:
 
 
 def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
-    """What is scored and timed. Units enter the keys only of a runtime that honours them."""
+    """What is scored and timed. Units and the mode of numerics enter the keys only of a runtime that honours them."""
     runtime, cell = chain.runtime, chain.cell
     units = cell.compute_units if "compute_units" in runtimes.get(runtime).HONOURS else None
-    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **built}
+    mode = checks.numerics(cell) if "numerics" in runtimes.get(runtime).HONOURS else {}
+    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
     chain.add("latency", {**runs, "policy": dict(cell.latency)}, inputs, alone=True)
 
@@ -182,9 +183,9 @@ def _sizes(cell: Cell) -> dict[str, Any]:
 _UNLABELLED = {
     "fetch": {*AXES} - {"model"},
     "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
-    "convert": {"chunks", "compute_units", "runtime"},
-    "chunk": {"compute_units", "runtime"},
-    "predict": {"runtime"},
+    "convert": {"chunks", "compute_units", "runtime", "numerics", "effects"},
+    "chunk": {"compute_units", "runtime", "numerics", "effects"},
+    "predict": {"runtime", "numerics", "effects"},
 }
 
 

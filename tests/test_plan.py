@@ -92,6 +92,7 @@ def test_macos_and_ios_names_of_one_opset_share_a_conversion():
         ("embeddings=in,out", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
         ("norm=fp16,fp32", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
         ("pad_last_axis=0,64", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
+        ("numerics=auto,fp16,fp32,ane", {"reference": 1, "convert": 1, "predict": 1, "latency": 3, "score": 3}),
     ],
 )
 def test_what_enters_each_key(axis, changes):
@@ -141,6 +142,36 @@ def test_impossible_combinations_are_refused_with_the_reason(args, reason):
         return
     made = planned(*args, "weights=random")
     assert list(made.refused.values()) == [reason] and not made.tasks
+
+
+def test_effects_of_the_neural_engine_enter_the_keys_of_figures_alone():
+    args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "numerics=ane"]
+    made = planned(*args, "effects=null,[tables],[flush,tables],[tables,flush]")
+    assert {stage: counts(made)[stage] for stage in ("convert", "predict", "latency")} == {
+        "convert": 1,
+        "predict": 1,
+        "latency": 3,
+    }
+    told = [task.params["effects"] for task in made.tasks.values() if task.stage == "score"]
+    assert told == [["accumulator", "operands", "softplus_cliff", "tables"], ["tables"], ["tables", "flush"]]
+    eager = planned("model=tiny-gpt2", "weights=random", "runtime=torch_eager")
+    assert all("numerics" not in task.params for task in eager.tasks.values())
+    with pytest.raises(ConfigError, match=r"effects: unknown effect 'magic' of numerics=ane; known: accumulator"):
+        planned("model=tiny-gpt2", "weights=random", "numerics=ane", "effects=[magic]")
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["runtime=torch_eager", "numerics=ane"], "numerics=ane: runtime=torch_eager computes as it does"),
+        (["effects=[tables]"], "effects=tables mean something with numerics=ane alone, not with auto"),
+        (["precision=fp32", "numerics=ane"], "numerics=ane is about fp16 values, and precision=fp32 has none"),
+    ],
+)
+def test_numerics_that_would_change_nothing_are_refused(args, reason):
+    made = planned("model=tiny-gpt2", "weights=random", *args)
+    (said,) = made.refused.values()
+    assert said.startswith(reason) and not made.tasks
 
 
 def test_a_target_too_old_for_the_precision_is_refused(tmp_path):

@@ -2,7 +2,8 @@
 
 A runtime `runtimes/<name>.py` holds
 
-    HONOURS      frozenset of the axes that change what it runs: "chunks", "compute_units", "precision", "target"
+    HONOURS      frozenset of the axes that change what it runs: "chunks", "compute_units", "precision", "target",
+                 "numerics", "effects"
     NEEDS        "program" (packages to execute) or "checkpoint" (weights for a torch module)
     available()  None, or why this host cannot ("needs macOS")
     load(params, inputs)  a Runtime; whatever is heavy is imported in here

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-HONOURS = frozenset({"chunks", "precision", "target"})
+HONOURS = frozenset({"chunks", "precision", "target", "numerics", "effects"})
 NEEDS = "program"
 
 

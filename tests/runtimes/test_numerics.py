@@ -6,7 +6,7 @@ import torch
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference import ane
+from ane_sweep.runtimes._reference import effects as ane
 
 RNG = np.random.default_rng(19)
 

@@ -28,7 +28,7 @@ raised by `load` where it can be known before running.
     site.py                  what an op's builder sees, the table of ops, and the two laws below as helpers
     plan.py                  block -> flat plan of closures; constants prepared once, dead values freed
     layout.py                a flat plan, and running it             limits.py   sizes that no machine can hold
-    numerics.py              the modes; ane.py: what is known of the Neural Engine's arithmetic, effect by effect
+    numerics.py              the modes; effects.py, ane.py: what is known of the Neural Engine
     trace.py                 watching values, and the drift of each op against fp32
     elementwise.py  linear.py  pooling.py  normalise.py  sorting.py  shapes.py  slices.py  blocks.py  indexing.py
     compressed.py  quantised.py  resize.py  sampling.py  recurrent.py  control.py  chance.py  detection.py

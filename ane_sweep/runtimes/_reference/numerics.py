@@ -2,7 +2,7 @@
 
 fp16    as the program declares: fp16 values are stored in half after every op, sums inside an op are fp32
 fp32    everything that is declared fp16 is computed and stored in fp32; what the storage alone costs
-ane     fp16, with what is known of the Neural Engine's arithmetic on top (ane.py), effect by effect
+ane     fp16, with what is known of the Neural Engine's arithmetic on top (ane.py, effects.py), effect by effect
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 import torch
 
 from ane_sweep.errors import ConfigError
+from ane_sweep.runtimes._reference.effects import MODES, chosen
 from ane_sweep.runtimes._reference.site import TORCH_DTYPES, Site, Step
-
-NAMES = ("fp16", "fp32", "ane")
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of ane.EFFECTS that are on."""
+    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on."""
 
     name: str
     dtypes: dict[str, torch.dtype] = field(default_factory=lambda: TORCH_DTYPES, repr=False)
@@ -57,14 +56,12 @@ def mode(name: str | None, effects: Any = None) -> Mode:
 
     Raises ConfigError for an unknown name.
     """
-    if name not in (*NAMES, None):
-        raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(NAMES)}")
+    if name not in (*MODES, None):
+        raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(MODES)}")
     if effects is not None and name != "ane":
         raise ConfigError(f"effects {list(effects)} only mean something with numerics=ane")
     if name == "fp32":
         return Mode("fp32", {**TORCH_DTYPES, "fp16": torch.float32})
     if name == "ane":
-        from ane_sweep.runtimes._reference import ane
-
-        return Mode("ane", effects=ane.chosen(effects))
+        return Mode("ane", effects=chosen(effects))
     return AS_DECLARED

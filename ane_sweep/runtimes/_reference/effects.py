@@ -1,0 +1,79 @@
+"""The modes of numerics and the effects of `ane`, by name, each effect with its source and confidence. Imports nothing heavy.
+
+`DEFAULT` are the effects that were measured by more than one party or on more than one chip; the others are there to be
+tried.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ane_sweep.errors import ConfigError
+
+MODES = ("fp16", "fp32", "ane")
+LIMIT = 32768.0  # of the accumulator (Q15.16): at this magnitude a running sum becomes infinite and stays so
+RUN = 32  # products summed between two looks at the accumulator; the hardware's own order is not known
+
+
+@dataclass(frozen=True)
+class Effect:
+    """`confidence`: "several" parties or chips measured it, "one" did, or sources "conflict"."""
+
+    name: str
+    what: str
+    source: str
+    confidence: str
+
+
+EFFECTS = {
+    effect.name: effect
+    for effect in (
+        Effect(
+            "accumulator",
+            f"linear, matmul and conv: a running sum of magnitude {LIMIT:.0f} or more becomes infinite and stays so; the "
+            f"bias is the first summand; looked at every {RUN} products",
+            "fixed-point accumulator probes on M4 and M6; the same limit on M1, M1 Max, M2 Pro, M4, M5 and M5 Pro",
+            "several",
+        ),
+        Effect(
+            "operands",
+            "linear, matmul and conv read infinite operands as 65536 and NaN as 98304",
+            "accumulator probes on M4; NaN seen to vanish before isnan in a converted language model",
+            "several",
+        ),
+        Effect(
+            "softplus_cliff",
+            "softplus is 0 where exp(x) reaches the accumulator's limit (x > 10.397)",
+            "coremltools issues 2359 and 2687, pull request 2618",
+            "several",
+        ),
+        Effect(
+            "tables",
+            "sigmoid, tanh, gelu, silu and erf by linear interpolation between 33 knots; knots evenly spaced over a range "
+            "fitted to the published largest errors (3.4e-3, 1.6e-3, 6.2e-3, 1.5e-2, 8.6e-4)",
+            "activation probes on M4; deviations of tanh of the same kind on M5",
+            "several",
+        ),
+        Effect("gelu_tanh", "gelu EXACT is computed as its tanh approximation", "activation probes on M4", "one"),
+        Effect("positive_zero", "-0 becomes 0 in every result", "accumulator probes on M4", "one"),
+        Effect(
+            "narrow_sums", "reduce_sum and reduce_mean sum in fp16, element after element", "probes on M1 to M5", "one"
+        ),
+        Effect(
+            "half_away",
+            "linear, matmul and conv round halves away from zero (2049 becomes 2050)",
+            "probes on M4; another party finds halves to even",
+            "conflict",
+        ),
+        Effect("flush", "denormal results become 0", "probes on M1; not on M4", "conflict"),
+    )
+}
+DEFAULT = tuple(name for name, effect in EFFECTS.items() if effect.confidence == "several")
+
+
+def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Effects by name, in the order of the table; None stands for DEFAULT. Raises ConfigError for an unknown one."""
+    wanted = DEFAULT if names is None else tuple(names)
+    unknown = [name for name in wanted if name not in EFFECTS]
+    if unknown:
+        raise ConfigError(f"unknown effect {unknown[0]!r} of numerics=ane; known: {', '.join(EFFECTS)}")
+    return tuple(name for name in EFFECTS if name in wanted)
