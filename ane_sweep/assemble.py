@@ -58,7 +58,8 @@ def _record(
         cell_key=cell.key,
         cell=cell.as_dict(),
         status=Status.OK,
-        realised={"runtime": None, "compute_units": None, "chunks": None},
+        realised={"runtime": None, "compute_units": None, "chunks": None}
+        | {k: host[k] for k in ("stand_in",) if k in host},
         weights={"kind": source.kind, "source": source.source, "digest": source.digest},
         host=host,
         toolchain=toolchain,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ane_sweep import data, models, runtimes
+from ane_sweep import data, models, runtimes, stand_in
 from ane_sweep.cell import TARGETS, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -120,6 +120,10 @@ def built_with(cell: Cell) -> _options.Options:
 def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source]) -> list[str]:
     """Legal, but worth a word before the first process."""
     found = [note for source in sources for note in source.notes]
+    if script := stand_in.active():
+        found.append(
+            f"stand-in: no Mac takes part; what Core ML and macOS would say comes from the script {script.label()}"
+        )
     pointless = [c for c in cells if c.precision_options["compute"] == "fp32" and c.compute_units == "cpu_and_ne"]
     if pointless:
         found.append(

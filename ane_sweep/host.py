@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from functools import lru_cache
 from importlib import metadata
@@ -14,8 +13,9 @@ from typing import Any
 
 import psutil
 
+from ane_sweep import stand_in, tools
+
 TOOLS = ("torch", "coremltools", "transformers", "numpy")
-_ASK_S = 5.0
 _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "os_build")
 
 
@@ -26,13 +26,17 @@ def fingerprint() -> dict[str, Any]:
     "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, as each system words it, and may change
     from one minute to the next, like `power`.
     """
-    return {**_still(), "power": _power(), "thermal": _thermal()}
+    found = {**_still(), "power": _power(), "thermal": _thermal()}
+    script = stand_in.active()
+    return found if script is None else {**found, **script.host, "stand_in": script.label()}
 
 
 def digest() -> str:
     """sha256 over what makes figures comparable: chip, cores, memory (to the GiB), OS. Never power or temperature."""
     still = {name: value for name, value in _still().items() if name in _STABLE}
     still["memory_bytes"] = round((still["memory_bytes"] or 0) / 2**30)
+    if script := stand_in.active():
+        still |= {"stand_in": script.digest}
     return hashlib.sha256(json.dumps(still, sort_keys=True).encode()).hexdigest()
 
 
@@ -82,17 +86,8 @@ def _cores(mac: bool) -> dict[str, int | None]:
     return cores
 
 
-def _ask(*command: str) -> str | None:
-    """The output of a system tool, or None when it is absent, fails or does not answer."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
-
-
 def _sysctl(name: str) -> str | None:
-    return _ask("/usr/sbin/sysctl", "-n", name)
+    return tools.text("/usr/sbin/sysctl", "-n", name)
 
 
 def _number(text: str | None) -> int | None:
@@ -100,7 +95,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _mac_release() -> tuple[str | None, str | None]:
-    return _ask("/usr/bin/sw_vers", "-productVersion"), _ask("/usr/bin/sw_vers", "-buildVersion")
+    return tools.text("/usr/bin/sw_vers", "-productVersion"), tools.text("/usr/bin/sw_vers", "-buildVersion")
 
 
 def _linux_release() -> tuple[str | None, str | None]:
@@ -126,7 +121,7 @@ def _read(path: str | Path) -> str | None:
 
 def _power() -> str | None:
     if sys.platform == "darwin":
-        said = _ask("/usr/bin/pmset", "-g", "batt") or ""
+        said = tools.text("/usr/bin/pmset", "-g", "batt") or ""
         return "ac" if "AC Power" in said else "battery" if "Battery Power" in said else None
     try:
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
@@ -140,7 +135,7 @@ def _power() -> str | None:
 def _thermal() -> dict[str, Any] | None:
     """macOS: the CPU speed limit in percent that the system imposes; Linux: the hottest zone in degrees Celsius."""
     if sys.platform == "darwin":
-        found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", _ask("/usr/bin/pmset", "-g", "therm") or "")
+        found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", tools.text("/usr/bin/pmset", "-g", "therm") or "")
         return {"kind": "cpu_speed_limit_percent", "value": int(found[1])} if found else None
     zones = [_number(_read(path)) for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
     degrees = [zone / 1000 for zone in zones if zone]

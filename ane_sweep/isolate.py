@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import autopsy, bridge, processes
+from ane_sweep import autopsy, bridge, processes, stand_in
 from ane_sweep.bridge import Interrupted
 
 _WATCH_S = 0.25  # how often a prepared task's memory is read; never while timing
@@ -194,6 +194,8 @@ def child_environment(threads: int | None, tmp: str) -> dict[str, str]:
     }
     if threads is not None:
         env |= {name: str(threads) for name in _THREAD_VARIABLES}
+    if script := env.get(stand_in.VARIABLE):
+        env[stand_in.VARIABLE] = os.path.abspath(script)  # cwd is another
     paths = [os.path.abspath(path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]  # cwd is another
     home = Path(__file__).resolve().parent.parent
     if home.name not in ("site-packages", "dist-packages"):  # in front, those would shadow the standard library

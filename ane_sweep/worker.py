@@ -33,7 +33,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, faults
+from ane_sweep import bridge, faults, stand_in
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stages import StageResult
 
@@ -159,8 +159,17 @@ def run_stage(task: dict[str, Any]) -> StageResult:
     out.mkdir(parents=True, exist_ok=True)
     inputs = {role: Path(path) for role, path in task["inputs"].items()}
     params, inputs = faults.corrupt_inputs(task.get("fault"), task["params"], inputs, Path(task["tmp"]))
+    os.environ[stand_in.STAGE_VARIABLE] = task["stage"]
     stage = importlib.import_module(f"ane_sweep.stages.{task['stage']}")
-    return stage.run(params, inputs, out)
+    script = stand_in.active() if stand_in.concerns(task["stage"], params) else None
+    if script is None:
+        return stage.run(params, inputs, out)
+    from ane_sweep.coreml_anywhere import scripted
+
+    scripted.install(script)
+    found = stage.run(params, inputs, out)
+    found.metrics = [script.labelled(metric) for metric in found.metrics]
+    return found
 
 
 def explain(error: BaseException, out: Path) -> tuple[str, str]:

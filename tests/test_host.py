@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ane_sweep import host
+from ane_sweep import host, tools
 
 
 def test_the_fingerprint_knows_this_machine():
@@ -69,12 +69,10 @@ def test_a_tool_that_is_absent_is_none(monkeypatch):
 
 
 def test_system_tools_that_hang_fail_or_are_missing(monkeypatch):
-    monkeypatch.setattr(host, "_ASK_S", 0.2)
-    assert host._ask(sys.executable, "-S", "-c", "import time; time.sleep(9)") is None
-    assert host._ask(sys.executable, "-S", "-c", "raise SystemExit(1)") is None
-    assert host._ask("/nonesuch/tool") is None
-    monkeypatch.setattr(host, "_ASK_S", 10)
-    assert host._ask(sys.executable, "-S", "-c", "print(' 8 ')") == "8"
+    assert tools.text(sys.executable, "-S", "-c", "import time; time.sleep(9)", timeout_s=0.2) is None
+    assert tools.text(sys.executable, "-S", "-c", "raise SystemExit(1)") is None
+    assert tools.text("/nonesuch/tool") is None
+    assert tools.text(sys.executable, "-S", "-c", "print(' 8 ')") == "8"
 
 
 def test_macos_answers_are_read(monkeypatch):
@@ -89,7 +87,7 @@ def test_macos_answers_are_read(monkeypatch):
         "therm": "CPU_Speed_Limit \t= 80",
     }
     monkeypatch.setattr(host.sys, "platform", "darwin")
-    monkeypatch.setattr(host, "_ask", lambda *command: answers.get(command[-1]))
+    monkeypatch.setattr(tools, "text", lambda *command: answers.get(command[-1]))
     host._still_json.cache_clear()
     try:
         found = host.fingerprint()

@@ -51,6 +51,11 @@ def _next(status: str, record: Record) -> str:
 
 
 def _labels(records: list[Record]) -> Iterable[str]:
+    for script in dict.fromkeys(r.host["stand_in"] for r in records if r.host.get("stand_in")):
+        yield (
+            f"stand-in: no Mac took part; times, plans and failures of Core ML are what the script {script} says. "
+            "Next: the same command without ANE_SWEEP_STAND_IN, on a Mac."
+        )
     cells = [record for record in records if record.weights.get("kind") == "random"]
     if cells:
         yield (

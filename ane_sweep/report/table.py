@@ -131,7 +131,8 @@ def head_lines(records: list[Record]) -> list[str]:
 
 def row_labels(record: Record) -> list[str]:
     """What makes a row's figures less than they seem, in the words one would type."""
-    words = ["weights=random"] if record.weights.get("kind") == "random" else []
+    words = ["stand-in, no Mac"] if record.host.get("stand_in") else []
+    words += ["weights=random"] if record.weights.get("kind") == "random" else []
     return words + (["texts=synthetic"] if record.realised.get("texts") == "synthetic" else [])
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep import stand_in
 from ane_sweep.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_G
 
 
 def available() -> str | None:
-    return None if sys.platform == "darwin" else "needs macOS"
+    return None if sys.platform == "darwin" or stand_in.active() else "needs macOS"
 
 
 class CoreMLRuntime:
@@ -29,9 +30,10 @@ class CoreMLRuntime:
     """
 
     def __init__(self, paths: list[Path], compute_units: str):
-        import coremltools as ct
-
         from ane_sweep.mil import chain
+        from ane_sweep.runtimes._coremltools import lean
+
+        ct = lean()
 
         units = ct.ComputeUnit[COMPUTE_UNITS[compute_units]]
         self._models = [ct.models.MLModel(str(path), compute_units=units) for path in paths]

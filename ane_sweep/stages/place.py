@@ -9,12 +9,12 @@ plan lists them all the same.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.runtimes import coreml
 
 from . import StageResult, metric
 
@@ -23,13 +23,13 @@ _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEng
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Raises Unavailable off macOS, StageError when Core ML has no plan for any op (low deployment targets)."""
-    if sys.platform != "darwin":
-        raise Unavailable("needs macOS")
-    import coremltools as ct
-    from coremltools.models.compute_plan import MLComputePlan
-
+    if reason := coreml.available():
+        raise Unavailable(reason)
     from ane_sweep import host
+    from ane_sweep.runtimes._coremltools import lean
 
+    ct = lean()
+    MLComputePlan = ct.models.compute_plan.MLComputePlan
     units = getattr(ct.ComputeUnit, params["compute_units"].upper())
     table = []
     for program in sorted(inputs["program"].glob("*.mlmodelc")):

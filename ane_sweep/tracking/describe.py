@@ -110,7 +110,8 @@ def cell_name(record: Record, axes: list[str]) -> str:
 def _labels(records: list[Record]) -> str:
     random = any(r.weights.get("kind") == "random" for r in records)
     synthetic = any(r.realised.get("texts") == "synthetic" for r in records)
-    return " [weights=random]" * random + " [texts=synthetic]" * synthetic
+    scripted = any(r.host.get("stand_in") for r in records)
+    return " [stand-in]" * scripted + " [weights=random]" * random + " [texts=synthetic]" * synthetic
 
 
 def cell_note(record: Record) -> str | None:
@@ -119,6 +120,8 @@ def cell_note(record: Record) -> str | None:
     for stage in record.stages:
         if stage.reason and stage.reason != record.reason:
             lines.append(f"- {stage.stage} {stage.status}: {stage.reason}")
+    if script := record.host.get("stand_in"):
+        lines.append(f"- nothing of this was measured on a Mac: what Core ML would say came from the script {script}")
     if record.weights.get("kind") == "random":
         lines.append("- weights are random: PSNR says nothing about the trained model, and latency may differ from it")
     if record.realised.get("texts") == "synthetic":

@@ -1,0 +1,219 @@
+"""The drop-in with scripted answers: what a worker has for coremltools' native module under ANE_SWEEP_STAND_IN.
+
+Programs run for real, in the reference runtime; durations, placement and failures are the script's (stand_in.py). A
+scripted duration is no waiting: `time.perf_counter` is set forward or held back by as much as the script wants, so that
+whoever measures, with whatever code, reads the scripted figure. `time.sleep` moves that clock too, and returns at once.
+"""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.coreml_anywhere import devices, hook, native, plan
+from ane_sweep.stand_in import Script
+
+UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
+SEEN = "stand_in_seen.json"  # in TMPDIR: what this task has loaded, as Core ML's cache would know it
+_SLEPT_S = 0.002
+
+_real_counter, _real_counter_ns, _real_sleep = time.perf_counter, time.perf_counter_ns, time.sleep
+_real_proxy, _real_cores = native._MLModelProxy, devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count
+_skew_ns = 0
+_used: Counter[int] = Counter()
+_kept: list[bytearray] = []
+_script: Script
+
+
+def install(script: Script) -> None:
+    """Put the scripted drop-in into coremltools, and the scripted clock into `time`."""
+    global _script
+    _script = script
+    time.perf_counter = lambda: _counter_ns() / 1e9
+    time.perf_counter_ns = _counter_ns
+    time.sleep = _sleep
+    native._MLModelProxy = ScriptedProxy  # type: ignore[misc]
+    devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _cores  # type: ignore[method-assign]
+    hook.install(replace_native=True)
+
+
+def uninstall() -> None:
+    """Put everything back; for tests, which live on."""
+    global _skew_ns
+    hook.uninstall()
+    time.perf_counter, time.perf_counter_ns, time.sleep = _real_counter, _real_counter_ns, _real_sleep
+    native._MLModelProxy = _real_proxy  # type: ignore[misc]
+    devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _real_cores  # type: ignore[method-assign]
+    _skew_ns = 0
+    _used.clear()
+    _kept.clear()
+
+
+class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
+    """The drop-in's model; the script is asked before each load, prediction, plan and compilation."""
+
+    def __init__(
+        self,
+        path: str,
+        compute_units: str,
+        function_name: str = "",
+        optimization_hints: dict[str, str] | None = None,
+        asset: Any = None,
+    ):
+        folder = path or str(asset.folder)
+        self._asked = {"units": UNITS.get(compute_units), "program": Path(folder).stem, "function": function_name}
+        answer = _ask("load", **self._asked, seen=_seen(folder, compute_units))
+        with _taking(answer) as took:
+            super().__init__(path, compute_units, function_name, optimization_hints, asset)
+        if took:
+            self._loaded.load_ns = int(took[0] * 1e6)
+
+    def predict(self, data: dict[str, Any], state: Any = None) -> dict[str, Any]:
+        answer = _ask("predict", **self._asked)
+        with _taking(answer) as took:
+            made = super().predict(data, state)
+        if answer and (took or "native_ms" in answer):
+            self._loaded.predict_ns = int(answer.get("native_ms", took[0] if took else 0) * 1e6)
+        return made
+
+    @staticmethod
+    def compileModel(path: str) -> str:
+        with _taking(_ask("compile", program=Path(path).stem)):
+            return _real_proxy.compileModel(path)
+
+    @staticmethod
+    def get_compute_plan(path: str, compute_units: str) -> Any:
+        asked = {"units": UNITS.get(compute_units), "program": Path(path).stem}
+        with _taking(_ask("plan", **asked)) as _:
+            made = _real_proxy.get_compute_plan(path, compute_units)
+        made.__proxy__ = ScriptedPlan(made.__proxy__, asked)
+        return made
+
+    @staticmethod
+    def get_available_compute_devices() -> list[Any]:
+        answer = _script.answer("devices") or {}
+        return [devices.wrapped()[name] for name in answer.get("list", devices.wrapped())]
+
+    get_all_compute_devices = get_available_compute_devices
+
+
+class ScriptedPlan(plan._MLComputePlanProxy):
+    """Our prediction of the plan, op by op replaced by what the script says."""
+
+    kind = "scripted"
+
+    def __init__(self, predicted: Any, asked: dict[str, Any]):
+        self._predicted, self._asked = predicted, asked
+
+    @property
+    def model_structure(self) -> Any:
+        return self._predicted.model_structure
+
+    def _answer(self, operation: Any) -> dict[str, Any]:
+        op = operation.operator_name.split(".")[-1]
+        return _script.answer("plan", 1, **self._asked, op=op) or {}
+
+    def get_compute_device_usage_for_mlprogram_operation(self, operation: Any) -> Any:
+        from coremltools.models.compute_plan import MLComputePlanDeviceUsage
+
+        usage, answer = self._predicted.get_compute_device_usage_for_mlprogram_operation(operation), None
+        if usage is not None:
+            answer = self._answer(operation)
+        if not answer:
+            return usage
+        if answer.get("plan") == "none":
+            return None
+        known = devices.wrapped()
+        supported = answer.get("supported")
+        return MLComputePlanDeviceUsage(
+            known[answer["preferred"]] if "preferred" in answer else usage.preferred_compute_device,
+            usage.supported_compute_devices if supported is None else [known[name] for name in supported],
+        )
+
+    def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:
+        return None
+
+    def get_estimated_cost_for_mlprogram_operation(self, operation: Any) -> Any:
+        from coremltools.models.compute_plan import MLComputePlanCost
+
+        cost = self._predicted.get_estimated_cost_for_mlprogram_operation(operation)
+        if cost is None:
+            return None
+        answer = self._answer(operation)
+        if answer.get("plan") == "none":
+            return None
+        return MLComputePlanCost(answer["cost"]) if "cost" in answer else cost
+
+
+def _ask(on: str, **asked: Any) -> dict[str, Any] | None:
+    """The script's answer; what it does beyond taking time happens here."""
+    answer = _script.answer(on, _script.asked(on), device="local", **asked)
+    if answer is not None:
+        act(answer)
+    return answer
+
+
+def act(answer: dict[str, Any]) -> None:
+    """Leave text, take memory, hang, die or fail, as an answer says."""
+    if text := answer.get("stderr"):
+        sys.stderr.flush()
+        os.write(2, (text.rstrip("\n") + "\n").encode())
+    if size := answer.get("allocate_mib"):
+        _kept.append(bytearray(b"x" * (size << 20)))
+    while answer.get("hang"):
+        _real_sleep(3600)
+    if name := answer.get("signal"):
+        os.kill(os.getpid(), getattr(signal, name))
+    if text := answer.get("fail"):
+        raise RuntimeError(text)
+
+
+@contextmanager
+def _taking(answer: dict[str, Any] | None) -> Iterator[list[float]]:
+    """What happens inside takes as long as the answer says, on the scripted clock. Holds those milliseconds, if any."""
+    global _skew_ns
+    took = [] if answer is None or "ms" not in answer else [_milliseconds(answer)]
+    start = _real_counter_ns()
+    yield took
+    if took:
+        _skew_ns += int(took[0] * 1e6) - (_real_counter_ns() - start)
+
+
+def _milliseconds(answer: dict[str, Any]) -> float:
+    held = answer["ms"]
+    if not isinstance(held, list):
+        return held
+    _used[id(answer)] += 1
+    return held[min(_used[id(answer)], len(held)) - 1]
+
+
+def _counter_ns() -> int:
+    return _real_counter_ns() + _skew_ns
+
+
+def _sleep(seconds: Any) -> None:
+    global _skew_ns
+    start = _real_counter_ns()
+    _real_sleep(min(seconds, _SLEPT_S))
+    _skew_ns += max(0, int(seconds * 1e9) - (_real_counter_ns() - start))
+
+
+def _cores(self: Any) -> int:
+    return (_script.answer("devices") or {}).get("cores", 16)
+
+
+def _seen(folder: str, units: str) -> bool:
+    """Whether this task, in any of its processes, loaded the same compiled folder before; remembers it."""
+    path = Path(tempfile.gettempdir()) / SEEN
+    held = json.loads(path.read_text()) if path.exists() else []
+    key = f"{os.path.realpath(folder)} {units}"
+    if folder.endswith(".mlmodelc") and key not in held:  # a package is compiled anew at each load
+        path.write_text(json.dumps([*held, key]))
+    return key in held
