@@ -9,6 +9,7 @@ from ane_sweep import bridge
 from ane_sweep.cell import Cell
 from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.plan import Plan
+from ane_sweep.pool import pooled
 from ane_sweep.record import Record, StageOutcome, StageStatus, Status
 from ane_sweep.runner import Outcome
 from ane_sweep.stages import metric
@@ -70,13 +71,15 @@ def _record(
     chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
     for task, outcome in chain:
         record.stages.append(_stage(task, outcome))
-        if outcome.done:
+        if outcome.done and task.stage != "latency":
             record.metrics += outcome.result["metrics"]
             record.realised |= outcome.result["realised"]
             record.placement += outcome.result["facts"].get("placement", [])
             if task.stage in ("convert", "chunk", "predict", "compile", "place") and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
-    record.metrics += _agreement(chain)
+    metrics, realised, record.timings = pooled([o.result for t, o in chain if t.stage == "latency" and o.done])
+    record.metrics += metrics + _agreement(chain)
+    record.realised |= realised
     timing = next(task.key for task, _ in chain if task.stage == "latency")
     record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
     record.status, record.reason = _verdict(cell, record, chain)

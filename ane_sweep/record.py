@@ -74,7 +74,11 @@ class StageOutcome:
 
 @dataclass
 class Record:
-    """Everything known about one cell: `cell` is the request, `realised` what really happened."""
+    """Everything known about one cell: `cell` is the request, `realised` what really happened.
+
+    timings  one entry a process that timed it: {round, median_ms, load_ms, first_ms, warmup_ms, samples_ms, loops,
+             after_idle_ms, idle_s, notes, gate}; the metrics are pooled from these (pool.py)
+    """
 
     sweep: str
     cell_key: str
@@ -89,6 +93,7 @@ class Record:
     host: dict[str, Any] = field(default_factory=dict)
     toolchain: dict[str, Any] = field(default_factory=dict)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
+    timings: list[dict[str, Any]] = field(default_factory=list)
     schema: int = SCHEMA
 
     def __post_init__(self):

@@ -1,6 +1,7 @@
 """Walks the plan: skip what is done, run the rest isolated, block dependants. Preparation in lanes, timing alone."""
 
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -64,10 +65,22 @@ def execute(
         if lanes.error is not None:
             raise lanes.error
         display.freeze()
-        for task in plan.tasks.values():
-            if task.alone:
-                worker.outcomes[task.key] = worker.perform(task)
+        for task in in_rounds([task for task in plan.tasks.values() if task.alone]):
+            worker.outcomes[task.key] = worker.perform(task)
     return worker.outcomes
+
+
+def in_rounds(tasks: list[Task]) -> list[Task]:
+    """The order in which tasks run alone: what is no timing first, then round after round of `latency.repeats`.
+
+    Each round takes all timings once, in an order of its own (shuffled by the round's number, so the same every time):
+    drift of the machine, and what a neighbour leaves behind, then hit all cells alike.
+    """
+    ordered = [task for task in tasks if not task.round]
+    for number in sorted({task.round for task in tasks} - {0}):
+        members = [task for task in tasks if task.round == number]
+        ordered += random.Random(number).sample(members, len(members))
+    return ordered
 
 
 @contextmanager

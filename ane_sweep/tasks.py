@@ -35,6 +35,7 @@ class Task:
     seconds: float | None
     alone: bool = False
     unavailable: str | None = None
+    round: int = 0  # of tasks that run alone: all of one round before any of the next
 
 
 class Costs:
@@ -75,6 +76,7 @@ class Chain:
         fault: str | None = None,
         alone: bool = False,
         unavailable: str | None = None,
+        round: int = 0,
     ) -> Task:
         """One more task. The role `checkpoint` falls back on the folder that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
@@ -97,6 +99,7 @@ class Chain:
             fault=fault,
             alone=alone,
             unavailable=unavailable,
+            round=round,
         )
         self.tasks.append(task)
         return task
@@ -171,7 +174,9 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     mode = checks.numerics(cell) if "numerics" in runtimes.get(runtime).HONOURS else {}
     runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
-    chain.add("latency", {**runs, "policy": dict(cell.latency)}, inputs, alone=True)
+    policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
+    for number in range(1, cell.latency["repeats"] + 1):  # cells that ask for fewer share the first ones
+        chain.add("latency", {**runs, "policy": policy, "round": number}, inputs, alone=True, round=number)
 
 
 def _sizes(cell: Cell) -> dict[str, Any]:

@@ -245,3 +245,12 @@ def test_two_conversions_of_gpt2_xl_never_fit_side_by_side_here():
     made = planned("-m", "model=gpt2-xl", "weights=random", "runtime=reference", "variant=original,split_einsum")
     needed = [task.memory_bytes for task in made.tasks.values() if task.stage == "convert"]
     assert max(needed) < 0.85 * (24 << 30) < sum(needed)
+
+
+def test_repeats_are_processes_that_cells_with_fewer_repeats_share():
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "latency.repeats=2,3")
+    assert counts(made)["latency"] == 3 and counts(made)["score"] == 1
+    timings = [task for task in made.tasks.values() if task.stage == "latency"]
+    assert sorted(task.round for task in timings) == [1, 2, 3] and all(task.alone for task in timings)
+    fewer, more = (made.chains[cell.key] for cell in made.cells)
+    assert set(fewer) < set(more)

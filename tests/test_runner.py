@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ane_sweep.record import StageStatus
-from ane_sweep.runner import Lanes, Outcome
+from ane_sweep.runner import Lanes, Outcome, in_rounds
 from ane_sweep.tasks import Task
 
 
@@ -100,3 +100,14 @@ def test_an_exception_in_one_lane_stops_the_others_from_taking_more():
 )
 def test_only_what_was_made_can_be_built_upon(status, expected):
     assert Outcome(status, folder=Path("x")).done is expected
+
+
+def test_timings_go_round_after_round_each_in_an_order_of_its_own():
+    names = [f"{cell}{number}" for cell in "abcdef" for number in (1, 2, 3)]
+    tasks = [task("place"), *(task(name) for name in names)]
+    for item in tasks[1:]:
+        item.round = int(item.key[1])
+    order = [item.key for item in in_rounds(tasks)]
+    assert order == [item.key for item in in_rounds(tasks)] and sorted(order) == sorted(t.key for t in tasks)
+    assert order[0] == "place" and [name[1] for name in order[1:]] == ["1"] * 6 + ["2"] * 6 + ["3"] * 6
+    assert len({tuple(name[0] for name in order[i : i + 6]) for i in (1, 7, 13)}) > 1

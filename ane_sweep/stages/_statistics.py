@@ -5,20 +5,27 @@ the sorted samples, interpolated between neighbours.
 """
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-UNSTABLE_IQR_SHARE = 0.25  # of the median: beyond this a figure deserves doubt (an idle shared host stays below 0.1)
+LEVEL = 0.95  # of the interval around a median
+P99_NEEDS = 100  # samples: with fewer, the 99th percentile is little more than the largest
+_RESAMPLES = 1000
+_MOST_DRAWN = 200  # samples a resample: a median of more does not get narrower than the noise of the machine
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of n samples, all in the samples' own unit."""
+    """Of n samples, all in the samples' own unit. low, high: a 95 % bootstrap interval of the median, within this process."""
 
     count: int
     median: float
     iqr: float
     p90: float
+    p99: float | None
+    low: float
+    high: float
 
     @property
     def iqr_share(self) -> float:
@@ -38,13 +45,18 @@ def quantile(samples: Sequence[float], q: float) -> float:
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Median, interquartile range and 90th percentile. Raises ValueError without samples."""
+    """Median, interquartile range, 90th and (of 100 or more) 99th percentile, interval. ValueError without samples."""
     iqr = quantile(samples, 0.75) - quantile(samples, 0.25)
-    return Summary(len(samples), quantile(samples, 0.5), iqr, quantile(samples, 0.9))
+    p99 = quantile(samples, 0.99) if len(samples) >= P99_NEEDS else None
+    return Summary(len(samples), quantile(samples, 0.5), iqr, quantile(samples, 0.9), p99, *bootstrap(samples))
 
 
-def instability(summary: Summary) -> str | None:
-    """What to say about samples that scatter too much; None when they do not. One text, so that reports can count it."""
-    if summary.iqr_share <= UNSTABLE_IQR_SHARE:
-        return None
-    return f"timing is unstable: the middle half of the samples spreads over more than {UNSTABLE_IQR_SHARE:.0%} of their median"
+def bootstrap(samples: Sequence[float], level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
+    """Percentile bootstrap interval of the median (Efron 1979), the same for the same samples.
+
+    It knows the scatter within one process only; what another process would give is for `latency.repeats` to find out.
+    """
+    drawn = random.Random(seed)
+    count = min(len(samples), _MOST_DRAWN)
+    medians = [quantile(drawn.choices(samples, k=count), 0.5) for _ in range(_RESAMPLES)]
+    return quantile(medians, (1 - level) / 2), quantile(medians, (1 + level) / 2)

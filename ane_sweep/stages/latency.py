@@ -1,72 +1,37 @@
 """Stage `latency`: how long one prediction takes, on whatever runtime the cell asks for.
 
-The first call, the warm-ups and the steady samples are kept apart and all written down (samples.json); the figures come
-from the steady ones. Nothing but the prediction stands between two readings of the clock.
+The first call, the early ones, the steady samples and the call after a pause are kept apart and all written down
+(samples.json, and the record's `timings`); the figures come from the steady ones. Nothing but the prediction stands
+between two readings of the clock.
 """
 
-import gc
 import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import StageResult, _statistics, metric
+from ane_sweep.stages import StageResult, _statistics, _timing, _verdicts, metric
 
-
-@dataclass
-class Samples:
-    """Seconds of each call: the very first, then the warm-ups, then those that count."""
-
-    first_s: float
-    warmup_s: list[float]
-    steady_s: list[float]
-
-
-def measure(
-    call: Callable[[], Any], *, clock: Callable[[], float], warmup: int, samples: int, max_seconds: float
-) -> Samples:
-    """Time `call` once, then `warmup` times, then up to `samples` times.
-
-    After `max_seconds` (of the clock, counted from the first call) no further call begins; at least one steady sample
-    is taken all the same. Python's garbage collector is off meanwhile.
-    """
-    started = clock()
-    deadline = started + max_seconds
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        first = _timed(call, clock)
-        warm: list[float] = []
-        while len(warm) < warmup and clock() < deadline:
-            warm.append(_timed(call, clock))
-        steady = [_timed(call, clock)]
-        while len(steady) < samples and clock() < deadline:
-            steady.append(_timed(call, clock))
-    finally:
-        if was_on:
-            gc.enable()
-    return Samples(first, warm, steady)
-
-
-def _timed(call: Callable[[], Any], clock: Callable[[], float]) -> float:
-    start = clock()
-    call()
-    return clock() - start
+IDLE_S = {
+    "coreml": 2.0
+}  # the pause where latency.idle_s is null: what sleeps is Apple's hardware, not a CPU interpreter
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Leaves samples.json.
 
-    params    runtime, compute_units, policy {warmup, samples, max_seconds}; model, weights, variant, seq_len for
-    torch_eager inputs    program or checkpoint (what the runtime needs), reference (its first input is predicted)
-    metrics   latency_first_ms, latency_median_ms, latency_iqr_ms, latency_p90_ms, load_ms, peak_memory_bytes realised
-    what the runtime says of itself, samples taken, and `unstable` with a sentence when they scatter Raises
-    errors.Unavailable where this host has no such runtime.
+    params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; round (which of
+              latency.repeats processes this is); model, weights, variant, seq_len for torch_eager
+    inputs    program or checkpoint (what the runtime needs), reference (its first input is predicted)
+    metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
+              peak_memory_bytes; those that were not measured are left out
+    realised  what the runtime says of itself, samples taken, and `unstable` with a sentence when they scatter
+    facts     timing: this process's samples, for the record
+
+    Raises errors.Unavailable where this host has no such runtime.
     """
     from ane_sweep import runtimes
 
@@ -80,13 +45,24 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     loaded = runtime.load(params, inputs)
     load_s = clock() - start
     policy = params["policy"]
-    taken = measure(lambda: loaded.predict(values), clock=clock, **_known(policy))
+    taken = _timing.measure(
+        lambda: loaded.predict(values),
+        clock=clock,
+        warmup=policy["warmup"],
+        samples=policy["samples"],
+        max_seconds=policy["max_seconds"],
+        idle_s=idle_seconds(policy, params["runtime"]),
+        tick_s=_timing.tick(clock),
+        native=lambda: getattr(loaded, "last_native_ms", None),
+    )
     (out / "samples.json").write_text(json.dumps({"unit": "s", "clock": "perf_counter", **asdict(taken)}, indent=1))
-    return _result(taken, load_s, loaded.realised, params["runtime"], policy)
+    return _result(taken, load_s, loaded.realised, params)
 
 
-def _known(policy: dict[str, Any]) -> dict[str, Any]:
-    return {name: policy[name] for name in ("warmup", "samples", "max_seconds")}
+def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
+    """The pause before the last call: what was asked for, or what this runtime's hardware needs to fall asleep."""
+    asked = policy.get("idle_s")
+    return float(IDLE_S.get(runtime, 0.0) if asked is None else asked)
 
 
 def first_input(reference: Path) -> dict[str, Any]:
@@ -102,28 +78,55 @@ def first_input(reference: Path) -> dict[str, Any]:
     return found
 
 
-def _result(
-    taken: Samples, load_s: float, realised: dict[str, Any], runtime: str, policy: dict[str, Any]
-) -> StageResult:
+def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:
+    policy, runtime = params["policy"], params["runtime"]
     summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
-    realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s)}
+    realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
     if summary.count < policy["samples"] or len(taken.warmup_s) < policy["warmup"]:
         realised["cut_short"] = (
             f"{summary.count} of {policy['samples']} samples in latency.max_seconds={policy['max_seconds']}"
         )
-    unstable = _statistics.instability(summary)
+    unstable = _verdicts.instability(summary)
     if unstable:
         realised["unstable"] = unstable
     figures = {
         "latency_first_ms": 1000 * taken.first_s,
+        "latency_early_ms": _median_ms(taken.warmup_s),
         "latency_median_ms": summary.median,
         "latency_iqr_ms": summary.iqr,
         "latency_p90_ms": summary.p90,
+        "latency_p99_ms": summary.p99,
+        "latency_low_ms": summary.low,
+        "latency_high_ms": summary.high,
+        "latency_after_idle_ms": _median_ms([] if taken.after_idle_s is None else [taken.after_idle_s]),
+        "latency_native_median_ms": _median_ms(taken.native_s),
         "load_ms": 1000 * load_s,
     }
-    metrics = [metric(name, value, "ms", source=runtime) for name, value in figures.items()]
+    metrics = [metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
     metrics.append(metric("peak_memory_bytes", peak_memory_bytes(), "bytes", source=runtime))
-    return StageResult(metrics, realised)
+    timing = {"round": params.get("round", 1), "median_ms": summary.median, "load_ms": 1000 * load_s}
+    timing |= _milliseconds(taken) | {"notes": _verdicts.notes(taken)}
+    return StageResult(metrics, realised, {"timing": timing})
+
+
+def _median_ms(seconds: list[float]) -> float | None:
+    return 1000 * _statistics.quantile(seconds, 0.5) if seconds else None
+
+
+def _milliseconds(taken: _timing.Samples) -> dict[str, Any]:
+    """The samples for the record: milliseconds, six figures each."""
+
+    def ms(seconds: float | None) -> float | None:
+        return None if seconds is None else float(f"{1000 * seconds:.6g}")
+
+    return {
+        "first_ms": ms(taken.first_s),
+        "warmup_ms": [ms(sample) for sample in taken.warmup_s],
+        "samples_ms": [ms(sample) for sample in taken.steady_s],
+        "loops": taken.loops,
+        "after_idle_ms": ms(taken.after_idle_s),
+        "idle_s": taken.idle_s,
+    }
 
 
 def peak_memory_bytes(platform: str = sys.platform) -> int:

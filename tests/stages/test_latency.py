@@ -1,6 +1,5 @@
-"""Stage latency: what is measured with a clock of our own, and the statistics to the last digit."""
+"""Stage latency: what it leaves and says; the statistics to the last digit."""
 
-import gc
 import json
 import resource
 
@@ -8,44 +7,8 @@ import numpy as np
 import pytest
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import _statistics, latency
-
-
-class Clock:
-    """Time stands still but for what calls take."""
-
-    def __init__(self, durations):
-        self.now, self.durations, self.calls = 0.0, iter(durations), 0
-
-    def __call__(self):
-        return self.now
-
-    def work(self):
-        self.calls += 1
-        self.now += next(self.durations)
-
-
-def test_first_warm_up_and_steady_are_kept_apart():
-    clock = Clock([9, 3, 2, 1, 1.5, 1.25])
-    taken = latency.measure(clock.work, clock=clock, warmup=2, samples=3, max_seconds=100)
-    assert (taken.first_s, taken.warmup_s, taken.steady_s) == (9, [3, 2], [1, 1.5, 1.25])
-    assert clock.calls == 6
-
-
-@pytest.mark.parametrize(("max_seconds", "warm", "steady"), [(100, 5, 10), (8, 5, 2), (4, 3, 1), (0, 0, 1)])
-def test_no_call_begins_after_the_deadline_but_one_sample_is_always_taken(max_seconds, warm, steady):
-    clock = Clock([1] * 99)
-    taken = latency.measure(clock.work, clock=clock, warmup=5, samples=10, max_seconds=max_seconds)
-    assert (len(taken.warmup_s), len(taken.steady_s)) == (warm, steady)
-
-
-def test_the_garbage_collector_rests_meanwhile():
-    seen = []
-    latency.measure(lambda: seen.append(gc.isenabled()), clock=lambda: 0.0, warmup=1, samples=1, max_seconds=1)
-    assert seen == [False] * 3 and gc.isenabled()
-    with pytest.raises(ZeroDivisionError):
-        latency.measure(lambda: 1 / 0, clock=lambda: 0.0, warmup=1, samples=1, max_seconds=1)
-    assert gc.isenabled()
+from ane_sweep.stages import _statistics, _verdicts, latency
+from ane_sweep.stages._timing import Samples
 
 
 @pytest.mark.parametrize(
@@ -65,11 +28,24 @@ def test_summary():
         _statistics.summarise([])
 
 
+def test_the_99th_percentile_needs_a_hundred_samples():
+    assert _statistics.summarise(range(99)).p99 is None
+    assert _statistics.summarise(range(101)).p99 == pytest.approx(99)
+
+
+def test_the_bootstrap_interval_covers_what_it_says_and_is_the_same_each_time():
+    draws = np.random.default_rng(1).exponential(size=(200, 25))
+    hit = sum(low <= np.log(2) <= high for low, high in map(_statistics.bootstrap, draws.tolist()))
+    assert 176 <= hit <= 199  # of 200 at 95 %: the percentile bootstrap of a median is known to be about right
+    assert _statistics.bootstrap([3.0]) == (3.0, 3.0)
+    assert _statistics.bootstrap([1, 2, 5, 9]) == _statistics.bootstrap([1, 2, 5, 9])
+
+
 def test_unstable_beyond_a_quarter_of_the_median():
-    assert _statistics.instability(_statistics.summarise([95, 100, 105])) is None
-    verdict = _statistics.instability(_statistics.summarise([66, 100, 134]))
+    assert _verdicts.instability(_statistics.summarise([95, 100, 105])) is None
+    verdict = _verdicts.instability(_statistics.summarise([66, 100, 134]))
     assert verdict == "timing is unstable: the middle half of the samples spreads over more than 25% of their median"
-    assert _statistics.instability(_statistics.summarise([0, 0, 0])) is None
+    assert _verdicts.instability(_statistics.summarise([0, 0, 0])) is None
 
 
 def test_peak_memory_is_in_bytes_on_both_systems():
@@ -98,7 +74,8 @@ def test_the_first_input_is_predicted(reference_folder, tmp_path):
 PARAMS = {
     "runtime": "torch_eager",
     "compute_units": None,
-    "policy": {"warmup": 2, "samples": 5, "max_seconds": 20},
+    "policy": {"warmup": 2, "samples": 5, "max_seconds": 20, "idle_s": 0.001},
+    "round": 2,
     "model": {
         "family": "gpt2",
         "task": "causal_lm",
@@ -116,7 +93,7 @@ def test_the_stage(reference_folder, tmp_path):
     result = latency.run(PARAMS, {"reference": reference_folder}, out)
     figures = {entry["name"]: entry for entry in result.metrics}
     assert set(figures) == {
-        *("latency_first_ms", "latency_median_ms", "latency_iqr_ms", "latency_p90_ms"),
+        *(f"latency_{name}_ms" for name in ("first", "early", "median", "iqr", "p90", "low", "high", "after_idle")),
         *("load_ms", "peak_memory_bytes"),
     }
     assert all(entry["kind"] == "measured" and entry["source"] == "torch_eager" for entry in figures.values())
@@ -124,14 +101,29 @@ def test_the_stage(reference_folder, tmp_path):
     assert len(kept["warmup_s"]) == 2 and len(kept["steady_s"]) == 5
     assert figures["latency_first_ms"]["value"] == pytest.approx(1000 * kept["first_s"])
     assert figures["latency_median_ms"]["value"] == pytest.approx(1000 * sorted(kept["steady_s"])[2])
+    assert figures["latency_low_ms"]["value"] <= figures["latency_median_ms"]["value"]
     assert result.realised["runtime"] == "torch_eager" and result.realised["samples"] == 5
+    timing = result.facts["timing"]
+    assert (timing["round"], len(timing["samples_ms"]), timing["idle_s"]) == (2, 5, 0.001)
+    assert timing["samples_ms"] == pytest.approx([1000 * s for s in kept["steady_s"]], rel=1e-5)
+
+
+def test_only_what_sleeps_is_timed_after_a_pause_unless_asked():
+    assert latency.idle_seconds({"idle_s": None}, "coreml") == 2 and latency.idle_seconds({"idle_s": None}, "x") == 0
+    assert latency.idle_seconds({"idle_s": 0}, "coreml") == 0 and latency.idle_seconds({"idle_s": 3}, "x") == 3
 
 
 def test_scatter_and_short_measurements_are_said(reference_folder):
-    taken = latency.Samples(1.0, [1.0], [0.5, 1.0, 2.0])
-    found = latency._result(taken, 0.0, {"runtime": "x"}, "x", PARAMS["policy"])
+    taken = Samples(1.0, [1.0], [0.5, 1.0, 2.0])
+    found = latency._result(taken, 0.0, {"runtime": "x"}, {**PARAMS, "runtime": "x"})
     assert found.realised["unstable"].startswith("timing is unstable")
     assert found.realised["cut_short"] == "3 of 5 samples in latency.max_seconds=20"
+
+
+def test_what_the_runtime_itself_says_is_written_down():
+    taken = Samples(1.0, [], [0.004, 0.005, 0.006], native_s=[0.001, 0.003, 0.002])
+    found = latency._result(taken, 0.0, {}, PARAMS)
+    assert {m["name"]: m["value"] for m in found.metrics}["latency_native_median_ms"] == pytest.approx(2)
 
 
 def test_a_runtime_that_this_host_lacks(reference_folder, tmp_path, monkeypatch):

@@ -1,0 +1,90 @@
+"""The one place that calls two timings different: exact values of the statistics, false alarms, and what it refuses."""
+
+import math
+import random
+
+import pytest
+
+from ane_sweep.compare.difference import difference, holm, interval
+from ane_sweep.compare.distributions import beta_share, t_quantile, t_tail
+
+
+@pytest.mark.parametrize(
+    ("level", "freedom", "t"),  # any table of Student's t, two-sided
+    [(0.95, 1, 12.706), (0.99, 1, 63.657), (0.99, 4, 4.604), (0.99, 10, 3.169), (0.95, 30, 2.042), (0.99, 1e6, 2.576)],
+)
+def test_student(level, freedom, t):
+    assert t_quantile(level, freedom) == pytest.approx(t, abs=6e-4)
+    assert t_tail(t, freedom) == pytest.approx(1 - level, rel=1e-3)
+
+
+def test_the_beta_share_where_it_is_known_in_closed_form():
+    for x in (0.0, 0.1, 0.5, 0.9, 1.0):
+        assert beta_share(x, 1, 1) == pytest.approx(x, abs=1e-14)
+        assert beta_share(x, 3, 1) == pytest.approx(x**3, abs=1e-14)
+        assert beta_share(x, 1, 3) == pytest.approx(1 - (1 - x) ** 3, abs=1e-14)
+    assert t_tail(1, 1) == pytest.approx(0.5) and t_tail(math.inf, 3) == 0
+
+
+def side(*medians: float) -> dict[int, float]:
+    return dict(enumerate(medians, 1))
+
+
+def test_welch_against_a_worked_example():
+    """Logs with means 0 and 0.1, both with standard deviation 0.02 over 4: t = 0.1 / (0.02 / sqrt(2)) at 6 degrees."""
+    spread = [0.02 * math.sqrt(0.75) * sign for sign in (1, -1, 1, -1)]
+    a, b = (side(*(math.exp(mean + s) for s in spread)) for mean in (0.0, 0.1))
+    found = difference(a, b)
+    assert found.ratio == pytest.approx(math.exp(0.1)) and found.percent == pytest.approx(10.517, abs=1e-3)
+    assert found.p == pytest.approx(t_tail(0.1 / (0.02 / math.sqrt(2)), 6), rel=1e-9)
+    assert found.verdict == "slower" and found.processes == (4, 4)
+    reach = t_quantile(0.99, 6) * 0.02 / math.sqrt(2)
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.1 - reach, 0.1 + reach))
+    assert difference(b, a).verdict == "faster"
+
+
+def test_drift_that_hits_both_alike_cancels_only_in_pairs():
+    drift = [1, 1.5, 2.2, 1.1, 3.0, 1.7]
+    a, b = side(*drift), side(*(1.05 * d * wobble for d, wobble in zip(drift, (1, 1.01, 0.99, 1, 1.01, 0.99))))
+    assert difference(a, b).verdict == "same"
+    assert difference(a, b, paired=True).verdict == "slower"
+
+
+def test_few_processes_prove_nothing_and_the_answer_says_what_would():
+    for sizes in ((1, 1), (1, 9), (2, 2)):
+        found = difference(side(*[1.0] * sizes[0]), side(*[9.0] * sizes[1]))
+        assert (found.verdict, found.p, found.low) == ("untested", None, None) and "latency.repeats=8" in found.why
+    assert difference(side(1, 1), side(9, 9), paired=True).verdict == "untested"
+    with pytest.raises(ValueError, match="without a process"):
+        difference({}, side(1))
+
+
+def test_equal_medians_are_no_proof_of_no_scatter():
+    """Three processes that agree to the last digit: the clock's resolution still stands for their scatter."""
+    found = difference(side(1, 1, 1), side(1.001, 1.001, 1.001))
+    assert found.verdict == "same" and found.low < 1 < found.high
+    assert difference(side(1, 1, 1), side(1, 1, 1)).p == 1
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_false_alarms_and_power_of_the_test_itself(paired):
+    """Log-normal processes of 3 % scatter, eight a side, each round shifted by the machine where rounds are shared."""
+    drawn, alarms, found = random.Random(0), 0, 0
+    for _ in range(400):
+        drift = [drawn.gauss(0, 0.2 if paired else 0) for _ in range(8)]
+        a, b = (side(*(math.exp(d + drawn.gauss(0, 0.03)) for d in drift)) for _ in range(2))
+        alarms += difference(a, b, paired=paired).verdict != "same"
+        found += difference(a, {r: 1.1 * m for r, m in b.items()}, paired=paired).verdict == "slower"
+    assert alarms <= 12 and found >= 360
+
+
+def test_holm():
+    assert holm([0.004, 0.03, None, 0.0001], 0.01) == [True, False, False, True]
+    assert holm([0.006, 0.006], 0.01) == [False, False] and holm([0.006], 0.01) == [True]
+    assert holm([]) == []
+
+
+def test_interval():
+    assert interval([5.0]) is None
+    low, high = interval([9.0, 10.0, 11.0])
+    assert low < 9 and 11 < high < 15

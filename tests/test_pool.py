@@ -1,0 +1,47 @@
+"""Several processes of one cell become one cell's figures, and lose nothing."""
+
+import pytest
+
+from ane_sweep.pool import pooled
+from ane_sweep.stages import metric
+
+
+def result(number: int, median: float, *, memory: int = 5, unstable: str | None = None, samples: int = 3):
+    said = {"unstable": unstable} if unstable else {}
+    return {
+        "metrics": [
+            metric("latency_median_ms", median, "ms", source="x"),
+            metric("latency_first_ms", 10 * median, "ms", source="x"),
+            metric("latency_low_ms", median, "ms", source="x"),
+            metric("peak_memory_bytes", memory, "bytes", source="x"),
+        ],
+        "realised": {"runtime": "x", **said},
+        "facts": {"timing": {"round": number, "median_ms": median, "samples_ms": [median] * samples}},
+    }
+
+
+def figures(results):
+    return {entry["name"]: entry["value"] for entry in pooled(results)[0]}
+
+
+def test_one_process_is_left_as_it_is():
+    metrics, realised, timings = pooled([result(1, 4.0)])
+    assert metrics == result(1, 4.0)["metrics"] and realised == {"runtime": "x"} and len(timings) == 1
+    assert pooled([]) == ([], {}, [])
+
+
+def test_several_processes():
+    found = figures([result(1, 4.0, memory=7), result(2, 5.0, memory=9), result(3, 4.5)])
+    assert found["latency_median_ms"] == 4.5 and found["latency_first_ms"] == 45 and found["peak_memory_bytes"] == 9
+    assert found["latency_processes"] == 3 and found["latency_between_ms"] == pytest.approx(0.5)
+    assert found["latency_low_ms"] < 4 < 5 < found["latency_high_ms"]
+    assert found["latency_p90_ms"] == pytest.approx(5.0) and "latency_p99_ms" not in found
+    assert figures([result(n, 4.0, samples=50) for n in (1, 2)])["latency_p99_ms"] == 4.0
+    assert [t["round"] for t in pooled([result(1, 4.0), result(2, 5.0)])[2]] == [1, 2]
+
+
+def test_doubt_about_most_processes_or_about_their_agreement_is_kept():
+    calm, shaky = result(1, 4.0), result(2, 4.0, unstable="timing is unstable: x")
+    assert "unstable" not in pooled([calm, shaky, calm])[1]
+    assert pooled([calm, shaky, shaky])[1]["unstable"] == "timing is unstable: x"
+    assert pooled([calm, result(2, 5.5)])[1]["unstable"].startswith("processes disagree")
