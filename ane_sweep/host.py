@@ -20,13 +20,13 @@ _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "
 
 
 def fingerprint() -> dict[str, Any]:
-    """{system, machine, chip, cores, memory_bytes, os_version, os_build, python, power, thermal}; unknown is None.
+    """{system, machine, chip, cores, memory_bytes, os_version, os_build, python, power, low_power, thermal}; unknown is None.
 
     `cores` is {"physical", "logical", "usable"} (what affinity leaves us; on Apple chips also "performance" and
     "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, as each system words it, and may change
     from one minute to the next, like `power`.
     """
-    found = {**_still(), "power": _power(), "thermal": _thermal()}
+    found = {**_still(), "power": power(), "low_power": low_power(), "thermal": thermal()}
     script = stand_in.active()
     return found if script is None else {**found, **script.host, "stand_in": script.label()}
 
@@ -119,7 +119,8 @@ def _read(path: str | Path) -> str | None:
         return None
 
 
-def _power() -> str | None:
+def power() -> str | None:
+    """`ac`, `battery`, or None where the platform does not tell."""
     if sys.platform == "darwin":
         said = tools.text("/usr/bin/pmset", "-g", "batt") or ""
         return "ac" if "AC Power" in said else "battery" if "Battery Power" in said else None
@@ -132,7 +133,7 @@ def _power() -> str | None:
     return "ac" if battery.power_plugged else "battery"
 
 
-def _thermal() -> dict[str, Any] | None:
+def thermal() -> dict[str, Any] | None:
     """macOS: the CPU speed limit in percent that the system imposes; Linux: the hottest zone in degrees Celsius."""
     if sys.platform == "darwin":
         found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", tools.text("/usr/bin/pmset", "-g", "therm") or "")
@@ -140,3 +141,12 @@ def _thermal() -> dict[str, Any] | None:
     zones = [_number(_read(path)) for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
     degrees = [zone / 1000 for zone in zones if zone]
     return {"kind": "hottest_zone_celsius", "value": max(degrees)} if degrees else None
+
+
+def low_power() -> bool | None:
+    """Whether the system saves power at the cost of speed: macOS' Low Power Mode, Linux' platform profile."""
+    if sys.platform == "darwin":
+        found = re.search(r"lowpowermode\s+(\d)", tools.text("/usr/bin/pmset", "-g") or "")
+        return found[1] == "1" if found else None
+    profile = _read("/sys/firmware/acpi/platform_profile")
+    return None if profile is None else profile == "low-power"

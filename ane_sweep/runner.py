@@ -15,6 +15,7 @@ import joblib
 from ane_sweep import bridge, isolate
 from ane_sweep.errors import StoreError
 from ane_sweep.plan import Plan
+from ane_sweep.ready import Gate
 from ane_sweep.record import StageStatus
 from ane_sweep.runs import Run
 from ane_sweep.store import Store
@@ -55,7 +56,9 @@ def execute(
 
     budget   bytes of memory that all lanes may use together
     """
-    worker = Worker(plan, run, store, display, budget, max(1, (os.cpu_count() or 1) // settings["lanes"]))
+    worker = Worker(
+        plan, run, store, display, budget, max(1, (os.cpu_count() or 1) // settings["lanes"]), Gate(**settings["gate"])
+    )
     prepared = [task for task in plan.tasks.values() if not task.alone]
     lanes = Lanes(prepared, worker.outcomes, budget)
     with interruptible(worker.stop):
@@ -158,6 +161,7 @@ class Worker:
     display: Display
     budget: int
     threads: int
+    gate: Gate
     stop: threading.Event = field(default_factory=threading.Event)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
@@ -220,7 +224,7 @@ class Worker:
         limit_gib = task.limits["memory_gib"]
         limit = int(limit_gib * GIB) if limit_gib is not None else self.budget
         heavy = task.alone or task.work >= HEAVY_BYTES
-        bridge_task = {
+        bridge_task: dict[str, Any] = {
             "stage": task.stage,
             "key": task.key,
             "params": task.params,
@@ -233,6 +237,8 @@ class Worker:
         }
         env = {} if task.stage == "fetch" else {"HF_HUB_OFFLINE": "1"}
         with self.store.machine_lock(shared=not task.alone, stop=self.stop):
+            if task.round:
+                bridge_task["params"] = {**task.params, "gate": self.gate.wait(self.stop)}
             result = isolate.run_task(
                 bridge_task, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
             )

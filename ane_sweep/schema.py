@@ -66,6 +66,8 @@ KEYS: dict[str, Key] = {
     "latency.idle_s": Key((*NUMBER, NONE), "pause before one last call; null: 2 under coreml, none elsewhere", least=0),
     "latency.repeats": Key((int,), "fresh processes that time the same program, in rounds over all cells", least=1),
     "chips": Key((list,), "chips to predict placement for; `ane-sweep devices` lists them"),
+    "gate.wait_s": Key(NUMBER, "wait this long for a quiet, cool machine before a timing; 0: only look", least=0),
+    "gate.busy": Key(NUMBER, "share of the processor that other programs may use while timing", least=0),
     "lanes": Key((int,), "preparations side by side", least=1),
     "memory_gib": Key((*NUMBER, NONE), "what all lanes may use together; null: 85 % of this host's memory", least=0.5),
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),

@@ -20,6 +20,7 @@ def test_the_fingerprint_knows_this_machine():
         "os_build",
         "python",
         "power",
+        "low_power",
         "thermal",
     }
     assert found["system"] in ("Linux", "Darwin")
@@ -39,8 +40,8 @@ def test_no_name_of_this_machine_in_it():
 def test_the_digest_is_steady_and_ignores_power_and_heat(monkeypatch):
     first = host.digest()
     assert re.fullmatch("[0-9a-f]{64}", first)
-    monkeypatch.setattr(host, "_power", lambda: "battery")
-    monkeypatch.setattr(host, "_thermal", lambda: {"kind": "hottest_zone_celsius", "value": 99.0})
+    monkeypatch.setattr(host, "power", lambda: "battery")
+    monkeypatch.setattr(host, "thermal", lambda: {"kind": "hottest_zone_celsius", "value": 99.0})
     assert host.digest() == first
     still = host._still()
     monkeypatch.setattr(host, "_still", lambda: {**still, "python": "3.99", "memory_bytes": still["memory_bytes"] + 1})
@@ -84,6 +85,7 @@ def test_macos_answers_are_read(monkeypatch):
         "-productVersion": "26.1",
         "-buildVersion": "25B78",
         "batt": "Now drawing from 'AC Power'",
+        "-g": " lowpowermode         1",
         "therm": "CPU_Speed_Limit \t= 80",
     }
     monkeypatch.setattr(host.sys, "platform", "darwin")
@@ -95,4 +97,5 @@ def test_macos_answers_are_read(monkeypatch):
         host._still_json.cache_clear()
     assert (found["chip"], found["os_version"], found["os_build"]) == ("Apple M4", "26.1", "25B78")
     assert (found["cores"]["performance"], found["cores"]["efficiency"]) == (4, 6)
+    assert found["low_power"] is True
     assert (found["power"], found["thermal"]) == ("ac", {"kind": "cpu_speed_limit_percent", "value": 80})

@@ -18,7 +18,7 @@ from tiny import gpt2_checkpoint
 from ane_sweep.__main__ import main
 from ane_sweep.record import Status, read_records
 
-TINY = ["model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1"]
+TINY = ["model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1", "gate.wait_s=0"]
 EAGER = [*TINY, "runtime=torch_eager", "tracking.enabled=false"]  # no conversion: seconds instead of tens of seconds
 
 

@@ -8,7 +8,7 @@ from ane_sweep.record import Record, Status, varying_axes
 
 def doubts(records: list[Record]) -> list[str]:
     """Sentences, the gravest first; empty when nothing gives reason for doubt."""
-    return [*_not_ok(records), *_labels(records), *_not_apple(records), *_unavailable(records)]
+    return [*_not_ok(records), *_labels(records), *_timing(records), *_not_apple(records), *_unavailable(records)]
 
 
 def not_ok_groups(records: list[Record]) -> list[list[Record]]:
@@ -68,6 +68,22 @@ def _labels(records: list[Record]) -> Iterable[str]:
             f"texts=synthetic, {_count(cells)}: seeded token ids in place of text. "
             "Next: weights that bring their tokenizer along."
         )
+
+
+def _timing(records: list[Record]) -> Iterable[str]:
+    """What the samples, and the look at the machine before each timing, give to think."""
+    found: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        said = [note for timing in record.timings for note in timing.get("notes") or []]
+        said += [
+            f"while timing, {doubt}"
+            for timing in record.timings
+            for doubt in (timing.get("gate") or {}).get("doubts", [])
+        ]
+        for note in dict.fromkeys(said):
+            found[note].append(record)
+    for note, cells in found.items():
+        yield f"{note} ({_count(cells)})."
 
 
 def _not_apple(records: list[Record]) -> Iterable[str]:

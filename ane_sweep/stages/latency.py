@@ -24,7 +24,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """Leaves samples.json.
 
     params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; round (which of
-              latency.repeats processes this is); model, weights, variant, seq_len for torch_eager
+              latency.repeats processes this is), gate (how the machine was found); model, weights, variant, seq_len for torch_eager
     inputs    program or checkpoint (what the runtime needs), reference (its first input is predicted)
     metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
               peak_memory_bytes; those that were not measured are left out
@@ -105,7 +105,7 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
     metrics = [metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
     metrics.append(metric("peak_memory_bytes", peak_memory_bytes(), "bytes", source=runtime))
     timing = {"round": params.get("round", 1), "median_ms": summary.median, "load_ms": 1000 * load_s}
-    timing |= _milliseconds(taken) | {"notes": _verdicts.notes(taken)}
+    timing |= _milliseconds(taken) | {"notes": _verdicts.notes(taken), "gate": params.get("gate")}
     return StageResult(metrics, realised, {"timing": timing})
 
 
