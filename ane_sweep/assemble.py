@@ -7,6 +7,7 @@ from typing import Any
 
 from ane_sweep import bridge
 from ane_sweep.cell import Cell
+from ane_sweep.evidence import gather
 from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.plan import Plan
 from ane_sweep.pool import pooled
@@ -14,6 +15,7 @@ from ane_sweep.record import Record, StageOutcome, StageStatus, Status
 from ane_sweep.runner import Outcome
 from ane_sweep.stages import metric
 from ane_sweep.tasks import Task
+from ane_sweep.verdict import Verdict
 
 BAD = {
     StageStatus.FAILED: Status.FAILED,
@@ -82,7 +84,12 @@ def _record(
     record.realised |= realised
     timing = next(task.key for task, _ in chain if task.stage == "latency")
     record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
-    record.status, record.reason = _verdict(cell, record, chain)
+    judged = None
+    if record.realised["runtime"] == "coreml":
+        beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
+        judged = gather.judged(cell, chain, beside)
+        record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
+    record.status, record.reason = _verdict(cell, record, chain, judged)
     return record
 
 
@@ -116,14 +123,27 @@ def _agreement(chain: list[tuple[Task, Outcome]]) -> list[dict[str, Any]]:
     )
 
 
-def _verdict(cell: Cell, record: Record, chain: list[tuple[Task, Outcome]]) -> tuple[Status, str | None]:
-    """The cell's status is that of the first of its stages that went wrong; doubts make it degraded, not failed."""
+def _verdict(
+    cell: Cell, record: Record, chain: list[tuple[Task, Outcome]], judged: Verdict | None
+) -> tuple[Status, str | None]:
+    """The cell's status is that of the first of its stages that went wrong; doubts make it degraded, not failed.
+
+    An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
+    one that says the cell ran elsewhere than asked makes it a fallback.
+    """
     bad = [(task, outcome) for task, outcome in chain if outcome.status in BAD]
-    if bad:
-        task, outcome = next((pair for pair in bad if pair[1].status != StageStatus.BLOCKED), bad[0])
+    if fatal := [(task, outcome) for task, outcome in bad if task.stage != "evidence"]:
+        task, outcome = next((pair for pair in fatal if pair[1].status != StageStatus.BLOCKED), fatal[0])
         reason = outcome.reason or "no reason given"
-        return BAD[outcome.status], reason if reason.startswith(task.stage) else f"{task.stage}: {reason}"
+        reason = reason if reason.startswith(task.stage) else f"{task.stage}: {reason}"
+        told = dict.fromkeys(finding["explanation"] for finding in gather.printed([(task, outcome)]))
+        return BAD[outcome.status], ". Core ML said: ".join([reason, *told])
+    if judged is not None and judged.fell:
+        return Status.FALLBACK, "; ".join(judged.reasons)
     doubts = [doubt for _, outcome in chain for doubt in outcome.result.get("doubts", [])]
+    if judged is not None and judged.verdict == "disagrees":
+        doubts.append("; ".join(judged.reasons))
+    doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
     if unstable := record.realised.get("unstable"):
         doubts.append(unstable)
     gate = cell.precision_options["min_psnr_db"]

@@ -27,6 +27,7 @@ class Cell:
     family, size       the model's, as fields of their own
     head ... pad_last_axis   how the model is built: see models/_options.py
     numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
+    throughput, evidence  what is done beside timing: inputs predicted in a loop, and whether the machine is watched
     latency, limits    policies, as in conf/config.yaml (`limits` enters no task's key)
     """
 
@@ -52,6 +53,8 @@ class Cell:
     pad_last_axis: int
     numerics: str
     effects: list[str] | None
+    throughput: int
+    evidence: str
     latency: Mapping[str, Any]
     limits: Mapping[str, Any]
     model_options: Mapping[str, Any]

@@ -313,7 +313,7 @@ def _cell(config: dict[str, Any]) -> Cell:
     plain: Iterable[str] = (
         "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
         "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects",
-        "latency", "limits",
+        "throughput", "evidence", "latency", "limits",
     )  # fmt: skip
     return Cell(
         model=model["name"],

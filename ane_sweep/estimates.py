@@ -22,6 +22,8 @@ MEMORY = {
     "place": (0.5 * GIB, 1.0),
     "latency": (0.6 * GIB, 1.2),
     "score": (0.6 * GIB, 1.2),
+    "throughput": (0.6 * GIB, 1.2),
+    "evidence": (0.6 * GIB, 1.2),
 }
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 

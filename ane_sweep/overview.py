@@ -17,6 +17,8 @@ WORDS = {
     "place": "placements",
     "score": "scorings",
     "latency": "timings",
+    "throughput": "throughput runs",
+    "evidence": "evidence passes",
 }
 
 
@@ -31,6 +33,8 @@ def describe(plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | No
             continue
         uses = sum(shared[task.key] for task in tasks)
         line = f"  {len(tasks):>5} {word:<16} for {uses} cells"
+        if alone := sum(not shared[task.key] for task in tasks):
+            line += f"; {alone} of them for evidence=auto to compare with"
         run = sum(task.stage == stage for task in todo)
         if tasks[0].unavailable:
             line += f"; unavailable: {tasks[0].unavailable}"

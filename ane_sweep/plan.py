@@ -16,12 +16,16 @@ from ane_sweep.tasks import Costs, Shared, Task, tasks_of
 
 @dataclass
 class Plan:
-    """Everything that would happen: tasks in an order that respects their inputs, and each cell's own tasks."""
+    """Everything that would happen: tasks in an order that respects their inputs, and each cell's own tasks.
+
+    beside  of each cell, units -> the task that times its program under them, for its verdict alone
+    """
 
     cells: list[Cell]
     axes: list[str]
     tasks: dict[str, Task] = field(default_factory=dict)
     chains: dict[str, list[str]] = field(default_factory=dict)
+    beside: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -63,10 +67,11 @@ def make_plan(
         if reason := checks.refusal(cell, source, runtime):
             plan.refused[cell.key] = reason
             continue
-        tasks = tasks_of(cell, source, runtime, shared)
-        for task in tasks:
+        chain = tasks_of(cell, source, runtime, shared)
+        for task in (*chain.tasks, *chain.beside.values()):
             known = plan.tasks.setdefault(task.key, task)
             for limit, value in task.limits.items():  # cells that share a task under different limits: the widest holds
                 known.limits[limit] = None if None in (known.limits[limit], value) else max(known.limits[limit], value)
-        plan.chains[cell.key] = [task.key for task in tasks]
+        plan.chains[cell.key] = [task.key for task in chain.tasks]
+        plan.beside[cell.key] = {units: task.key for units, task in chain.beside.items()}
     return plan

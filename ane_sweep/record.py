@@ -78,6 +78,11 @@ class Record:
 
     timings  one entry a process that timed it: {round, median_ms, load_ms, first_ms, warmup_ms, samples_ms, loops,
              after_idle_ms, idle_s, notes, gate}; the metrics are pooled from these (pool.py)
+
+    In `realised`, of cells that ran on Core ML: `verdict` (agrees, disagrees, unavailable: did it run where it was asked
+    to), `observed` (cpu, gpu, ane or null), `verdict_reasons` (sentences), and `evidence`, what the second pass found: of
+    each source `measured` or why not, `predictions`, `findings` of the system log (verdict.py, stages/evidence.py).
+    `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
     """
 
     sweep: str

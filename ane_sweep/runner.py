@@ -22,8 +22,15 @@ from ane_sweep.store import Store
 from ane_sweep.tasks import Task
 
 GIB = 1 << 30
-UNSTORED = ("fetch", "latency", "place")  # a checkpoint lies in the hub's own cache; timings are never reused
+UNSTORED = (
+    "fetch",
+    "latency",
+    "place",
+    "throughput",
+    "evidence",
+)  # a checkpoint lies in the hub's own cache; timings are never reused
 HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
+LAST = ("throughput", "evidence")  # in this order, when all timings are taken: they load the machine for long
 DONE = (StageStatus.OK, StageStatus.CACHED)
 
 
@@ -74,16 +81,16 @@ def execute(
 
 
 def in_rounds(tasks: list[Task]) -> list[Task]:
-    """The order in which tasks run alone: what is no timing first, then round after round of `latency.repeats`.
+    """The order in which tasks run alone: what is no timing first, then round after round of `latency.repeats`, then LAST.
 
     Each round takes all timings once, in an order of its own (shuffled by the round's number, so the same every time):
     drift of the machine, and what a neighbour leaves behind, then hit all cells alike.
     """
-    ordered = [task for task in tasks if not task.round]
+    ordered = [task for task in tasks if not task.round and task.stage not in LAST]
     for number in sorted({task.round for task in tasks} - {0}):
         members = [task for task in tasks if task.round == number]
         ordered += random.Random(number).sample(members, len(members))
-    return ordered
+    return ordered + [task for stage in LAST for task in tasks if task.stage == stage]
 
 
 @contextmanager

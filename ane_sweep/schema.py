@@ -33,7 +33,19 @@ class Key:
 
 NONE = type(None)
 NUMBER = (int, float)
-STAGES = ("fetch", "reference", "convert", "chunk", "predict", "compile", "place", "latency", "score")
+STAGES = (
+    "fetch",
+    "reference",
+    "convert",
+    "chunk",
+    "predict",
+    "compile",
+    "place",
+    "latency",
+    "score",
+    "throughput",
+    "evidence",
+)
 
 KEYS: dict[str, Key] = {
     "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
@@ -65,6 +77,14 @@ KEYS: dict[str, Key] = {
     "latency.max_seconds": Key(NUMBER, "stop sampling after this long; one sample is always taken", least=0),
     "latency.idle_s": Key((*NUMBER, NONE), "pause before one last call; null: 2 under coreml, none elsewhere", least=0),
     "latency.repeats": Key((int,), "fresh processes that time the same program, in rounds over all cells", least=1),
+    "throughput": Key(
+        (int,), "inputs predicted one after the other, texts repeated until there are as many; 0: none", least=0
+    ),
+    "evidence": Key(
+        (str,),
+        "auto: coreml also watches power, log and memory in a second pass, and times cpu_only and cpu_and_gpu to compare with",
+        ("auto", "off"),
+    ),
     "chips": Key((list,), "chips to predict placement for; `ane-sweep devices` lists them"),
     "gate.wait_s": Key(NUMBER, "wait this long for a quiet, cool machine before a timing; 0: only look", least=0),
     "gate.busy": Key(NUMBER, "share of the processor that other programs may use while timing", least=0),

@@ -5,7 +5,7 @@ beside the digest of the stage's own code and the versions of the packages that 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.checks import APPLICABLE
 from ane_sweep.models import _options
+from ane_sweep.verdict import BASELINES
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Chain:
     runtime: str
     shared: Shared
     tasks: list[Task] = field(default_factory=list)
+    beside: dict[str, Task] = field(default_factory=dict)  # units -> a timing to compare with; not the cell's own
 
     def add(
         self,
@@ -105,8 +107,8 @@ class Chain:
         return task
 
 
-def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[Task]:
-    """The cell's tasks in order."""
+def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
+    """The cell's tasks in order, and what is timed beside them."""
     chain = Chain(cell, source, runtime, shared)
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
@@ -119,7 +121,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> list[T
         options = checks.built_with(cell).changed(*_options.IN_TORCH)
         params = {**built, "variant": cell.variant, "options": options}
         _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, built["model"])
-    return chain.tasks
+    return chain
 
 
 def _built(cell: Cell, source: Source) -> dict[str, Any]:
@@ -177,6 +179,24 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
     for number in range(1, cell.latency["repeats"] + 1):  # cells that ask for fewer share the first ones
         chain.add("latency", {**runs, "policy": policy, "round": number}, inputs, alone=True, round=number)
+    if cell.throughput:
+        chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True)
+    if runtime == "coreml" and cell.evidence == "auto":
+        chain.add("evidence", runs, inputs, alone=True)
+        _add_baselines(chain, {**runs, "policy": policy, "round": 1}, inputs)
+
+
+def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Task | None]) -> None:
+    """The first round of the same program under the units that a verdict compares with: the very tasks that cells asking
+    for those units have."""
+    if chain.cell.compute_units == "cpu_only":
+        return
+    for units in BASELINES:
+        if units != chain.cell.compute_units:
+            other = Chain(replace(chain.cell, compute_units=units), chain.source, chain.runtime, chain.shared)
+            task = other.add("latency", {**params, "compute_units": units}, inputs, alone=True, round=1)
+            named = "compute_units" in chain.shared.axes
+            chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
 
 def _sizes(cell: Cell) -> dict[str, Any]:

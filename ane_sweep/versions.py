@@ -17,6 +17,8 @@ CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and
     "place": ["placement/path.py"],
     "latency": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
     "score": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
+    "throughput": ["stages/_*.py", "runtimes/**/*.py", "mil/**/*.py"],
+    "evidence": ["evidence/*", "runtimes/**/*.py", "mil/**/*.py"],
 }
 
 

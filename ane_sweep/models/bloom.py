@@ -32,7 +32,8 @@ class _Gelu(nn.Module):
 def _ready(hf: nn.Module, seq_len: int) -> None:
     """Hugging Face derives ALiBi from a 2-D attention mask; with our 4-D one it gets the finished tensor."""
     alibi = _slopes(hf.config)[:, None, None] * torch.arange(seq_len).float()
-    hf.transformer.build_alibi_tensor = lambda mask, heads, dtype: alibi
+    hf.transformer.register_buffer("alibi", alibi, persistent=False)  # goes along to another device
+    hf.transformer.build_alibi_tensor = lambda mask, heads, dtype: hf.transformer.alibi
     for block in hf.transformer.h:
         block.mlp.gelu_impl = _Gelu()
 

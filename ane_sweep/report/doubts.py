@@ -88,7 +88,7 @@ def _timing(records: list[Record]) -> Iterable[str]:
 
 def _not_apple(records: list[Record]) -> Iterable[str]:
     runtimes = Counter(r.realised.get("runtime") for r in records if r.value("latency_median_ms") is not None)
-    names = sorted(str(name) for name in runtimes if name not in (None, "coreml"))
+    names = sorted(str(name) for name in runtimes if name not in (None, "coreml", "torch_mps"))
     if names:
         yield (
             f"latency of runtime={','.join(names)} is this host's CPU and says nothing about the Neural Engine. "

@@ -23,8 +23,13 @@ from ane_sweep.report.doubts import doubts, not_ok_groups
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
 _HEADS = {"compute_units": "units"}
-_RUNTIMES = {"reference": "reference runtime on this CPU", "torch_eager": "PyTorch eager on this CPU"}
+_RUNTIMES = {
+    "reference": "reference runtime on this CPU",
+    "torch_eager": "PyTorch eager on this CPU",
+    "torch_mps": "PyTorch on this GPU",
+}
 LATENCY, PACKAGE, PREDICTED = "latency ms", "package MB", "ANE ops % (predicted)"
+VERDICT = "ran where asked"
 REASON_LIMIT = 60
 
 
@@ -75,6 +80,8 @@ def _columns(records: list[Record]) -> list[Column]:
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
     if any(_predicted(record) for record in records):
         found.append(Column(PREDICTED, [_predicted(record) or "-" for record in records], True))
+    if any(record.realised.get("verdict") for record in records):
+        found.append(Column(VERDICT, [verdict_text(record) for record in records]))
     found.append(Column("status", [status_text(record) for record in records]))
     return found
 
@@ -150,6 +157,12 @@ def status_text(record: Record) -> str:
     if record.status is Status.OK or not record.reason:
         return record.status.value
     return f"{record.status.value}: {textwrap.shorten(record.reason, REASON_LIMIT, placeholder=' ...')}"
+
+
+def verdict_text(record: Record) -> str:
+    """`agrees (ane)`, `disagrees (cpu)`, `unavailable`; nothing where Core ML took no part."""
+    observed = record.realised.get("observed")
+    return str(record.realised.get("verdict") or "-") + (f" ({observed})" if observed else "")
 
 
 def as_table(records: list[Record], width: int | None = None) -> Group | Text:

@@ -21,12 +21,12 @@ def available() -> str | None:
 class TorchRuntime:
     """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs."""
 
-    def __init__(self, module: Any, ports: Any):
+    def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu"):
         import torch
 
-        self._module, self._ports = module, ports
+        self._module, self._ports, self._device = module.to(device), ports, device
         self.realised: dict[str, Any] = {
-            "runtime": "torch_eager",
+            "runtime": name,
             "numerics": "fp32",
             "threads": torch.get_num_threads(),
             "compute_units": None,
@@ -39,8 +39,8 @@ class TorchRuntime:
 
         values = _accept(inputs, self._ports.inputs)
         with torch.inference_mode():
-            made = self._module(*[torch.from_numpy(value) for value in values])
-        return {port.name: value.numpy() for port, value in zip(self._ports.outputs, made)}
+            made = self._module(*[torch.from_numpy(value).to(self._device) for value in values])
+        return {port.name: value.cpu().numpy() for port, value in zip(self._ports.outputs, made)}
 
 
 def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
@@ -59,7 +59,9 @@ def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
     return [np.ascontiguousarray(inputs[port.name], dtype=port.dtype) for port in ports]
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> TorchRuntime:
+def load(
+    params: dict[str, Any], inputs: dict[str, Path], *, name: str = "torch_eager", device: str = "cpu"
+) -> TorchRuntime:
     """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
     errors.ConfigError.
     """
@@ -70,4 +72,4 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> TorchRuntime:
     family = models.get(model["family"])
     state = weights.load_state(params["weights"], inputs.get("checkpoint"), model)
     module = family.VARIANTS[params["variant"]](model, state, params["seq_len"], options)
-    return TorchRuntime(module, family.ports(model, params["seq_len"], options))
+    return TorchRuntime(module, family.ports(model, params["seq_len"], options), name, device)

@@ -1,0 +1,81 @@
+"""From a cell's outcomes to what its verdict is made of. Reads no program: results, and what processes printed."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import verdict
+from ane_sweep.cell import Cell
+from ane_sweep.evidence import syslog
+from ane_sweep.runner import Outcome
+from ane_sweep.tasks import Task
+
+STDERR_BYTES = 1 << 20
+RUNS_IT = ("load", "latency", "throughput", "score", "evidence")  # stages whose process runs the program itself
+
+Chain = list[tuple[Task, Outcome]]
+
+
+def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.Verdict:
+    """The verdict of a cell that ran on Core ML.
+
+    beside   units -> how the timing of the same program under them ended
+    """
+    if cell.evidence == "off":
+        return verdict.Verdict("unavailable", None, False, ["evidence=off"])
+    seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
+    facts = seen.result["facts"].get("evidence", {}) if seen is not None and seen.done else {}
+    return verdict.judge(
+        verdict.Evidence(
+            compute_units=cell.compute_units,
+            planned=_planned(cell, chain),
+            samples=_samples(chain, beside),
+            power=facts.get("power", {}),
+            findings=[*printed(chain), *facts.get("findings", [])],
+            missing=_missing(seen, facts, beside),
+        )
+    )
+
+
+def printed(chain: Chain) -> list[dict[str, Any]]:
+    """Known lines among what Core ML printed in the processes that ran the program."""
+    folders = [outcome.folder for task, outcome in chain if task.stage in RUNS_IT and outcome.folder is not None]
+    return syslog.stderr_findings(_stderr(folder.parent) for folder in folders)
+
+
+def _stderr(task_folder: Path) -> str:
+    try:
+        with (task_folder / "stderr.txt").open("rb") as file:
+            return file.read(STDERR_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
+    entries: Iterable[dict[str, Any]] = (
+        entry
+        for task, outcome in chain
+        if task.stage == "place" and outcome.done
+        for entry in outcome.result["facts"].get("placement", [])
+    )
+    found = (e["cost_share"] for e in entries if e["kind"] == "planned" and e["compute_units"] == cell.compute_units)
+    return next(found, None)
+
+
+def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
+    own = [sample for task, outcome in chain if task.stage == "latency" for sample in _timed(outcome)]
+    found = {"own": own, **{units: _timed(outcome) for units, outcome in beside.items()}}
+    return {name: samples for name, samples in found.items() if samples}
+
+
+def _timed(outcome: Outcome) -> list[float]:
+    return outcome.result["facts"].get("timing", {}).get("samples_ms", []) if outcome.done else []
+
+
+def _missing(seen: Outcome | None, facts: Mapping[str, Any], beside: Mapping[str, Outcome]) -> list[str]:
+    found = list(facts.get("missing", []))
+    if seen is not None and not seen.done:
+        found.append(f"the evidence pass ended as {seen.status} ({seen.reason or 'no reason given'})")
+    return found + [
+        f"{units} was not timed ({outcome.status})" for units, outcome in beside.items() if not outcome.done
+    ]

@@ -1,0 +1,121 @@
+"""Lines of the unified log that concern a program, bounded, and what each means (log_lines.csv, a source per row).
+
+`log stream --style ndjson` prints one JSON object a line: `eventMessage`, `processID`, `processImagePath`, `subsystem`,
+`timestamp`. The daemons (aned, ANECompilerService) serve every process of the machine: what they say while a program
+loads may concern another one. Lines of our own process, its stderr included, concern ours.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TOOL = "log"
+DAEMONS = ("aned", "ANECompilerService", "ANEStorageMaintainer")
+SUBSYSTEMS = ("com.apple.coreml", "com.apple.espresso", "com.apple.e5rt", "com.apple.ane", "com.apple.ANECompiler")
+KEPT_LINES = 200  # of those that mean something; the rest is only counted
+LINE_CHARS = 400
+# What a row of log_lines.csv says about where the program runs.
+FAILED_ON_ANE = ("ane_failed", "memory", "limit")
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One row of log_lines.csv. `says`: ane_failed, memory, limit, op, plan or disk."""
+
+    pattern: str
+    says: str
+    explanation: str
+    source: str
+
+
+@dataclass
+class Finding:
+    """A known line: how often it came, from whom, and what it means. `ours`: said by our own process."""
+
+    says: str
+    line: str
+    explanation: str
+    source: str
+    process: str
+    ours: bool
+    count: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def command(pid: int) -> list[str]:
+    """The stream of our process's Core ML subsystems and of the daemons, from now on."""
+    subsystems = " OR ".join(f'subsystem BEGINSWITH "{name}"' for name in SUBSYSTEMS)
+    daemons = " OR ".join(f'process == "{name}"' for name in DAEMONS)
+    predicate = f"(processID == {pid} AND ({subsystems})) OR {daemons}"
+    return [TOOL, "stream", "--style", "ndjson", "--level", "info", "--predicate", predicate]
+
+
+@cache
+def meanings() -> list[Meaning]:
+    """The table, in the order in which rows are tried."""
+    with (Path(__file__).parent / "log_lines.csv").open(encoding="utf-8", newline="") as file:
+        return [Meaning(**row) for row in csv.DictReader(file)]
+
+
+def explain(text: str) -> Meaning | None:
+    """The first row whose pattern is in the text."""
+    return next((row for row in meanings() if re.search(row.pattern, text)), None)
+
+
+class Findings:
+    """Takes in lines one by one and keeps what has a meaning: at most `limit` different ones, however many come."""
+
+    def __init__(self, pid: int, limit: int = KEPT_LINES):
+        self.pid, self.limit = pid, limit
+        self.lines = self.unreadable = self.dropped = 0
+        self._found: dict[tuple[str, str, bool], Finding] = {}
+
+    def add_stream(self, line: bytes | str) -> None:
+        """A line of `log stream --style ndjson`; the first line, which repeats the predicate, is no JSON and is skipped."""
+        self.lines += 1
+        try:
+            entry = json.loads(line)
+            text, process = str(entry["eventMessage"]), str(entry.get("processImagePath") or "")
+        except (ValueError, TypeError, KeyError):
+            self.unreadable += 1
+            return
+        self._add(text, Path(process).name or "unknown", entry.get("processID") == self.pid)
+
+    def add_stderr(self, text: str) -> None:
+        """What the frameworks printed inside our own process."""
+        for line in text.splitlines():
+            self._add(line, "stderr", True)
+
+    def _add(self, text: str, process: str, ours: bool) -> None:
+        meaning = explain(text)
+        if meaning is None:
+            return
+        key = (meaning.pattern, process, ours)
+        if key in self._found:
+            self._found[key].count += 1
+        elif len(self._found) < self.limit:
+            short = text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 3] + "..."
+            self._found[key] = Finding(meaning.says, short, meaning.explanation, meaning.source, process, ours)
+        else:
+            self.dropped += 1
+
+    def found(self) -> list[dict[str, Any]]:
+        """Our own lines first, then the gravest."""
+        order = {says: place for place, says in enumerate((*FAILED_ON_ANE, "plan", "op", "disk"))}
+        ranked = sorted(self._found.values(), key=lambda f: (not f.ours, order.get(f.says, 99)))
+        return [finding.as_dict() for finding in ranked]
+
+
+def stderr_findings(texts: Iterable[str]) -> list[dict[str, Any]]:
+    """Known lines in what a process printed, without any stream."""
+    findings = Findings(pid=-1)
+    for text in texts:
+        findings.add_stderr(text)
+    return findings.found()

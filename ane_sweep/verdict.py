@@ -1,0 +1,209 @@
+"""Did the program run where it was asked to? Requested unit, Core ML's plan, and evidence, brought together. Pure.
+
+Evidence, and what each piece can say:
+
+    latency   against CPU_ONLY and CPU_AND_GPU of the same program. Two medians are *the same* when the interval of their
+              ratio lies within 1/1.1 .. 1.1, *different* when it lies wholly outside, else undecided. The interval joins
+              two 97.5 % intervals of the medians (order statistics: no distribution assumed), so it holds with at least
+              95 %. It sees one process's scatter only; the margin of 10 % covers what differs from process to process.
+    power     of the Neural Engine or the GPU: a median of more than twice all idle samples and of 10 mW says that it
+              worked (single calls drew 29 mW of the Neural Engine, a loop 1,300 and more, idle 0:
+              experiments-coreml-ane-distilbert). The opposite says nothing: some chips report 0 under load
+              (evidence/powermetrics.py).
+    log       lines of our own process by which Core ML says that the Neural Engine's compiler, memory or runtime refused
+              the program. Lines of the daemons may concern another program: they are told, and decide nothing.
+
+The plan is no evidence: it was seen to say CPU for what ran on a GPU (FluidAudio, ANE_Profiler). It says what to expect,
+and below a quarter of its cost off the CPU latency cannot tell a fall, so it is not asked.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+MARGIN = 0.10
+CONFIDENCE = 0.975  # of each median's interval; two of them: 95 % together
+LEAST_SHARE = 0.25  # of the planned cost that must lie off the CPU before "as slow as the CPU" means a fall
+LEAST_MILLIWATTS = 10.0
+
+Answer = Literal["agrees", "disagrees", "unavailable"]
+NAMES = {"ane": "the Neural Engine", "gpu": "the GPU", "cpu": "the CPU"}
+ASKED = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": None}
+BASELINES = {"cpu_only": "cpu", "cpu_and_gpu": "gpu"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of one cell.
+
+    compute_units  as requested
+    planned        share of Core ML's planned cost on "cpu", "gpu", "ane"; None without a plan
+    samples        steady seconds a call: "own", and of the same program under "cpu_only", "cpu_and_gpu", where timed
+    power          engine -> {"milliwatts", "median", "idle_max"}, where the channel speaks
+    findings       known lines of the log (evidence/syslog.py), each with `says`, `ours`, `explanation`
+    missing        why a source has nothing, one sentence each
+    """
+
+    compute_units: str
+    planned: Mapping[str, float] | None = None
+    samples: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    power: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    findings: Sequence[Mapping[str, Any]] = ()
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`observed` is cpu, gpu, ane or None (not known); `fell` says that the cell ran elsewhere than asked."""
+
+    verdict: Answer
+    observed: str | None
+    fell: bool
+    reasons: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return vars(self)
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The verdict with its reasons, each a sentence for the user."""
+    reasons: list[str] = []
+    expected = _expected(evidence)
+    observed = _observed(evidence, expected, reasons)
+    missing = list(evidence.missing)
+    plan = _plan_says(evidence.planned)
+    if evidence.compute_units == "cpu_only" and observed != "ane":
+        return Verdict("agrees", "cpu", False, ["Core ML was allowed the CPU alone"])
+    if expected is None:
+        return Verdict(
+            "unavailable", observed, False, [*reasons, "without a plan, compute_units=all asks for no unit", *missing]
+        )
+    if observed is None:
+        nothing = f"no evidence tells whether {NAMES[expected]} was used"
+        return Verdict("unavailable", None, False, [nothing, *reasons, *plan, *missing])
+    if observed != expected:
+        fell = observed == "cpu" or ASKED[evidence.compute_units] is not None
+        said = f"{_who(evidence, expected)} {NAMES[expected]}, but it ran on {NAMES[observed]}"
+        return Verdict("disagrees", observed, fell, [said, *reasons, *plan])
+    if evidence.planned is not None and not evidence.planned.get(expected):
+        said = f"it ran on {NAMES[observed]}, where Core ML's plan has no op: the plan does not tell what happened"
+        return Verdict("disagrees", observed, False, [said, *reasons, *plan])
+    return Verdict("agrees", observed, False, reasons)
+
+
+def _who(evidence: Evidence, expected: str) -> str:
+    asked = ASKED[evidence.compute_units] == expected
+    return f"compute_units={evidence.compute_units} asks for" if asked else "Core ML planned mainly for"
+
+
+def _expected(evidence: Evidence) -> str | None:
+    """The unit that was asked for; with `all`, the one that the plan gives most of the cost."""
+    asked = ASKED[evidence.compute_units]
+    if asked is not None:
+        return asked
+    planned = evidence.planned or {}
+    return max(planned, key=lambda unit: planned[unit]) if any(planned.values()) else None
+
+
+def _observed(evidence: Evidence, expected: str | None, reasons: list[str]) -> str | None:
+    """Where it ran, by the strongest sign; what speaks for it is added to `reasons`."""
+    refused = [f for f in evidence.findings if f["ours"] and f["says"] in ("ane_failed", "memory", "limit")]
+    wants_ane = evidence.compute_units in ("cpu_and_ne", "all") and expected in ("ane", None)
+    worked = power_says("ane", evidence.power)
+    if refused and wants_ane:
+        reasons += dict.fromkeys(f"Core ML said: {f['explanation']} (`{f['line']}`)" for f in refused)
+        if worked:
+            reasons.append(f"a part ran on the Neural Engine all the same: {worked}")
+        gpu = evidence.compute_units == "all" and _by_latency(evidence, reasons) == "gpu"
+        return "gpu" if gpu else "cpu"
+    if worked:
+        reasons.append(worked)
+        return "ane"
+    if evidence.compute_units == "cpu_and_gpu" and (worked := power_says("gpu", evidence.power)):
+        reasons.append(worked)
+        return "gpu"
+    return _by_latency(evidence, reasons)
+
+
+def power_says(engine: str, power: Mapping[str, Mapping[str, float]]) -> str | None:
+    """A sentence when the figures show that an engine worked, else None, which says nothing."""
+    seen = power.get(engine)
+    if seen is None or seen["median"] <= max(2 * seen["idle_max"], LEAST_MILLIWATTS):
+        return None
+    return f"{NAMES[engine]} drew {seen['median']:.0f} mW under load, at most {seen['idle_max']:.0f} mW before"
+
+
+def _by_latency(evidence: Evidence, reasons: list[str]) -> str | None:
+    """The unit that the timings point to, or None."""
+    own, units = evidence.samples.get("own", ()), evidence.compute_units
+    against = {name: ratio(own, evidence.samples[name], name) for name in BASELINES if name in evidence.samples}
+    reasons += [text for name, (_, text) in against.items() if name != units]
+    cpu = against.get("cpu_only", ("missing", ""))[0]
+    gpu = against.get("cpu_and_gpu", ("missing", ""))[0]
+    if units == "all" and gpu == "same":
+        return "gpu" if cpu == "different" else None
+    if cpu == "same":
+        return _cpu_or_unknown(evidence, reasons)
+    if cpu != "different":
+        return None
+    if units == "cpu_and_gpu":
+        return "gpu"
+    if units == "cpu_and_ne":
+        return "ane"
+    return "ane" if gpu == "different" else None
+
+
+def _cpu_or_unknown(evidence: Evidence, reasons: list[str]) -> str | None:
+    """As fast as the CPU alone: a fall, unless the plan keeps most of the cost on the CPU anyway."""
+    planned = evidence.planned
+    if planned is not None:
+        away = sum(share for unit, share in planned.items() if unit != "cpu")
+        if 0 < away < LEAST_SHARE:
+            reasons.append(f"but only {away:.0%} of the planned cost is off the CPU: latency cannot tell a fall")
+            return None
+    return "cpu"
+
+
+def _plan_says(planned: Mapping[str, float] | None) -> list[str]:
+    if planned is None:
+        return []
+    shares = ", ".join(f"{planned[unit]:.0%} {unit}" for unit in ("ane", "gpu", "cpu") if unit in planned)
+    return [f"planned cost: {shares}"]
+
+
+def ratio(own: Sequence[float], other: Sequence[float], name: str) -> tuple[str, str]:
+    """("same" | "different" | "undecided" | "few", a sentence) for two lists of timings, the other one called `name`."""
+    mine, theirs = median_interval(own), median_interval(other)
+    if mine is None or theirs is None:
+        count, least = min(len(own), len(other)), least_samples()
+        return "few", f"{count} samples are too few to compare latency with {name}: latency.samples={least} or more"
+    low, high = mine[0] / theirs[1], mine[1] / theirs[0]
+    said = f"latency is {low:.2f} to {high:.2f} times that of {name}"
+    if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
+        return "same", f"{said} (the same within {MARGIN:.0%})"
+    if high < 1 / (1 + MARGIN) or low > 1 + MARGIN:
+        return "different", said
+    return "undecided", f"{said} (not decided: the samples scatter too much)"
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """The narrowest pair of order statistics, symmetric about the middle, that holds the true median with `confidence`.
+
+    x_(k) .. x_(n+1-k) does so with 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 7.1).
+    None where even the extremes do not, or where a timing is not positive.
+    """
+    ordered = sorted(samples)
+    count = len(ordered)
+    if count < least_samples(confidence) or ordered[0] <= 0:
+        return None
+    below, rank = 0.0, 0  # P(Binomial < rank + 1) so far
+    while below + math.comb(count, rank) / 2**count <= (1 - confidence) / 2:
+        below += math.comb(count, rank) / 2**count
+        rank += 1
+    return ordered[rank - 1], ordered[count - rank]
+
+
+def least_samples(confidence: float = CONFIDENCE) -> int:
+    """How many samples an interval needs at least."""
+    return math.ceil(1 - math.log2(1 - confidence))
