@@ -10,12 +10,15 @@ from typing import Any
 VARIANTS = ("original", "split_einsum")
 COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 FAULTS = ("none", "segfault", "hang", "memory", "raise", "corrupt_weights")
+COMPILERS = ("coremltools", "coremlc")
+DEVICES = ("local", "usb")
 # Oldest first. ML Programs begin at iOS15; the newest is what coremltools 9.0's `ct.target` knows (a test compares).
 TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
 MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
 AXES = (
     "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
-    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects",
+    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects", "compiler",
+    "device",
 )  # fmt: skip
 
 
@@ -28,6 +31,7 @@ class Cell:
     head ... pad_last_axis   how the model is built: see models/_options.py
     numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
     throughput, evidence  what is done beside timing: inputs predicted in a loop, and whether the machine is watched
+    compiler, device   what compiles for Core ML, and where it runs
     latency, limits    policies, as in conf/config.yaml (`limits` enters no task's key)
     """
 
@@ -55,6 +59,8 @@ class Cell:
     effects: list[str] | None
     throughput: int
     evidence: str
+    compiler: str
+    device: str
     latency: Mapping[str, Any]
     limits: Mapping[str, Any]
     model_options: Mapping[str, Any]

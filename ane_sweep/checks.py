@@ -18,6 +18,8 @@ APPLICABLE = (
     "target",
     "numerics",
     "effects",
+    "compiler",
+    "device",
 )  # axes that a runtime may have no use for
 
 
@@ -85,6 +87,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
             f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
             f"({source.layers} layers), so chunks=1..{source.cut_points + 1}"
         )
+    if cell.device == "usb" and runtime != "coreml":
+        return f"device=usb is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml"
     if reason := _numerics_refusal(cell, runtime):
         return reason
     least = cell.precision_options["min_target"]

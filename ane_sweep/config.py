@@ -312,7 +312,8 @@ def _cell(config: dict[str, Any]) -> Cell:
     model, precision = config["model"], config["precision"]
     plain: Iterable[str] = (
         "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
-        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects",
+        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects", "compiler",
+        "device",
         "throughput", "evidence", "latency", "limits",
     )  # fmt: skip
     return Cell(

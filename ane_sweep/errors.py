@@ -10,6 +10,7 @@
         ├── PackageError           an ML Program cannot be read
         │   └── UnsupportedOp      the reference runtime lacks an op of the program
         ├── ChunkError             a program cannot be cut as asked
+        ├── Died                   a process that a stage started was killed           -> crashed, out_of_memory ...
         └── Unavailable            this host cannot do it                              -> stage status `unavailable`
 
 Anything else that escapes is a bug of ours and keeps its traceback.
@@ -58,6 +59,14 @@ class UnsupportedOp(PackageError):
 
 class ChunkError(StageError):
     pass
+
+
+class Died(StageError):
+    """`status` is how the process ended, in the words of a stage's status."""
+
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
 
 
 class Unavailable(StageError):

@@ -20,6 +20,7 @@ MEMORY = {
     "predict": (0.2 * GIB, 0.0),
     "compile": (0.5 * GIB, 1.0),
     "place": (0.5 * GIB, 1.0),
+    "load": (0.6 * GIB, 1.2),
     "latency": (0.6 * GIB, 1.2),
     "score": (0.6 * GIB, 1.2),
     "throughput": (0.6 * GIB, 1.2),

@@ -15,6 +15,7 @@ WORDS = {
     "predict": "predictions",
     "compile": "compilations",
     "place": "placements",
+    "load": "loads",
     "score": "scorings",
     "latency": "timings",
     "throughput": "throughput runs",

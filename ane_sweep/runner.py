@@ -26,6 +26,7 @@ UNSTORED = (
     "fetch",
     "latency",
     "place",
+    "load",
     "throughput",
     "evidence",
 )  # a checkpoint lies in the hub's own cache; timings are never reused

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from ane_sweep.cell import COMPUTE_UNITS, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
+from ane_sweep.cell import COMPILERS, COMPUTE_UNITS, DEVICES, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
 from ane_sweep.runtimes._reference.effects import MODES
 
 
@@ -41,6 +41,7 @@ STAGES = (
     "predict",
     "compile",
     "place",
+    "load",
     "latency",
     "score",
     "throughput",
@@ -72,6 +73,8 @@ KEYS: dict[str, Key] = {
     "effects": Key(
         (list, NONE), "numerics=ane: which known effects of the Neural Engine; null: those measured by several"
     ),
+    "compiler": Key((str,), "what makes the .mlmodelc: Core ML itself, or Xcode's coremlc", COMPILERS),
+    "device": Key((str,), "where Core ML runs: this Mac, or the iPhone or iPad on its USB port", DEVICES),
     "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0),
     "latency.samples": Key((int,), "steady calls", least=1),
     "latency.max_seconds": Key(NUMBER, "stop sampling after this long; one sample is always taken", least=0),

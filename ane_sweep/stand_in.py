@@ -34,6 +34,7 @@ does, the drop-in's own behaviour stands, and a command is not found.
                fail       text of the RuntimeError that the native module raises
                ms         how long it took, on the clock of whoever measures; a list is gone through, its last stays
                native_ms  predict: what Core ML says it took itself; `ms` where absent
+               analytics  load, plan: file of that format that Core ML leaves in its cache, relative to the script
                plan       "none": no plan for any op; preferred, supported, cost: of the ops it is for
                list       devices: ["cpu", "gpu", "ane"];  cores: of the Neural Engine
                stdout, code, repeat, forever   command: what it prints (`repeat` times), its exit code, whether it then
@@ -58,7 +59,7 @@ STAGE_VARIABLE = "ANE_SWEEP_STAGE"  # of the task that asks; the worker sets it 
 QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
 CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
 ACTIONS = (
-    "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "plan", "preferred", "supported", "cost",
+    "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "plan", "preferred", "supported", "cost",
     "list", "cores", "stdout", "code", "repeat", "forever",
 )  # fmt: skip
 

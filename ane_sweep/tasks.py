@@ -115,8 +115,12 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     reference = _add_reference(chain, built, fetched)
     if runtimes.get(runtime).NEEDS == "program":
         program = _add_program(chain, built, fetched)
-        _add_placement(chain, program)
-        _add_figures(chain, {}, {"reference": reference, "program": program}, built["model"])
+        compiled = _add_placement(chain, program)
+        upstream: dict[str, Task | None] = {"reference": reference, "program": program}
+        if runtime == "coreml":
+            upstream["compiled"] = compiled
+            chain.add("load", _on_coreml(chain), upstream, alone=True)
+        _add_figures(chain, {}, upstream, built["model"])
     else:
         options = checks.built_with(cell).changed(*_options.IN_TORCH)
         params = {**built, "variant": cell.variant, "options": options}
@@ -158,15 +162,22 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None) -> T
     return program
 
 
-def _add_placement(chain: Chain, program: Task) -> None:
+def _add_placement(chain: Chain, program: Task) -> Task:
     """Where the ops would run: our prediction, and Core ML's own plan. Compile and place ask Core ML itself, whatever
-    runtime then executes the program."""
-    units, shared = chain.cell.compute_units, chain.shared
+    runtime then executes the program. Returns the compilation."""
+    cell, shared = chain.cell, chain.shared
     mac = runtimes.get("coreml").available()
-    chain.add("predict", {"chips": shared.chips, "compute_units": units}, {"program": program})
-    compiled = chain.add("compile", {"host": shared.host}, {"program": program}, unavailable=mac)
-    params = {"runtime": chain.runtime, "compute_units": units, "host": shared.host}
-    chain.add("place", params, {"program": compiled}, unavailable=mac, alone=True)
+    chain.add("predict", {"chips": shared.chips, "compute_units": cell.compute_units}, {"program": program})
+    params = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
+    compiled = chain.add("compile", params, {"program": program}, unavailable=mac)
+    upstream = {"program": program, "compiled": compiled}
+    chain.add("place", _on_coreml(chain), upstream, unavailable=mac, alone=True)
+    return compiled
+
+
+def _on_coreml(chain: Chain) -> dict[str, Any]:
+    """Where and on which units Core ML loads a program."""
+    return {"compute_units": chain.cell.compute_units, "device": chain.cell.device, "host": chain.shared.host}
 
 
 def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
@@ -174,7 +185,8 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     runtime, cell = chain.runtime, chain.cell
     units = cell.compute_units if "compute_units" in runtimes.get(runtime).HONOURS else None
     mode = checks.numerics(cell) if "numerics" in runtimes.get(runtime).HONOURS else {}
-    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **mode, **built}
+    device = {"device": cell.device} if runtime == "coreml" else {}
+    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
     for number in range(1, cell.latency["repeats"] + 1):  # cells that ask for fewer share the first ones
@@ -182,7 +194,8 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     if cell.throughput:
         chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True)
     if runtime == "coreml" and cell.evidence == "auto":
-        chain.add("evidence", runs, inputs, alone=True)
+        if cell.device == "local":  # power and log are this Mac's
+            chain.add("evidence", runs, inputs, alone=True)
         _add_baselines(chain, {**runs, "policy": policy, "round": 1}, inputs)
 
 
@@ -208,9 +221,11 @@ def _sizes(cell: Cell) -> dict[str, Any]:
 _UNLABELLED = {
     "fetch": {*AXES} - {"model"},
     "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
-    "convert": {"chunks", "compute_units", "runtime", "numerics", "effects"},
-    "chunk": {"compute_units", "runtime", "numerics", "effects"},
-    "predict": {"runtime", "numerics", "effects"},
+    "convert": {"chunks", "compute_units", "runtime", "numerics", "effects", "compiler", "device"},
+    "chunk": {"compute_units", "runtime", "numerics", "effects", "compiler", "device"},
+    "predict": {"runtime", "numerics", "effects", "compiler", "device"},
+    "compile": {"compute_units", "runtime", "numerics", "effects"},
+    "place": {"runtime", "numerics", "effects"},
 }
 
 

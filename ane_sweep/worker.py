@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, faults, stand_in
-from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.stages import StageResult
 
 PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid, from isolate.py; a task file itself may travel to another host
@@ -160,14 +160,15 @@ def run_stage(task: dict[str, Any]) -> StageResult:
     inputs = {role: Path(path) for role, path in task["inputs"].items()}
     params, inputs = faults.corrupt_inputs(task.get("fault"), task["params"], inputs, Path(task["tmp"]))
     os.environ[stand_in.STAGE_VARIABLE] = task["stage"]
-    stage = importlib.import_module(f"ane_sweep.stages.{task['stage']}")
+    os.environ[bridge.MEMORY_VARIABLE] = str(task["limits"].get("memory_bytes") or "")
     script = stand_in.active() if stand_in.concerns(task["stage"], params) else None
-    if script is None:
-        return stage.run(params, inputs, out)
-    from ane_sweep.coreml_anywhere import scripted
+    if script is not None:
+        from ane_sweep.coreml_anywhere import scripted
 
-    scripted.install(script)
-    found = stage.run(params, inputs, out)
+        scripted.install(script)  # first: whoever imports time.sleep or a clock shall have the scripted one
+    found = importlib.import_module(f"ane_sweep.stages.{task['stage']}").run(params, inputs, out)
+    if script is None:
+        return found
     found.metrics = [script.labelled(metric) for metric in found.metrics]
     return found
 
@@ -181,6 +182,8 @@ def explain(error: BaseException, out: Path) -> tuple[str, str]:
             return "failed", bridge.no_space_reason(getattr(link, "filename", None) or out)
     if isinstance(error, Unavailable):
         return "unavailable", str(error) or "this host cannot do it"
+    if isinstance(error, Died):
+        return error.status, str(error)
     if isinstance(error, StageError):
         return "failed", str(error) or type(error).__name__
     if isinstance(error, SystemExit):

@@ -5,23 +5,25 @@ scripted duration is no waiting: `time.perf_counter` is set forward or held back
 whoever measures, with whatever code, reads the scripted figure. `time.sleep` moves that clock too, and returns at once.
 """
 
-import json
+import hashlib
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.coreml_anywhere import devices, hook, native, plan
+from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, structure
 from ane_sweep.stand_in import Script
 
 UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
-SEEN = "stand_in_seen.json"  # in TMPDIR: what this task has loaded, as Core ML's cache would know it
+E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
 _SLEPT_S = 0.002
 
 _real_counter, _real_counter_ns, _real_sleep = time.perf_counter, time.perf_counter_ns, time.sleep
@@ -69,9 +71,11 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
     ):
         folder = path or str(asset.folder)
         self._asked = {"units": UNITS.get(compute_units), "program": Path(folder).stem, "function": function_name}
-        answer = _ask("load", **self._asked, seen=_seen(folder, compute_units))
+        entry = _cache_entry(folder, compute_units)
+        answer = _ask("load", **self._asked, seen=entry.is_dir())
         with _taking(answer) as took:
             super().__init__(path, compute_units, function_name, optimization_hints, asset)
+        _cache(entry, answer)
         if took:
             self._loaded.load_ns = int(took[0] * 1e6)
 
@@ -91,10 +95,14 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
     @staticmethod
     def get_compute_plan(path: str, compute_units: str) -> Any:
         asked = {"units": UNITS.get(compute_units), "program": Path(path).stem}
-        with _taking(_ask("plan", **asked)) as _:
-            made = _real_proxy.get_compute_plan(path, compute_units)
-        made.__proxy__ = ScriptedPlan(made.__proxy__, asked)
-        return made
+        answer = _ask("plan", **asked)
+        spec = compiled.read(Path(path)).spec
+        with _taking(answer):
+            proxy = ScriptedPlan(_predicted(path, spec, compute_units), structure.of_model(spec), compute_units, asked)
+        _cache(_cache_entry(path, compute_units), answer)
+        from coremltools.models.compute_plan import MLComputePlan
+
+        return MLComputePlan(proxy)
 
     @staticmethod
     def get_available_compute_devices() -> list[Any]:
@@ -105,37 +113,47 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
 
 
 class ScriptedPlan(plan._MLComputePlanProxy):
-    """Our prediction of the plan, op by op replaced by what the script says."""
+    """Our prediction of the plan, op by op replaced by what the script says.
+
+    Where nothing is predicted (parts of a pipeline) every op runs on the last of the units that were asked for.
+    """
 
     kind = "scripted"
 
-    def __init__(self, predicted: Any, asked: dict[str, Any]):
-        self._predicted, self._asked = predicted, asked
+    def __init__(self, predicted: Any, model_structure: Any, units: str, asked: dict[str, Any]):
+        self._predicted, self._structure, self._asked = predicted, model_structure, asked
+        self._allowed = devices.ALLOWED[units]
 
     @property
     def model_structure(self) -> Any:
-        return self._predicted.model_structure
+        return self._structure
 
     def _answer(self, operation: Any) -> dict[str, Any]:
+        """A constant has no usage, whatever the script says."""
         op = operation.operator_name.split(".")[-1]
-        return _script.answer("plan", 1, **self._asked, op=op) or {}
+        return {} if op.startswith("const") else _script.answer("plan", 1, **self._asked, op=op) or {}
+
+    def _usage(self, operation: Any) -> tuple[str | None, list[str]]:
+        names = {id(device): name for name, device in devices.wrapped().items()}
+        if operation.operator_name.split(".")[-1].startswith("const"):
+            return None, []
+        if self._predicted is None:
+            return self._allowed[-1], list(self._allowed)
+        usage = self._predicted.get_compute_device_usage_for_mlprogram_operation(operation)
+        if usage is None:
+            return None, []
+        supported = [names[id(device)] for device in usage.supported_compute_devices]
+        return names[id(usage.preferred_compute_device)], supported
 
     def get_compute_device_usage_for_mlprogram_operation(self, operation: Any) -> Any:
         from coremltools.models.compute_plan import MLComputePlanDeviceUsage
 
-        usage, answer = self._predicted.get_compute_device_usage_for_mlprogram_operation(operation), None
-        if usage is not None:
-            answer = self._answer(operation)
-        if not answer:
-            return usage
-        if answer.get("plan") == "none":
+        answer, (preferred, supported) = self._answer(operation), self._usage(operation)
+        preferred, supported = answer.get("preferred", preferred), answer.get("supported", supported)
+        if answer.get("plan") == "none" or preferred is None:
             return None
         known = devices.wrapped()
-        supported = answer.get("supported")
-        return MLComputePlanDeviceUsage(
-            known[answer["preferred"]] if "preferred" in answer else usage.preferred_compute_device,
-            usage.supported_compute_devices if supported is None else [known[name] for name in supported],
-        )
+        return MLComputePlanDeviceUsage(known[preferred], [known[name] for name in supported])
 
     def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:
         return None
@@ -143,13 +161,21 @@ class ScriptedPlan(plan._MLComputePlanProxy):
     def get_estimated_cost_for_mlprogram_operation(self, operation: Any) -> Any:
         from coremltools.models.compute_plan import MLComputePlanCost
 
-        cost = self._predicted.get_estimated_cost_for_mlprogram_operation(operation)
-        if cost is None:
-            return None
         answer = self._answer(operation)
-        if answer.get("plan") == "none":
+        if answer.get("plan") == "none" or operation.operator_name.split(".")[-1].startswith("const"):
             return None
-        return MLComputePlanCost(answer["cost"]) if "cost" in answer else cost
+        if "cost" in answer or self._predicted is None:
+            return MLComputePlanCost(answer.get("cost", 0.01))
+        return self._predicted.get_estimated_cost_for_mlprogram_operation(operation)
+
+
+def _predicted(path: str, spec: Any, units: str) -> Any:
+    """The drop-in's own plan of a program; None for a pipeline, which it does not predict."""
+    if spec.WhichOneof("Type") != "mlProgram":
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", plan.PredictionWarning)
+        return _real_proxy.get_compute_plan(path, units).__proxy__
 
 
 def _ask(on: str, **asked: Any) -> dict[str, Any] | None:
@@ -209,11 +235,17 @@ def _cores(self: Any) -> int:
     return (_script.answer("devices") or {}).get("cores", 16)
 
 
-def _seen(folder: str, units: str) -> bool:
-    """Whether this task, in any of its processes, loaded the same compiled folder before; remembers it."""
-    path = Path(tempfile.gettempdir()) / SEEN
-    held = json.loads(path.read_text()) if path.exists() else []
-    key = f"{os.path.realpath(folder)} {units}"
-    if folder.endswith(".mlmodelc") and key not in held:  # a package is compiled anew at each load
-        path.write_text(json.dumps([*held, key]))
-    return key in held
+def _cache_entry(folder: str, units: str) -> Path:
+    """Where Core ML would keep what it compiles of a folder; a package, compiled anew at each load, is never found."""
+    home = Path(os.environ.get("CFFIXED_USER_HOME") or tempfile.gettempdir())
+    name = os.path.realpath(folder) if folder.endswith(".mlmodelc") else os.urandom(8).hex()
+    key = hashlib.sha256(f"{name} {units}".encode()).hexdigest().upper()
+    return home / E5_CACHE / str(_script.host.get("os_build", "24E248")) / key
+
+
+def _cache(entry: Path, answer: dict[str, Any] | None) -> None:
+    """Leave the entry behind, with the analytics.mil that the script names (relative to itself)."""
+    bundle = entry / f"{entry.name}.bundle" / "H16G.bundle"
+    bundle.mkdir(parents=True, exist_ok=True)
+    if answer and "analytics" in answer:
+        shutil.copyfile(_script.path.parent / answer["analytics"], bundle / "analytics.mil")

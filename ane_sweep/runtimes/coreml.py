@@ -1,66 +1,177 @@
-"""coreml: Core ML itself, through coremltools, on macOS. Not yet run by us on a Mac: only its calls are checked on
-Linux.
+"""coreml: Core ML itself, through coremltools, on macOS. Not yet run by us on a Mac: exercised on Linux through the
+stand-in, its calls checked against coremltools' signatures.
 """
 
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep import stand_in
-from ane_sweep.errors import Unavailable
+from ane_sweep.errors import PackageError, StageError, Unavailable
 
 if TYPE_CHECKING:
     import numpy as np
 
-HONOURS = frozenset({"chunks", "compute_units", "precision", "target"})
+HONOURS = frozenset({"chunks", "compute_units", "precision", "target", "compiler", "device"})
 NEEDS = "program"
 # our words -> members of coremltools.ComputeUnit
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
 
 
 def available() -> str | None:
-    return None if sys.platform == "darwin" or stand_in.active() else "needs macOS"
+    if sys.platform != "darwin" and stand_in.active() is None:
+        return "needs macOS"
+    return None
 
 
 class CoreMLRuntime:
-    """A chain of models on the given compute units; tensors are handed over by name.
+    """A chain of models, or one pipeline, on the given compute units; tensors are handed over by name.
 
-    `realised["compute_units"]` is what Core ML was allowed to use; where it really ran is for the placement stage to
-    say.
+    programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
+    function  of multifunction programs; None: the default one
+
+    `realised["compute_units"]` is what Core ML was allowed to use; where it really ran is for stages place and evidence
+    to say. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is what Core ML itself says that
+    the last prediction took, all programs together, without Python's share (None where it says nothing).
     """
 
-    def __init__(self, paths: list[Path], compute_units: str):
-        from ane_sweep.mil import chain
+    def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
+        from ane_sweep.mil import chain, package
         from ane_sweep.runtimes._coremltools import lean
 
         ct = lean()
-
-        units = ct.ComputeUnit[COMPUTE_UNITS[compute_units]]
-        self._models = [ct.models.MLModel(str(path), compute_units=units) for path in paths]
-        specs = [model.get_spec() for model in self._models]
-        self._takes = [[feature.name for feature in spec.description.input] for spec in specs]
-        self._outputs = list(chain.outputs(specs, paths[0].parent))
+        packages = [package.read(path, kinds=("mlProgram", "pipeline")) for path in programs]
+        described = [_described(found.spec, function, found.path) for found in packages]
+        self._takes = [[feature.name for feature in description.input] for description in described]
+        self._stateful = [bool(description.state) for description in described]
+        parts = [_part(found.spec, description) for found, description in zip(packages, described)]
+        self._outputs = list(chain.outputs(parts, programs[0].parent))
+        self.load_ms: list[float] = []
+        self._models = []
+        unit = ct.ComputeUnit[COMPUTE_UNITS[units]]
+        for index, program in enumerate(programs):
+            begun = time.perf_counter()
+            if compiled is None:
+                model = ct.models.MLModel(str(program), compute_units=unit, function_name=function)
+            else:
+                model = ct.models.CompiledMLModel(str(compiled[index]), compute_units=unit, function_name=function)
+            self.load_ms.append(1000 * (time.perf_counter() - begun))
+            self._models.append(model)
+        self._proxies = [_proxy(model, program) for model, program in zip(self._models, programs)]
+        self.load_native_ms = [_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
+        self.last_native_ms: float | None = None
+        self._states: list[Any] = []
+        self.reset()
         self.realised: dict[str, Any] = {
             "runtime": "coreml",
             "numerics": "Core ML",
             "threads": None,
-            "compute_units": compute_units,
-            "chunks": len(paths),
+            "compute_units": units,
+            "chunks": len(programs),
+            "function": function,
+            "loaded_from": "package" if compiled is None else "compiled",
+            "device": "local",
         }
 
+    def reset(self) -> None:
+        """States as zeros again, for a new sequence. Stateless programs have nothing to reset."""
+        self._states = [
+            model.make_state() if stateful else None for model, stateful in zip(self._models, self._stateful)
+        ]
+
+    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Inputs in the types that coremltools' binding takes, so that no conversion falls into a timed call."""
+        return {name: bindable(value) for name, value in inputs.items()}
+
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs by name, as Core ML gives them."""
+        """Outputs by name, as Core ML gives them (float16 as float32). States go on from the call before."""
         values = dict(inputs)
-        for model, names in zip(self._models, self._takes):
-            values.update(model.predict({name: values[name] for name in names if name in values}))
+        taken: float | None = 0.0
+        for model, proxy, names, state in zip(self._models, self._proxies, self._takes, self._states):
+            values.update(model.predict({name: values[name] for name in names if name in values}, state=state))
+            spent = proxy.get_last_predict_duration_in_nano_seconds()
+            taken = None if spent is None or taken is None else taken + spent / 1e6
+        self.last_native_ms = taken
         return {name: values[name] for name in self._outputs}
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> CoreMLRuntime:
-    """Load the programs in `inputs["program"]`. Raises errors.Unavailable off macOS, errors.PackageError."""
-    reason = available()
-    if reason:
+def bindable(value: "np.ndarray") -> "np.ndarray":
+    """`value` as float32 or int32 where the binding of coremltools 9.0 does not take its type (CoreMLPythonArray.mm)."""
+    import numpy as np
+
+    value = np.ascontiguousarray(value)
+    if value.dtype == np.float16:
+        return value.astype(np.float32)
+    if value.dtype.kind in "biu" and value.dtype not in (np.int32, np.int8):
+        return value.astype(np.int32)
+    return value
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+    """Load the programs in `inputs["program"]`, compiled ones in `inputs["compiled"]` if given.
+
+    params  compute_units; device ("local", "usb"); function, of multifunction programs
+
+    Raises errors.Unavailable off macOS, errors.PackageError, StageError for what Core ML refuses to load.
+    """
+    if reason := available():
         raise Unavailable(f"runtime=coreml {reason}; runtime=reference executes the same programs on this host")
     from ane_sweep.mil import package
 
-    return CoreMLRuntime(package.program_paths(inputs["program"]), params.get("compute_units") or "all")
+    programs = package.program_paths(inputs["program"])
+    compiled = compiled_paths(inputs["compiled"], programs) if "compiled" in inputs else None
+    units, function = params.get("compute_units") or "all", params.get("function")
+    try:
+        if params.get("device") == "usb":
+            from ane_sweep.runtimes._remote import RemoteRuntime
+
+            return RemoteRuntime(programs, units, function)
+        return CoreMLRuntime(programs, compiled, units, function)
+    except RuntimeError as error:  # what the native module raises
+        raise StageError(f"Core ML does not load it: {error}") from error
+
+
+def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
+    """The .mlmodelc of each program. Raises PackageError where one is missing."""
+    found = [folder / f"{program.stem}.mlmodelc" for program in programs]
+    if missing := [path.name for path in found if not path.is_dir()]:
+        raise PackageError(f"{folder}: no {', '.join(missing)}; delete the folder and compile again")
+    return found
+
+
+def _described(spec: Any, function: str | None, path: Path) -> Any:
+    """Inputs, outputs and states: of the model, or of one function of a multifunction package."""
+    functions = {item.name: item for item in spec.description.functions}
+    if not functions:
+        if function is not None:
+            raise PackageError(f"{path}: has one function only, not {function!r}")
+        return spec.description
+    wanted = function or spec.description.defaultFunctionName
+    if wanted not in functions:
+        raise PackageError(f"{path}: has no function {wanted!r}; it has {', '.join(sorted(functions))}")
+    return functions[wanted]
+
+
+def _part(spec: Any, described: Any) -> Any:
+    """What mil/chain.py reads of a program, for one function of it."""
+    held = SimpleNamespace(input=described.input, output=described.output, metadata=spec.description.metadata)
+    return SimpleNamespace(description=held)
+
+
+def _proxy(model: Any, program: Path) -> Any:
+    """The native object behind a model, which knows durations: CompiledMLModel of coremltools 9.0 does not show them.
+
+    Raises StageError for a package that did not load: MLModel only warns then, and would fail at the first prediction.
+    """
+    proxy = model.__proxy__ if hasattr(model, "__proxy__") else model._proxy
+    if proxy is None:
+        raise StageError(
+            f"Core ML does not load {program.name}: {getattr(model, '_framework_error', 'no reason given')}"
+        )
+    return proxy
+
+
+def _ms(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6

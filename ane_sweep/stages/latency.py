@@ -44,6 +44,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     start = clock()
     loaded = runtime.load(params, inputs)
     load_s = clock() - start
+    values = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     policy = params["policy"]
     taken = _timing.measure(
         lambda: loaded.predict(values),

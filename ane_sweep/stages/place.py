@@ -1,14 +1,22 @@
 """place: which unit Core ML plans to run each op on, as MLComputePlan says it. macOS only.
 
-params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
-inputs  program: a folder of compiled .mlmodelc
-leaves  placement.planned.<chip>.json: the record's placement entry, and one row an op
+params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"), device, host
+inputs  program, compiled (a .mlmodelc of each)
+leaves  placement.planned.<chip>.json  the record's placement entry, and one row an op
+        plan.trace.json                the plan for chrome://tracing or Perfetto (_trace.py)
+
+Each program and each function of it is planned in a process of its own (_steps.py): planning compiles for the Neural
+Engine, in full. MLComputePlan of coremltools 9.0 plans a package's default function alone; another one is planned from
+a copy in which it is the default. The compiler's own notes on each op (mil/analytics.py: its estimate, the backend that
+it chose, why not the Neural Engine) stand in the rows where they could be read.
 
 A plan is no guarantee at run time: its figures are of kind "planned". Constants are left out: they run nowhere, and the
 plan lists them all the same.
 """
 
 import json
+import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,28 +24,27 @@ from typing import Any
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
-from . import StageResult, metric
+from . import StageResult, _steps, _trace, compile, load, metric
 
 _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
+_NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken into a row
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises Unavailable off macOS, StageError when Core ML has no plan for any op (low deployment targets)."""
+    """Raises Unavailable off macOS, and where Core ML has no plan for any op (low deployment targets); StageError."""
     if reason := coreml.available():
         raise Unavailable(reason)
     from ane_sweep import host
-    from ane_sweep.runtimes._coremltools import lean
 
-    ct = lean()
-    MLComputePlan = ct.models.compute_plan.MLComputePlan
-    units = getattr(ct.ComputeUnit, params["compute_units"].upper())
-    table = []
-    for program in sorted(inputs["program"].glob("*.mlmodelc")):
-        plan = MLComputePlan.load_from_path(str(program), compute_units=units)
-        table += [{"chunk": program.stem, **row} for row in plan_rows(plan)]
-    summary = summarise(table, chip_name(host.fingerprint()["chip"]), params["compute_units"])
+    table, said = [], []
+    for step in _steps_of(params, inputs):
+        table += step["rows"]
+        said.append(step["stderr"])
+    chip = params.get("chip") or chip_name(host.fingerprint()["chip"])
+    summary = summarise(table, chip, params["compute_units"])
     content = {"schema": 1, **summary, "table": table}
     (out / f"placement.planned.{summary['chip']}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (out / _trace.NAME).write_text(json.dumps(_trace.events(table, summary)), encoding="utf-8")
 
     def planned(name: str, value: float) -> dict[str, Any]:
         return metric(name, value, "1", kind="planned", source="MLComputePlan")
@@ -45,49 +52,186 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     metrics = [planned(f"ops_{unit}", count) for unit, count in summary["ops"].items()]
     metrics.append(planned("cost_share_ane", summary["cost_share"]["ane"]))
     metrics += [planned(name, summary[name]) for name in ("segments", "transitions")]
-    return StageResult(metrics, facts={"placement": [summary]})
+    failed = load.ane_failure(*said)
+    return StageResult(metrics, {"ane_compile_failed": failed} if failed else {}, {"placement": [summary]})
 
 
-def plan_rows(plan: Any) -> list[dict[str, Any]]:
-    """One row an op of an MLComputePlan in file order: op_type (without opset), preferred unit or None, cost weight."""
-    rows = []
-    for function in plan.model_structure.program.functions.values():
-        for op in function.block.operations:
-            op_type = op.operator_name.split(".")[-1]
-            if op_type.startswith("const"):  # const and constexpr_*
-                continue
-            usage = plan.get_compute_device_usage_for_mlprogram_operation(op)
-            estimate = plan.get_estimated_cost_for_mlprogram_operation(op)
-            preferred = None if usage is None else _UNITS[type(usage.preferred_compute_device).__name__]
-            rows.append(
-                {"op_type": op_type, "preferred": preferred, "cost": 0.0 if estimate is None else estimate.weight}
-            )
+def _steps_of(params: dict[str, Any], inputs: dict[str, Path]) -> list[dict[str, Any]]:
+    """One step per program and function, in the order they run."""
+    from ane_sweep.mil import package
+
+    found = []
+    programs = package.program_paths(inputs["program"])
+    for program, compiled in zip(programs, coreml.compiled_paths(inputs["compiled"], programs)):
+        for function, path in _functions(program, compiled):
+            chunk = program.stem if len(programs) > 1 else None
+            what = f"place {program.stem}" + (f" ({function})" if function else "")
+            home = tempfile.mkdtemp(prefix="home-")
+            asked = {"program": str(path), "chunk": chunk, "function": function, "home": home, "params": params}
+            found.append(_steps.run("place", "plan_step", what, {load.HOME_VARIABLE: home}, **asked))
+    return found
+
+
+def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
+    """(function, compiled program of which it is the default): one of each, or (None, compiled) where there is one."""
+    from ane_sweep.mil import identity, package
+
+    described = package.read(program, kinds=("mlProgram", "pipeline")).spec.description
+    names = [item.name for item in described.functions]
+    if not names:
+        return [(None, compiled)]
+    found: list[tuple[str | None, Path]] = [(described.defaultFunctionName, compiled)]
+    for name in names:
+        if name != described.defaultFunctionName:
+            work = Path(tempfile.mkdtemp(prefix="function-"))
+            copy = identity.with_default(program, work / program.name, name)
+            found.append((name, compile.compile_one(copy, work / f"{program.stem}.mlmodelc", "coremltools")))
+    return found
+
+
+def plan_step(request: dict[str, Any]) -> dict[str, Any]:
+    """In a process of its own: the plan of one compiled program, with the compiler's notes."""
+    from ane_sweep.mil import analytics
+    from ane_sweep.runtimes._coremltools import lean
+
+    params = request["params"]
+    if params.get("device") == "usb":
+        from ane_sweep.runtimes import _remote
+
+        plan = _remote.plan(Path(request["program"]), params["compute_units"])
+    else:
+        ct = lean()
+        units = ct.ComputeUnit[coreml.COMPUTE_UNITS[params["compute_units"]]]
+        plan = ct.models.compute_plan.MLComputePlan.load_from_path(request["program"], compute_units=units)
+    if plan is None:
+        return {"rows": []}
+    rows = [{"chunk": request["chunk"], **row} for row in plan_rows(plan.model_structure, plan, request["function"])]
+    noted = [analytics.read(path) for path in analytics.find(Path(request["home"]))]
+    return {"rows": with_notes(rows, [row for entry in noted for row in entry])}
+
+
+def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:
+    """One row an op of an MLModelStructure in file order, blocks inside ops after their op.
+
+    function, name (its first output), op_type (without opset), preferred unit or None, supported units, cost weight.
+    Of a multifunction program only the function `wanted`.
+    """
+    if structure.pipeline is not None:
+        parts = structure.pipeline.sub_models
+        return [{**row, "part": name} for name, part in _pairs(parts) for row in plan_rows(part, plan)]
+    if structure.program is None:
+        raise StageError("MLComputePlan holds no ML Program; older kinds of models have no ops to place")
+    rows: list[dict[str, Any]] = []
+    for name, function in structure.program.functions.items():
+        if wanted is None or name == wanted or len(structure.program.functions) == 1:
+            rows += _block_rows(function.block, name, plan)
     return rows
 
 
-def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> dict[str, Any]:
-    """The record's placement entry. Raises StageError when no op has a device."""
-    from ane_sweep.placement.path import count_segments
+def _pairs(parts: Any) -> list[tuple[str, Any]]:
+    return list(parts.items()) if isinstance(parts, dict) else list(parts)
 
+
+def _block_rows(block: Any, function: str, plan: Any) -> list[dict[str, Any]]:
+    rows = []
+    for op in block.operations:
+        op_type = op.operator_name.split(".")[-1]
+        if op_type.startswith("const"):  # const and constexpr_*
+            continue
+        usage = plan.get_compute_device_usage_for_mlprogram_operation(op)
+        estimate = plan.get_estimated_cost_for_mlprogram_operation(op)
+        rows.append(
+            {
+                "function": function,
+                "name": op.outputs[0].name if op.outputs else "",
+                "op_type": op_type,
+                "preferred": None if usage is None else unit_of(usage.preferred_compute_device),
+                "supported": [] if usage is None else [unit_of(device) for device in usage.supported_compute_devices],
+                "cost": 0.0 if estimate is None else estimate.weight,
+            }
+        )
+        for inner in op.blocks:
+            rows += _block_rows(inner, function, plan)
+    return rows
+
+
+def unit_of(device: Any) -> str | None:
+    """ "cpu", "gpu" or "ane" of a compute device; its class may be coremltools' own or a remote device's."""
+    return next((_UNITS[kind.__name__] for kind in type(device).__mro__ if kind.__name__ in _UNITS), None)
+
+
+def with_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with what the compiler noted about the op of the same name and type, where it did."""
+    by_name = {(entry["name"], entry["op_type"]): entry for entry in noted}
+    found = []
+    for row in rows:
+        entry = by_name.get((row["name"], row["op_type"]))
+        found.append(row if entry is None else {**row, **{name: entry[name] for name in _NOTES}})
+    return found
+
+
+def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> dict[str, Any]:
+    """The record's placement entry. Raises Unavailable when no op has a device: then there is no plan to speak of."""
     placed = [row for row in table if row["preferred"] is not None]
     if not placed:
-        raise StageError("MLComputePlan names no device for any op; it does so for deployment targets below iOS17")
-    total = sum(row["cost"] for row in placed) or 1.0
-    segments, transitions = count_segments([row["preferred"] for row in placed])
-    ops = {unit: sum(row["preferred"] == unit for row in placed) for unit in _UNITS.values()}
+        raise Unavailable(
+            "MLComputePlan names no device for any op of this program; it does so for deployment targets below iOS17: "
+            "try target=iOS17 or newer"
+        )
+    chunks = dict.fromkeys((row["chunk"], row["function"]) for row in placed)
+    parts = [
+        {"chunk": chunk, "function": function}
+        | _shares([row for row in placed if (row["chunk"], row["function"]) == (chunk, function)])
+        for chunk, function in chunks
+    ]
     return {
         "kind": "planned",
         "chip": chip,
         "compute_units": compute_units,
-        "ops": {**ops, "total": len(placed)},
-        "cost_share": {
-            unit: sum(row["cost"] for row in placed if row["preferred"] == unit) / total for unit in _UNITS.values()
-        },
+        **_shares(placed),
+        "segments": sum(part["segments"] for part in parts),
+        "transitions": sum(part["transitions"] for part in parts),
+        "chunks": parts,
+        "reasons": reasons(placed),
+        "unplaced": len(table) - len(placed),
+    }
+
+
+def _shares(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    from ane_sweep.placement.path import count_segments
+
+    total = sum(row["cost"] for row in rows) or 1.0
+    segments, transitions = count_segments([row["preferred"] for row in rows])
+    ops = {unit: sum(row["preferred"] == unit for row in rows) for unit in _UNITS.values()}
+    cost = {unit: sum(row["cost"] for row in rows if row["preferred"] == unit) / total for unit in _UNITS.values()}
+    return {
+        "ops": {**ops, "total": len(rows)},
+        "cost_share": cost,
         "segments": segments,
         "transitions": transitions,
-        "chunks": [],
-        "reasons": [],
     }
+
+
+def reasons(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Why ops are not planned for the Neural Engine, in the compiler's own words, most costly first."""
+    total = sum(row["cost"] for row in rows) or 1.0
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["preferred"] != "ane":
+            refused = row.get("why_not_ane") or ("ane" not in row["supported"] and "not among the supported units")
+            groups[refused or "supported, and planned elsewhere"].append(row)
+    found = [
+        {
+            "reason": reason,
+            "ops": len(members),
+            "op_types": dict(Counter(row["op_type"] for row in members).most_common()),
+            "cost_share": round(sum(row["cost"] for row in members) / total, 6),
+            "names": [row["name"] for row in members[:5]],
+            "source": "analytics.mil" if members[0].get("why_not_ane") else "MLComputePlan",
+        }
+        for reason, members in groups.items()
+    ]
+    return sorted(found, key=lambda entry: -entry["cost_share"])
 
 
 def chip_name(brand: str | None) -> str:

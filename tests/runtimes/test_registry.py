@@ -18,7 +18,16 @@ def test_names_are_the_files():
     for name in runtimes.names():
         module = runtimes.get(name)
         assert module.NEEDS in ("program", "checkpoint")
-        assert {"chunks", "compute_units", "precision", "target", "numerics", "effects"} >= module.HONOURS
+        assert {
+            "chunks",
+            "compute_units",
+            "precision",
+            "target",
+            "numerics",
+            "effects",
+            "compiler",
+            "device",
+        } >= module.HONOURS
         assert callable(module.available) and callable(module.load)
 
 

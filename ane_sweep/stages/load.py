@@ -1,0 +1,129 @@
+"""load: what it takes until a compiled program is ready, each step in a fresh process. macOS only.
+
+params  compute_units, device, function; host
+inputs  program, compiled, reference (its first input is predicted)
+leaves  load.json: both steps in full, helpers before and after
+
+    cold    a package that this system has never seen (mil/identity.py), in a cache folder of its own
+    cached  the very same files again, in another process
+
+The state of the cache is looked at, not assumed: `realised["load"]` says how many entries each step added to the e5
+bundle cache. The cache is moved by CFFIXED_USER_HOME, which Core Foundation takes for the home folder; a published study
+of an M4 forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours, 10 GB, or the
+process: see _steps.py. The early window, the steady state and the call after a pause are stage latency's.
+"""
+
+import json
+import re
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import helpers
+from ane_sweep.errors import Unavailable
+from ane_sweep.runtimes import coreml
+
+from . import StageResult, _steps, compile, metric
+
+HOME_VARIABLE = "CFFIXED_USER_HOME"
+E5_CACHE = "Library/Caches/*/com.apple.e5rt.e5bundlecache/*/*"  # <process>/.../<OS build>/<hash>
+_FAILED = re.compile(r"^.*(?:ANECCompile\(\) FAILED|ANECCompile\([^)]*\) FAILED|failed to compile ANE model).*$", re.M)
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises Unavailable off macOS, StageError when it does not load, Died when loading killed the process."""
+    if reason := coreml.available():
+        raise Unavailable(reason)
+    work = Path(tempfile.mkdtemp(prefix="load-"))
+    home = work / "home"
+    home.mkdir()
+    before = helpers.state()
+    asked = {"params": params, "inputs": {"reference": str(inputs["reference"])} | fresh(inputs["program"], work)}
+    steps = {}
+    for name in ("cold", "cached"):
+        entries = bundles(home)
+        steps[name] = _steps.run("load", "load_step", f"load ({name})", {HOME_VARIABLE: str(home)}, **asked)
+        steps[name]["new_cache_entries"] = len(bundles(home) - entries)
+    realised = {name: state(name, steps) for name in steps}
+    failed = ane_failure(*(step["stderr"] for step in steps.values()))
+    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": {"before": before, "after": helpers.state()}}
+    (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    more = {"ane_compile_failed": failed} if failed else {}
+    return StageResult(_metrics(steps), {"load": realised, **more}, {"load": {"helpers": content["helpers"]}})
+
+
+def fresh(program: Path, work: Path) -> dict[str, str]:
+    """Copies of the programs under a new identity, and those compiled: {"program": folder, "compiled": folder}."""
+    from ane_sweep.mil import identity, package
+
+    copies, compiled = work / "program", work / "compiled"
+    copies.mkdir()
+    compiled.mkdir()
+    token = str(uuid.uuid4())
+    for source in package.program_paths(program):
+        copy = identity.fresh_copy(source, copies / source.name, token)
+        compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
+    return {"program": str(copies), "compiled": str(compiled)}
+
+
+def load_step(request: dict[str, Any]) -> dict[str, Any]:
+    """In a process of its own: load every program of the chain, then predict once."""
+    from ane_sweep.stages.latency import first_input
+
+    inputs = {role: Path(path) for role, path in request["inputs"].items()}
+    runtime = coreml.load(request["params"], inputs)
+    values = runtime.prepare(first_input(inputs["reference"]))
+    _steps.quiet(request)
+    begun = time.perf_counter()
+    runtime.predict(values)
+    took = 1000 * (time.perf_counter() - begun)
+    return {
+        "load_ms": runtime.load_ms,
+        "load_native_ms": runtime.load_native_ms,
+        "first_predict_ms": took,
+        "first_predict_native_ms": runtime.last_native_ms,
+    }
+
+
+def bundles(home: Path) -> set[str]:
+    """Entries of the e5 bundle cache under a home folder, by path."""
+    return {str(path) for path in home.glob(E5_CACHE) if path.is_dir()}
+
+
+def state(name: str, steps: dict[str, Any]) -> str:
+    """What the cache was really like for a step, in one sentence, from the entries that the steps left in it."""
+    new = steps[name]["new_cache_entries"]
+    if name == "cold":
+        if new:
+            return f"cold: a new package in an empty cache; {new} entries were written"
+        return "cold by construction: a new package in an empty cache folder; no entry of the cache could be seen"
+    if new:
+        return f"not cached: loading the same files again wrote {new} more entries"
+    if steps["cold"]["new_cache_entries"]:
+        return "cached: the same files again, and no entry was added"
+    return "the same files again; whether they were cached cannot be seen"
+
+
+def ane_failure(*texts: str) -> str | None:
+    """The first line in which the Neural Engine's compiler says that it failed; loading may go on all the same."""
+    for text in texts:
+        if found := _FAILED.search(text):
+            return found[0].strip()
+    return None
+
+
+def _metrics(steps: dict[str, Any]) -> list[dict[str, Any]]:
+    cold, cached = steps["cold"], steps["cached"]
+    figures = {
+        "load_cold_ms": sum(cold["load_ms"]),
+        "load_cached_ms": sum(cached["load_ms"]),
+        "first_predict_cold_ms": cold["first_predict_ms"],
+        "first_predict_ms": cached["first_predict_ms"],
+    }
+    found = [metric(name, value, "ms", source="coreml") for name, value in figures.items()]
+    peak = max((step["helpers"].get("ANECompilerService", 0) for step in steps.values()), default=0)
+    if peak:
+        found.append(metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
+    return found
