@@ -1,0 +1,160 @@
+"""The evidence pass with every source present, missing, refused, flooding or silent; nothing of that fails it. Constructed."""
+
+import json
+import plistlib
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ane_sweep import runtimes, stand_in
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.stages import evidence
+
+PLIST = plistlib.dumps(
+    {"elapsed_ns": 10**8, "processor": {"cpu_energy": 30, "gpu_energy": 2, "ane_energy": 0}}
+).decode()
+BUSY = PLIST.replace("<integer>30</integer>", "<integer>80</integer>").replace(
+    "<key>ane_energy</key>\n\t\t<integer>0</integer>", "<key>ane_energy</key>\n\t\t<integer>146</integer>"
+)
+LOG = {"on": "command", "argv": ["log", "stream"], "stdout": "Filtering the log data using ...\n", "forever": True}
+SUDO = ["sudo", "-n", "powermetrics"]
+POWER = [
+    {"on": "command", "argv": SUDO, "stdout": BUSY, "repeat": 5, "from_call": 3},  # 1 the log, 2 at rest, 3 under load
+    {"on": "command", "argv": SUDO, "stdout": PLIST, "repeat": 5},
+]
+HEAT = {"on": "command", "argv": ["notifyutil"], "stdout": "com.apple.system.thermalpressurelevel 1\n"}
+DIE = {"on": "command", "argv": [sys.executable, "-m", "ane_sweep.evidence.thermal"], "stdout": '{"PMU tdie1": 48.5}'}
+
+
+def said(message: str, pid: int) -> str:
+    return json.dumps({"eventMessage": message, "processID": pid, "processImagePath": "/usr/libexec/aned"}) + "\n"
+
+
+class Loaded:
+    def __init__(self, error: Exception | None = None):
+        self.error, self.calls = error, 0
+
+    def predict(self, values):
+        self.calls += 1
+        if self.error:
+            raise self.error
+        return values
+
+
+@pytest.fixture
+def pass_(tmp_path, monkeypatch):
+    """Runs the stage over a program that costs nothing, on a Mac that answers as given."""
+    np.savez(tmp_path / "inputs.npz", input_ids=np.zeros((2, 1, 4), np.int32), valid=np.ones((2, 4), bool))
+    monkeypatch.setattr(evidence, "LISTEN_S", 0.02)
+    monkeypatch.setattr(evidence, "_ATTACH_S", 5.0)
+
+    def run(*answers, loaded=None, available=None):
+        path = tmp_path / f"script-{len(list(tmp_path.iterdir()))}.json"
+        path.write_text(json.dumps({"name": "mac", "source": "constructed", "answers": answers}))
+        monkeypatch.setenv(stand_in.VARIABLE, str(path))
+        fake = SimpleNamespace(available=lambda: available, load=lambda params, inputs: loaded or Loaded())
+        monkeypatch.setattr(runtimes, "get", lambda name: fake)
+        out = tmp_path / path.stem
+        out.mkdir()
+        return evidence.run({"runtime": "coreml"}, {"reference": tmp_path}, out)
+
+    return run
+
+
+def figures(result) -> dict:
+    return {m["name"]: m["value"] for m in result.metrics}
+
+
+def test_everything_there(pass_):
+    result = pass_(LOG, *POWER, HEAT, DIE)
+    told, found = result.realised["evidence"], figures(result)
+    assert told["log"] == "measured" and told["thermal_pressure"] == "moderate"
+    assert told["power"] == "measured" and told["predictions"] > 0
+    assert found["power_ane_mw"] == pytest.approx(1460) and found["power_cpu_mw"] == pytest.approx(500)
+    assert 0 < found["energy_ane_mj"] < 1460 and found["die_celsius"] == 48.5
+    assert all(m["kind"] == "measured" for m in result.metrics)
+    assert result.facts["evidence"]["missing"] == []
+    assert result.facts["evidence"]["power"]["ane"]["median"] == pytest.approx(1460)
+
+
+def test_nothing_there_is_no_failure(pass_):
+    result = pass_()
+    told = result.realised["evidence"]
+    assert told["log"].startswith("log cannot be run: not in the stand-in's script")
+    assert told["power"].startswith("sudo cannot be run")
+    assert told["thermal_pressure"] == "notifyutil does not tell the thermal pressure level here"
+    assert [text.split(":")[0] for text in result.facts["evidence"]["missing"]] == ["power", "log"]
+    assert "energy_ane_mj" not in figures(result)
+
+
+def test_sudo_refuses(pass_):
+    result = pass_(LOG, {"on": "command", "argv": SUDO, "stderr": "sudo: a password is required\n", "code": 1})
+    assert "sudo visudo -f /etc/sudoers.d/powermetrics" in result.realised["evidence"]["power"]
+    assert result.realised["evidence"]["log"] == "measured", "one source that is missing costs no other"
+
+
+def test_power_stops_half_way(pass_):
+    late = {"on": "command", "argv": SUDO, "stderr": "powermetrics: killed\n", "code": 9, "from_call": 3}
+    told = pass_(LOG, late, POWER[1]).realised["evidence"]
+    assert told["power"] == "powermetrics ended with 9: powermetrics: killed"
+
+
+def test_power_that_hangs_is_not_waited_for(pass_, monkeypatch):
+    monkeypatch.setattr(evidence, "_LOADED_S", 0.3)
+    told = pass_(LOG, {"on": "command", "argv": SUDO, "forever": True}).realised["evidence"]
+    assert told["power"] == "powermetrics gave nothing in 0 s"
+
+
+def test_a_silent_channel_is_unavailable_and_the_others_count(pass_):
+    """metaspartan/mactop#72: M5 reports 0 under load."""
+    result = pass_(LOG, POWER[1])
+    assert "the ane channel read 0 throughout" in result.realised["evidence"]["power"]
+    assert "energy_ane_mj" not in figures(result) and "energy_cpu_mj" in figures(result)
+    assert "ane" not in result.facts["evidence"]["power"]
+
+
+def test_lines_of_the_log_are_explained(pass_, monkeypatch):
+    monkeypatch.setattr(evidence.os, "getpid", lambda: 4242)
+    text = said("ANECCompile() FAILED", 4242) + said("VM exhausted", 1) * 3
+    result = pass_({**LOG, "stdout": LOG["stdout"] + text}, *POWER)
+    found = result.facts["evidence"]["findings"]
+    assert [(f["says"], f["ours"], f["count"]) for f in found] == [("ane_failed", True, 1), ("memory", False, 3)]
+    assert result.realised["evidence"]["findings"] == found
+
+
+def test_a_flood_is_bounded_and_said(pass_, monkeypatch, tmp_path):
+    monkeypatch.setattr(evidence, "LOG_BYTES", 1 << 20)
+    line = said("VM exhausted " + "x" * 500, 1)
+    monkeypatch.setattr(evidence, "LISTEN_S", 1.0)
+    result = pass_({**LOG, "stdout": line, "repeat": 20000}, *POWER)
+    assert result.realised["evidence"]["log_note"] == "the log flooded: of 1 MiB on it was not read"
+    (finding,) = result.facts["evidence"]["findings"]
+    assert 1000 < finding["count"] < 3000 and len(finding["line"]) <= 400
+
+
+def test_a_log_that_ends_by_itself(pass_):
+    ended = {
+        **LOG,
+        "stdout": "",
+        "stderr": "log: Must be admin to run 'stream' command\n",
+        "code": 64,
+        "forever": False,
+    }
+    told = pass_(ended, *POWER).realised["evidence"]
+    assert told["log"] == "`log stream` ended early with 64: log: Must be admin to run 'stream' command"
+
+
+def test_a_program_that_fails_says_what_the_log_said(pass_, monkeypatch):
+    monkeypatch.setattr(evidence.os, "getpid", lambda: 4242)
+    answer = {**LOG, "stdout": LOG["stdout"] + said("Error plan build: -1.", 4242)}
+    with pytest.raises(
+        StageError, match=r"RuntimeError: no\. The system log says: Core ML could not build its execution"
+    ):
+        pass_(answer, loaded=Loaded(RuntimeError("no")))
+
+
+def test_off_a_mac_it_is_unavailable(pass_):
+    with pytest.raises(Unavailable, match="runtime=coreml needs macOS"):
+        pass_(available="needs macOS")
