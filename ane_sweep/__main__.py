@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import __version__
-from ane_sweep.errors import ConfigError, RunNotFound, StoreError, TrackingError
+from ane_sweep.errors import AneSweepError, ConfigError, RunNotFound, StoreError, TrackingError
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
 
@@ -83,6 +83,7 @@ def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: l
         record.write_records(run.folder, records)
         run.finish()
         code = show(run.folder, records)
+        write_report(run.folder, records, store)
         if settings["tracking"]["enabled"]:
             track(run.folder, settings["tracking"])
         return code
@@ -103,6 +104,17 @@ def show(folder: Path, records: list[Any]) -> int:
         print(table.as_text(records, width=160))
     print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
     return OK if all(r.status == record.Status.OK for r in records) else NOT_ALL_OK
+
+
+def write_report(folder: Path, records: list[Any], store: Any) -> None:
+    """Leave report.html and report.md beside the records; what stands in their way is a doubt and costs no sweep."""
+    from ane_sweep.report import page, verb
+
+    try:
+        verb.look_where_called_for(folder, records, store)
+        print(f"report: {os.path.relpath(page.write(folder))}")
+    except (AneSweepError, OSError) as error:
+        say(f"doubt: no report was written: {error}")
 
 
 def track(folder: Path, settings: dict[str, Any]) -> None:
@@ -166,20 +178,10 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
 
 
 def report(args: list[str]) -> int:
-    """Print a sweep's table, or its records as JSON (--json) or Markdown (--markdown)."""
-    from ane_sweep import record, runs
-    from ane_sweep.report import table
+    """Print a sweep's table, or write it down: --json, --markdown [FILE], --html FILE; --drift looks into the worst cell."""
+    from ane_sweep.report import verb
 
-    options, words = split(args, known={"--json", "--markdown"})
-    run = runs.find_run(outputs_folder(options.get("out")), words[0] if words else None)
-    records = record.read_records(run.folder)
-    if "--json" in options:
-        print(table.as_json(records))
-    elif "--markdown" in options:
-        print(table.as_markdown(records))
-    else:
-        return show(run.folder, records)
-    return OK
+    return verb.report(args)
 
 
 def log(args: list[str]) -> int:

@@ -9,7 +9,7 @@ from ane_sweep import models
 PACKAGE = Path(__file__).parent
 CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and what `_code` adds
     "fetch": [],
-    "reference": ["models/*.py", "data/*"],
+    "reference": ["models/*.py", "data/*.txt"],
     "convert": ["models/*.py"],
     "chunk": ["mil/**/*.py"],
     "predict": ["placement/**/*", "mil/**/*.py"],

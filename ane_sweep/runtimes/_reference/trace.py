@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ HALF_MAX = 65504.0
 
 @dataclass(frozen=True)
 class Seen:
-    """One value of a run. `saturated` counts elements at fp16's largest magnitude; drift, own and jump are None without
-    a second run, or for values that are no floats.
+    """One value of a run. `saturated` counts elements at fp16's largest magnitude; drift, own, jump and
+    psnr_db are None without a second run, or for values that are no floats.
     """
 
     index: int
@@ -44,6 +44,7 @@ class Seen:
     drift: float | None = None
     own: float | None = None
     jump: float | None = None
+    psnr_db: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,8 +138,18 @@ def drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[Seen]:
             drifts[name] = before if off is None else off
             seen = look(mine.op, name, value, off, own.get(name), jump if before < math.inf else 0.0)
             if seen is not None:
-                found.append(seen)
+                found.append(replace(seen, psnr_db=psnr(true.values.get(name), value)))
     return found
+
+
+def psnr(reference: Any, candidate: Any) -> float | None:
+    """20 log10(max |reference|) - 10 log10(mean square error) in dB, infinite when equal; None where `distance` is None."""
+    off = distance(reference, candidate)
+    if off is None or off == 0.0:
+        return None if off is None else math.inf
+    true, other = reference.double(), candidate.double()
+    peak, error = float(true.abs().max()), float((true - other).square().mean())
+    return 20 * math.log10(peak) - 10 * math.log10(error) if math.isfinite(peak * error) and peak > 0 else -math.inf
 
 
 def _own(mine: Any, true: Any) -> dict[str, float | None]:
@@ -208,5 +219,5 @@ def compare(reference: Any, candidate: Any, inputs: dict[str, Any]) -> list[Seen
             off = distance(waiting.get(key), value)
             seen = look(mine.op, name, value, off) if off is not None else None
             if seen is not None:
-                found.append(seen)
+                found.append(replace(seen, psnr_db=psnr(waiting.get(key), value)))
     return found

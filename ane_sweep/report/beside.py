@@ -1,0 +1,78 @@
+"""Published, predicted, planned and measured figures of the same request, side by side."""
+
+from typing import Any
+
+from ane_sweep import published
+from ane_sweep.record import Record
+from ane_sweep.report.table import row_labels
+from ane_sweep.report.views import Cells
+
+HEADS = (
+    "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "ANE % published", "ANE % predicted",
+    "ANE % planned", "PSNR published", "PSNR measured", "note",
+)  # fmt: skip
+NOTE = (
+    "Figures that others published of the same model, form and number of chunks. Estimates and predictions are for the "
+    "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
+    "here was measured on this host; see Provenance."
+)
+
+
+def rows(cells: Cells) -> list[list[str]]:
+    """A row per published figure that some record matches, in the order of the published file."""
+    found = []
+    for row in published.rows():
+        n = next((n for n, record in enumerate(cells.records) if row.matches(record)), None)
+        if n is not None and row.figures:
+            found.append(_line(row, cells.records[n], cells.names[n]))
+    return found
+
+
+def _line(row: published.Row, record: Record, label: str) -> list[str]:
+    where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"]) if text)
+    marks = row_labels(record)
+    ours = f"{label}, {record.realised.get('runtime') or record.status.value}" + "".join(f" [{mark}]" for mark in marks)
+    chip, entries = _chip(row["chip"], record)
+    said = "" if chip in ("", row["chip"]) else f" ({chip})"
+    psnr = None if "weights=random" in marks else record.value("psnr_db")
+    measured = record.value("latency_median_ms")
+    return [
+        row["source"], where or "-", ours, _text(row.figures.get("predict_ms")),
+        _text(_estimate(record, chip)) + (said if _estimate(record, chip) is not None else ""), _text(measured),
+        _text(_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
+        _text(_share(entries.get("planned"))), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
+    ]  # fmt: skip
+
+
+def _chip(wanted: str, record: Record) -> tuple[str, dict[str, dict[str, float]]]:
+    """The record's chip nearest to the wanted one (itself, one of its family, none), and its ops by kind of figure."""
+    from ane_sweep.placement import chips
+
+    table = chips.table()
+    known = list(dict.fromkeys(e.get("chip") for e in record.placement if e["kind"] == "predicted"))
+    family = table[wanted].family if wanted in table else None
+    kin = [name for name in known if name in table and table[name].family == family]
+    chip = wanted if wanted in known else kin[0] if kin else ""
+    ops = {
+        entry["kind"]: {f"ops_{unit}": value for unit, value in (entry.get("ops") or {}).items()}
+        for entry in record.placement
+        if entry["kind"] == "planned" or entry.get("chip") == chip
+    }
+    return chip, ops
+
+
+def _estimate(record: Record, chip: str) -> float | None:
+    return record.value("latency_ms", "estimated", chip) if chip else None
+
+
+def _share(ops: dict[str, Any] | None) -> float | None:
+    """Percent of the ops on the ANE; None where not all counts are known."""
+    if not ops or "ops_ane" not in ops:
+        return None
+    parts = [ops.get(f"ops_{unit}") for unit in ("cpu", "gpu", "ane")]
+    total = ops.get("ops_total") or sum(part or 0 for part in parts)
+    return 100.0 * ops["ops_ane"] / total if total else None
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

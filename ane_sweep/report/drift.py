@@ -1,0 +1,121 @@
+"""Which op of the worst cell loses the accuracy: a task of its own, asked for by `report --drift`.
+
+At the end of a sweep it runs by itself only where it is both called for and cheap: a cell is under its precision's gate
+and its program is small. Its result stays in the run's folder (drift.json) for every later report.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import bridge
+from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.record import Record
+from ane_sweep.report.blocks import Block, Grid, Para, Plots
+
+FILE_NAME = "drift.json"
+COUNT = 10
+SMALL_BYTES = 60_000_000
+TIMEOUT_S, SMALL_TIMEOUT_S = 3600, 60
+PROGRAMS = ("compress", "convert")  # before it is cut: cutting changes no figure
+
+
+def worst_cell(records: Sequence[Record]) -> int | None:
+    """Position of the cell with the lowest PSNR of those whose program can be looked into here; None without one."""
+    rated = [
+        (record.value("psnr_db"), n)
+        for n, record in enumerate(records)
+        if record.value("psnr_db") is not None and any(stage.stage == "convert" for stage in record.stages)
+    ]
+    return min(rated)[1] if rated else None
+
+
+def called_for(records: Sequence[Record]) -> bool:
+    """Whether the worst cell lies under its gate and is small enough to be looked into without being asked."""
+    n = worst_cell(records)
+    if n is None or records[n].value("psnr_db") is None:
+        return False
+    size = records[n].value("package_bytes")
+    return "PSNR" in (records[n].reason or "") and size is not None and size <= SMALL_BYTES
+
+
+def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int, timeout_s: float = TIMEOUT_S) -> None:
+    """Run the task and leave drift.json in the run's folder.
+
+    Raises ConfigError where there is nothing to look into, StageError where the task failed.
+    """
+    from ane_sweep import isolate
+
+    n = worst_cell(records)
+    if n is None:
+        raise ConfigError("--drift: no cell of this sweep has a PSNR and a program")
+    inputs, place = _inputs(records[n], store), folder / "tasks" / "drift"
+    (place / "out").mkdir(parents=True, exist_ok=True)
+    task = {
+        "stage": "drift",
+        "key": records[n].cell_key,
+        "params": {"count": COUNT},
+        "inputs": inputs,
+        "out": place / "out",
+        "tmp": place / "tmp",
+        "limits": {"memory_bytes": memory_bytes},
+        "fault": None,
+        "threads": None,
+    }
+    result = isolate.run_task(task, place, timeout_s=timeout_s, watch_memory=True)
+    if result["status"] != "ok":
+        raise StageError(f"drift of the worst cell {result['status']}: {result['reason']}")
+    facts = {"cell_key": records[n].cell_key, "psnr_db": records[n].value("psnr_db"), "model": records[n].cell["model"]}
+    bridge.write_json(folder / FILE_NAME, {**facts, **result["realised"], **result["facts"]})
+
+
+def _inputs(record: Record, store: Any) -> dict[str, Path]:
+    """The artifacts of the cell that are needed. Raises ConfigError when the cache no longer has one."""
+    keys = {stage.stage: stage.key for stage in record.stages if stage.key and stage.status in ("ok", "cached")}
+    made = [stage for stage in PROGRAMS if stage in keys]
+    wanted = {"program": made[0] if made else "convert", "reference": "reference"}
+    if len(made) == 2:
+        wanted["exact"] = "convert"
+    found = {role: store.lookup(stage, keys.get(stage, "")) for role, stage in wanted.items()}
+    if missing := [wanted[role] for role, path in found.items() if path is None]:
+        raise ConfigError(
+            f"--drift: the cache no longer holds the {' and '.join(missing)} of the worst cell; run the sweep again first"
+        )
+    return found
+
+
+def blocks(found: dict[str, Any]) -> list[Block]:
+    """What drift.json says: the way down as a plot, the ops that lose most, the layers."""
+    from ane_sweep.report import figures
+
+    values = [(index, value) for index, value in found["values"]]
+    marks = [(item["index"], item["psnr_db"], f"{item['name']} ({item['type']})") for item in found["worst"]]
+    rows = [
+        [
+            str(item["index"]),
+            item["type"],
+            item["name"],
+            f"{item['psnr_db']:.1f}",
+            _rate(item["own"]),
+            _rate(item["jump"]),
+        ]
+        for item in found["worst"]
+    ]
+    heads = ["op", "type", "value", "PSNR dB there", "lost by itself", "growth of the drift"]
+    said = (
+        f"{found['model']}, PSNR {found['psnr_db']:.1f} dB over all inputs: each value of its program on the first "
+        f"input ({found['numerics']}) against the same in fp32. Distances are relative to the value's peak."
+    )
+    plot = Plots(
+        [(figures.drift(values, marks, "drift"), "points: the ops of the table; each value as it is when it is made")]
+    )
+    made: list[Block] = [Para(said), plot, Grid(heads, rows, [True, False, False, True, True, True])]
+    if blocks := found["blocks"]:
+        rows = [[str(n), str(item["index"]), item["name"], f"{item['psnr_db']:.1f}"] for n, item in enumerate(blocks)]
+        fold = f"what {len(rows)} blocks hand on, in order"
+        made.append(Grid(["block", "op", "value", "PSNR dB"], rows, [True, True, False, True], fold=fold))
+    return made
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"

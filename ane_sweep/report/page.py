@@ -1,0 +1,94 @@
+"""Writes a report down: one HTML file that needs nothing else, and Markdown.
+
+The page holds its style, its script, its plots and the figures that the script chooses by. It asks for no network, and
+says so to the browser (Content-Security-Policy), so that nothing a record holds could.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from html import escape
+from pathlib import Path
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.report import blocks, document, table
+from ane_sweep.report.blocks import Section
+from ane_sweep.report.document import Sweep
+
+HTML_NAME, MARKDOWN_NAME = "report.html", "report.md"
+_HERE = Path(__file__).parent
+
+
+def as_html(sweep: Sweep, made: list[Section] | None = None) -> str:
+    """The whole report as one page."""
+    style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    made = document.sections(sweep) if made is None else made
+    title = f"sweep {sweep.records[0].sweep}" if sweep.records else "empty sweep"
+    head = "".join(f"<p>{escape(line)}</p>\n" for line in table.head_lines(sweep.records)[:6]) if sweep.records else ""
+    links = "".join(f'<a href="#{section.anchor}">{escape(section.title)}</a>' for section in made)
+    body = "".join(
+        f'<section id="{section.anchor}"><h2>{escape(section.title)}</h2>\n'
+        + "".join(blocks.html(block) for block in section.blocks)
+        + "</section>\n"
+        for section in made
+    )
+    facts = document.cell_facts(sweep) if sweep.records else {}
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        f"script-src '{_digest(script)}'\">"
+        f"<title>ane-sweep: {escape(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
+        f'<header><h1>{escape(title)}</h1>\n{head}<nav aria-label="sections">{links}</nav></header>\n<main>\n{body}</main>\n'
+        f'<aside id="picked" aria-live="polite"></aside>\n<script type="application/json" id="facts">{_embedded(facts)}'
+        f"</script>\n<script>{script}</script>\n</body></html>\n"
+    )
+
+
+def _digest(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _embedded(facts: object) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(facts, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
+    """The same without plots; the folded tables are left out when they are long."""
+    if not sweep.records:
+        return "no records\n"
+    parts = [f"# sweep {blocks.plain(sweep.records[0].sweep)}\n\n"]
+    parts += [f"- {blocks.plain(line)}\n" for line in table.head_lines(sweep.records)]
+    for section in document.sections(sweep) if made is None else made:
+        text = "".join(blocks.markdown(block) for block in section.blocks if not _long(block))
+        if text:
+            parts.append(f"\n## {section.title}\n\n{text}")
+    return "".join(parts).rstrip() + "\n"
+
+
+def _long(block: blocks.Block) -> bool:
+    return isinstance(block, blocks.Grid) and block.fold is not None and len(block.rows) > 60
+
+
+def write(folder: Path) -> Path:
+    """Leave report.html and report.md in a run's folder; returns the former. Raises ConfigError where it cannot."""
+    sweep = Sweep.read(folder)
+    made = document.sections(sweep)
+    save(folder / MARKDOWN_NAME, as_markdown(sweep, made))
+    return save(folder / HTML_NAME, as_html(sweep, made))
+
+
+def save(path: Path, text: str) -> Path:
+    """The file as a whole or not at all. Raises ConfigError where it cannot be written."""
+    try:
+        handle, aside = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
+    return path

@@ -1,0 +1,161 @@
+"""From records to the report's plots: which points, which lines, which bars."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from ane_sweep.record import Record, flat_cell, varying_axes
+from ane_sweep.report import choice, figures
+
+BARS = 40  # more bars or ladders than that are no picture any more; the table has them all
+LADDER = {
+    "load_cold_ms": "load, cold",
+    "load_cached_ms": "load, cached",
+    "load_ms": "load",
+    "latency_first_ms": "first call",
+    "latency_early_ms": "early calls",
+    "latency_median_ms": "steady",
+    "latency_after_idle_ms": "after idle",
+}
+
+
+class Cells:
+    """The cells of a sweep as the report names and colours them; what is asked often is found once.
+
+    axes    the axes that vary; flat: each request with dotted keys; names: each cell's values on those axes
+    shade   the axis that gives the colours (the model if it varies), and shades, its values
+    """
+
+    def __init__(self, records: Sequence[Record]):
+        self.records = list(records)
+        self.axes = varying_axes(self.records)
+        self.flat = [flat_cell(record) for record in self.records]
+        self.names = [self._name(cell) for cell in self.flat]
+        self.shade = "model" if "model" in self.axes or not self.axes else self.axes[0]
+        self.shades = list(dict.fromkeys(_text(cell.get(self.shade)) for cell in self.flat))
+
+    def _name(self, cell: dict[str, Any]) -> str:
+        known = {axis: cell[axis] for axis in self.axes if cell.get(axis) is not None}
+        words = [value if isinstance(value, str) else f"{axis}={value}" for axis, value in known.items()]
+        return " ".join(words) or str(cell.get("model", "cell"))
+
+    def series(self, n: int) -> int:
+        """The number of a cell's colour; from the ninth on they share one."""
+        return min(self.shades.index(_text(self.flat[n].get(self.shade))), 8)
+
+    def value(self, n: int, axis: str) -> str:
+        return _text(self.records[n].status.value if axis == "status" else self.flat[n].get(axis))
+
+
+def by_axis(cells: Cells, axis: str) -> str | None:
+    """Latency against one axis: lines join cells that differ in nothing else. None without two timed values."""
+    timed = [n for n, record in enumerate(cells.records) if record.value("latency_median_ms") is not None]
+    values = _sorted({cells.value(n, axis): cells.flat[n].get(axis) for n in timed})
+    if len(values) < 2:
+        return None
+    points: list[figures.Point] = []
+    groups: dict[tuple[str, ...], list[tuple[int, float, int]]] = defaultdict(list)
+    others = [name for name in cells.axes if name != axis]
+    for n in timed:
+        x, y = values.index(cells.value(n, axis)), cells.records[n].value("latency_median_ms")
+        groups[tuple(cells.value(n, name) for name in others)].append((x, y, cells.series(n)))
+        radius = 2.8 if len(timed) < 120 else 2.0
+        points.append((float(x), y, n, cells.series(n), radius, f"{cells.names[n]}: {y:.4g} ms"))
+    paths = []
+    for group in groups.values():
+        if len(group) > 1:
+            group.sort()
+            shade = group[0][2] if len({shade for _, _, shade in group}) == 1 else 8
+            paths.append(([float(x) for x, _, _ in group], [y for _, y, _ in group], shade))
+    return figures.lines(paths, points, x_label=axis, y_label="latency ms", ticks=values, name=f"latency by {axis}")
+
+
+def _sorted(values: dict[str, Any]) -> list[str]:
+    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values.values())
+    return sorted(values, key=lambda text: values[text]) if numeric else list(values)
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def pareto(cells: Cells, front: Sequence[int]) -> list[str]:
+    """PSNR against latency (area: size) and PSNR against size (area: latency)."""
+    ranked, found = choice.ranked(cells.records), []
+    values = {name: {n: choice.figure(cells.records[n], name) or 0.0 for n in ranked} for name in choice.FIGURES}
+    for x_name, area_name in (("latency_median_ms", "package_bytes"), ("package_bytes", "latency_median_ms")):
+        head, unit, *_ = choice.FIGURES[x_name]
+        largest = max(values[area_name].values()) or 1.0
+        points: list[figures.Point] = []
+        for n in ranked:
+            said = ", ".join(f"{values[name][n]:.4g} {choice.FIGURES[name][1]}" for name in choice.FIGURES)
+            radius = 2.2 + 5.0 * math.sqrt(values[area_name][n] / largest)
+            words = f"{cells.names[n]}: {said}"
+            points.append((values[x_name][n], values["psnr_db"][n], n, cells.series(n), radius, words))
+        label = f"{head} {unit} (area: {choice.FIGURES[area_name][0]})"
+        found.append(figures.scatter(points, x_label=label, y_label="PSNR dB", front=front, name=f"PSNR by {head}"))
+    return found
+
+
+def placements(cells: Cells) -> list[tuple[str, str, int]]:
+    """(what, SVG, bars left out): a stacked plot per kind and chip; cells that are placed alike share a
+    bar, and chips that place everything alike a plot."""
+    shares: dict[tuple[str, str], dict[tuple[float, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for n, record in enumerate(cells.records):
+        for entry in record.placement:
+            ops = entry.get("ops") or {}
+            if total := ops.get("total"):
+                share = tuple(100.0 * (ops.get(unit) or 0) / total for unit in figures.UNITS)
+                shares[entry["kind"], entry.get("chip") or ""][share].append(n)
+    alike: dict[str, tuple[dict[tuple[float, ...], list[int]], list[str]]] = {}
+    for (kind, chip), groups in shares.items():
+        what = f"{chip} ({kind})".strip()
+        alike.setdefault(repr((kind, dict(groups))), (groups, []))[1].append(what)
+    found = []
+    for groups, whats in alike.values():
+        labels = group_names(cells, list(groups.values()))
+        bars = [(label, dict(zip(figures.UNITS, share))) for label, share in zip(labels, groups)]
+        bars.sort(key=lambda bar: -bar[1]["ane"])
+        svg = figures.stacked(bars[:BARS], x_label="% of ops", name=f"placement {', '.join(whats)}")
+        found.append((", ".join(whats), svg, max(0, len(bars) - BARS)))
+    return found
+
+
+def group_names(cells: Cells, groups: list[list[int]]) -> list[str]:
+    """What the cells of each group have in common, in the words of the axes; a number of cells where that is alike."""
+    found = []
+    for group in groups:
+        words = []
+        for axis in cells.axes:
+            values = {cells.value(n, axis) for n in group}
+            if len(values) == 1:
+                word = values.pop()
+                words.append(word if isinstance(cells.flat[group[0]].get(axis), str) else f"{axis}={word}")
+        found.append(_cut(" ".join(words) or f"{len(group)} cells"))
+    twice = Counter(found)
+    return [f"{_cut(label, 34)} ({len(group)})" if twice[label] > 1 else label for label, group in zip(found, groups)]
+
+
+def _cut(text: str, limit: int = 40) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def ladder_steps(record: Record) -> dict[str, float]:
+    """What a cell knows of the way from a cold load to a steady call, in ms, by the steps' names."""
+    found = {}
+    for name, words in LADDER.items():
+        value = record.value(name)
+        if isinstance(value, (int, float)) and value > 0:
+            found[words] = float(value)
+    return found
+
+
+def ladder(cells: Cells) -> str | None:
+    """The cells with the slowest loads or first calls, a line each."""
+    rows = [(cells.names[n], ladder_steps(record)) for n, record in enumerate(cells.records)]
+    rows = sorted((row for row in rows if len(row[1]) > 1), key=lambda row: -max(row[1].values()))[: BARS // 2]
+    if not rows:
+        return None
+    steps = [words for words in LADDER.values() if any(words in values for _, values in rows)]
+    return figures.ladder([(_cut(label), values) for label, values in rows], steps, x_label="ms", name="ladder")

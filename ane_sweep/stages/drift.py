@@ -1,0 +1,56 @@
+"""Stage `drift`: where a program loses accuracy, op by op. Asked for by a report, never part of a cell's plan.
+
+params  count: how many of the ops that lose most are named
+inputs  program; reference (its first input is predicted); exact, where the program was made from another one
+        (compressed weights): that one in fp32 is then what is true
+facts   values: [[op index, PSNR dB of the value or null], ...] in the order of the program; worst: the ops that lose
+        most, [{index, type, name, psnr_db, own, drift, jump}]; blocks: the same of what each attention and each
+        feed-forward block hands on, in order. A psnr_db of infinity is written as 200
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.stages import StageResult
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Runs the program beside its fp32 self, in step. Raises errors.PackageError where it cannot be executed."""
+    from ane_sweep.mil import package
+    from ane_sweep.runtimes import _reference
+    from ane_sweep.runtimes._reference import trace
+    from ane_sweep.stages._metrics import recorded_db
+    from ane_sweep.stages.latency import first_input
+
+    (path,) = package.program_paths(inputs["program"])
+    (true,) = package.program_paths(inputs.get("exact", inputs["program"]))
+    feeds = first_input(inputs["reference"])
+    model, exact = _reference.load(path), _reference.load(true, numerics="fp32")
+    compared = trace.compare(exact, model, feeds) if "exact" in inputs else trace.drift(model, exact, feeds)
+    seen = [item for item in compared if item.psnr_db is not None]
+    key = (lambda item: item.drift) if "exact" in inputs else (lambda item: item.own)
+    handed_on = _handed_on(model.program)
+    facts = {
+        "values": [[item.index, recorded_db(item.psnr_db or 0.0)] for item in seen],
+        "worst": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], key)],
+        "blocks": [_plain(item, recorded_db) for item in seen if item.name in handed_on],
+    }
+    return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)
+
+
+def _plain(item: Any, recorded_db: Any) -> dict[str, Any]:
+    kept = {name: getattr(item, name) for name in ("index", "type", "name", "own", "drift", "jump")}
+    return {**kept, "psnr_db": recorded_db(item.psnr_db)}
+
+
+def _handed_on(program: Any) -> set[str]:
+    """Names of the values that blocks add up: sums that are all that later ops need of what came before.
+
+    At such a place the fewest bytes cross from one half of the program to the other (the residual stream alone).
+    """
+    from ane_sweep.mil import cuts
+
+    line = cuts.line_up(program)
+    sums = [p for p in line.positions if line.compute[p - 1].type == "add"]
+    least = min((line.crossing[p] for p in sums), default=0)
+    return {line.compute[p - 1].outputs[0] for p in sums if line.crossing[p] == least}

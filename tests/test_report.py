@@ -1,0 +1,261 @@
+"""The report: one page that needs nothing else, whatever the records hold; the choice it makes; the verb."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import constructed
+import pytest
+
+from ane_sweep.__main__ import main
+from ane_sweep.record import Record, Status, write_records
+from ane_sweep.report import choice, document, drift, figures, page, views
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
+
+
+class Page(HTMLParser):
+    """Tags and their attributes, and whether every one that must be closed is."""
+
+    VOID = {"meta", "input", "br", "img", "link", "use"}
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def thirty():
+    sweep = document.Sweep(constructed.records(30), {"command": ["-m", "model=gpt2"], "started": "then"})
+    return sweep, page.as_html(sweep)
+
+
+def test_every_section_of_a_sweep_is_there(thirty):
+    parsed = Page(thirty[1])
+    assert parsed.open == []
+    found = [attributes["id"] for tag, attributes in parsed.tags if tag == "section"]
+    assert found == [
+        "doubts", "cells", "best-under-a-constraint", "latency-by-axis", "placement", "load-and-first-calls",
+        "failures-by-stage", "accuracy-by-layer", "published-beside-ours", "provenance",
+    ]  # fmt: skip
+    assert len({attributes["id"] for _, attributes in parsed.tags if "id" in attributes}) == sum(
+        "id" in attributes for _, attributes in parsed.tags
+    ), "two elements share an id"
+
+
+def test_the_page_asks_for_nothing(thirty):
+    """No address anywhere but names of namespaces, and a policy that forbids fetching."""
+    text = thirty[1]
+    assert "default-src 'none'" in text
+    addresses = set(re.findall(r"https?://[\w./-]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    parsed = Page(text)
+    assert not [tag for tag, _ in parsed.tags if tag in ("link", "img", "iframe", "object")]
+    assert not [a for _, a in parsed.tags if "src" in a or any(name.startswith("on") for name in a)]
+
+
+def test_every_cell_is_in_the_table_and_on_the_plots(thirty):
+    sweep, text = thirty
+    parsed = Page(text)
+    timed = {n for n, record in enumerate(sweep.records) if record.status == "ok"}
+    rows = {int(a["data-cell"]) for tag, a in parsed.tags if tag == "tr" and "data-cell" in a}
+    points = {int(a["data-cell"]) for tag, a in parsed.tags if tag == "circle"}
+    assert rows == set(range(30))
+    assert points - {-1} == timed
+
+
+def test_what_a_record_holds_never_becomes_markup():
+    records = constructed.records(6, bad=False, note=HOSTILE)
+    for n, record in enumerate(records):
+        record.cell["model"] = HOSTILE + str(n % 2)
+        record.host["chip"] = record.weights["source"] = HOSTILE
+        record.placement[0]["chip"] = record.placement[0]["kind"] = HOSTILE
+    records[5].status, records[5].reason = Status.FAILED, HOSTILE
+    sweep = document.Sweep(records, {"command": [HOSTILE]})
+    parsed = Page(page.as_html(sweep))
+    assert parsed.open == []
+    assert [a.get("type") for tag, a in parsed.tags if tag == "script"] == ["application/json", None]
+    assert not [tag for tag, _ in parsed.tags if tag == "img"]
+    assert any(HOSTILE in text for text in parsed.texts)
+    marked = page.as_markdown(sweep)
+    assert "<script" not in marked and "<img" not in marked
+
+
+def test_the_facts_of_the_page_are_the_records(thirty):
+    sweep, text = thirty
+    facts = json.loads(re.search(r'id="facts">(.*?)</script>', text, re.DOTALL)[1])
+    assert [cell["name"] for cell in facts["cells"]] == sweep.cells.names
+    chosen = {item["cell"]: item for item in facts["choice"]}
+    assert set(chosen) == set(choice.ranked(sweep.records))
+    for n, item in chosen.items():
+        assert item["latency_median_ms"] == sweep.records[n].value("latency_median_ms")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_small_sweeps_have_a_report_too(count):
+    sweep = document.Sweep(constructed.records(count) if count else [])
+    assert Page(page.as_html(sweep)).open == []
+    assert page.as_markdown(sweep)
+
+
+def test_markdown_says_what_the_page_says(thirty):
+    text = page.as_markdown(thirty[0])
+    assert "## Failures by stage" in text and "convert ended with SIGSEGV" in text
+    assert "Fastest: " in text and "| version of torch | 2.13.0 |" in text
+    for line in text.splitlines():
+        assert not line.startswith("|") or line.endswith("|")
+
+
+def test_failures_are_grouped_by_stage_with_their_reason(thirty):
+    section = next(s for s in document.sections(thirty[0]) if s.title == "Failures by stage")
+    rows = section.blocks[0].rows
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+    assert sum(int(row[1]) for row in rows) == sum(r.status not in ("ok", "degraded") for r in thirty[0].records)
+
+
+# The choice
+
+
+def cell(latency: float, size: float, psnr: float, iqr: float = 0.0, task: str | None = None) -> Record:
+    figures = {"latency_median_ms": latency, "package_bytes": size * 1e6, "psnr_db": psnr, "latency_iqr_ms": iqr}
+    metrics = [{"name": n, "value": v, "kind": "measured", "chip": None} for n, v in figures.items()]
+    return Record(
+        sweep="s", cell_key=f"{latency}{size}", cell={}, status="ok", metrics=metrics, realised={"latency_task": task}
+    )
+
+
+def test_the_front_is_what_nothing_beats():
+    records = [cell(1, 10, 70), cell(2, 5, 70), cell(2, 10, 70), cell(9, 99, 90), cell(1, 10, 70)]
+    assert choice.front(records) == [0, 1, 3, 4]
+
+
+def test_the_best_under_a_constraint():
+    records = [cell(1, 10, 50), cell(2, 5, 70), cell(3, 4, 80)]
+    never = lambda one, other: False  # noqa: E731
+    assert choice.best(records, "latency_median_ms", {}, never) == (0, [])
+    assert choice.best(records, "latency_median_ms", {"psnr_db": 60}, never) == (1, [])
+    assert choice.best(records, "psnr_db", {"package_bytes": 5}, never) == (2, [])
+    assert choice.best(records, "package_bytes", {"psnr_db": 99}, never) == (None, [])
+
+
+def test_cells_that_cannot_be_told_apart_stand_beside_the_best():
+    records = [
+        cell(1.00, 1, 50, 0.2),
+        cell(1.05, 1, 50, 0.2),
+        cell(2, 1, 50, 0.2),
+        cell(3, 1, 50, task="t"),
+        cell(4, 1, 50, task="t"),
+    ]
+    assert choice.best(records, "latency_median_ms", {}, choice.same_timing) == (0, [1])
+    assert choice.ties(records, choice.same_timing) == {0: [1], 1: [0], 2: [], 3: [4], 4: [3]}
+    assert "untested" in choice.untested(records)
+
+
+def test_with_enough_processes_the_test_decides():
+    """Medians so close that interquartile ranges overlap widely; only the processes' scatter tells."""
+    slow, fast, alike = (cell(1, 1, 50, 9.0, task=name) for name in "abc")
+    for record, shift in ((fast, 0.0), (slow, 0.1), (alike, 0.0)):
+        record.timings = [
+            {"round": n, "median_ms": 1.0 + shift + 0.001 * ((n * 7 + len(str(shift))) % 3)} for n in range(8)
+        ]
+    assert not choice.same_timing(fast, slow)
+    assert choice.same_timing(fast, alike)
+    assert choice.untested([fast, slow, alike]) == ""
+
+
+# Plots
+
+
+def test_a_figure_scales_and_has_no_colour_of_its_own():
+    cells = views.Cells(constructed.records(30, bad=False))
+    svg = views.by_axis(cells, cells.axes[0])
+    assert svg.startswith("<svg") and svg.rstrip().endswith("</svg>") and "width=" not in svg[:200]
+    assert "var(--muted" in svg and "#0101" not in svg and "#0102" not in svg
+
+
+def test_a_name_with_dollars_is_no_formula():
+    assert "$x^{$" in figures.stacked([("$x^{$", {"ane": 50.0, "cpu": 50.0})], x_label="%")
+
+
+def test_cells_placed_alike_share_a_bar():
+    cells = views.Cells(constructed.records(300, bad=False))
+    found = views.placements(cells)
+    assert [what for what, *_ in found] == ["m1 (predicted)", "m1 (planned)"]
+    assert found[0][1].count("%</text>") == 0 and found[0][2] == 0
+
+
+# The worst cell
+
+
+def test_the_worst_cell_is_looked_into_unasked_only_when_small_and_under_its_gate():
+    records = constructed.records(4, bad=False)
+    assert not drift.called_for(records)
+    worst = drift.worst_cell(records)
+    records[worst].reason = "PSNR 30.0 dB is under the 50 dB that fp16 should reach"
+    assert drift.called_for(records)
+    next(m for m in records[worst].metrics if m["name"] == "package_bytes")["value"] = 1e9
+    assert not drift.called_for(records)
+
+
+# The verb
+
+
+@pytest.fixture
+def out(tmp_path):
+    folder = tmp_path / "runs" / constructed.STAMP
+    write_records(folder, constructed.records(3))
+    run = {
+        "schema": 1,
+        "stamp": constructed.STAMP,
+        "plan_key": "",
+        "started": "2026",
+        "finished": "2026",
+        "command": [],
+    }
+    (folder / "run.json").write_text(json.dumps(run))
+    return tmp_path
+
+
+def test_files_are_written_where_asked(out, capsys):
+    html, markdown = out / "a.html", out / "a.md"
+    assert main(["report", f"out={out}", "--html", str(html), "--markdown", str(markdown)]) == 0
+    assert "<!doctype html>" in html.read_text() and markdown.read_text().startswith("# sweep")
+    assert main(["report", f"out={out}", constructed.STAMP, "--markdown"]) == 0
+    assert capsys.readouterr().out.count("| gpt2 |") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--html"], "--html needs a file"),
+        (["--html", "/nowhere/at/all.html"], "cannot be written"),
+        (["--drift"], "no longer holds"),
+        (["--pdf"], "unknown here"),
+    ],
+)
+def test_a_wrong_word_is_a_sentence(out, capsys, words, said):
+    assert main(["report", f"out={out}", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_writing_leaves_both_files_or_neither(out):
+    folder = out / "runs" / constructed.STAMP
+    page.write(folder)
+    assert {p.name for p in folder.iterdir()} == {"records.jsonl", "run.json", "report.html", "report.md"}
