@@ -3,8 +3,9 @@
 The unit of evidence is the process, not the call: samples of one process share its memory layout, its caches and its
 luck, so a thousand of them say nothing about what the next process would give. Two timings are therefore compared by
 the medians of their processes, on a log scale (a ratio is what people ask for, and scatter grows with the figure):
-within one sweep round by round (paired t), across sweeps by Welch's t test. With one process a side nothing can be
-tested and the answer says so. Which test, and why: `python -m ane_sweep.bench alarms`, README "Rulings".
+within one sweep round by round, across sweeps side by side, in both cases by Student's t on trimmed means (Yuen 1974),
+which a process that met a busy machine does not blind. With one process a side nothing can be tested and the answer
+says so. Which test, and why: `python -m ane_sweep.bench alarms`, README "Rulings".
 """
 
 import math
@@ -16,6 +17,7 @@ from ane_sweep.compare.distributions import t_quantile, t_tail
 
 LEVEL = 0.01
 FEWEST = 3  # processes a side: with two, the scatter is known so badly that only a landslide would show
+TRIM, TRIM_FROM = 5, 8  # one in five processes is cut off at either end (the usual 20 %), from eight on
 RESOLUTION = 1e-3  # of a median: what the clock and rounding leave open, so that equal medians are not "no scatter"
 
 
@@ -48,24 +50,44 @@ def difference(
 
     paired   the rounds are of one sweep, where both were timed within each round: drift hits both alike and cancels
     """
-    shared = sorted(a.keys() & b.keys())
-    if paired and len(shared) >= FEWEST:
-        logs = [math.log(b[number] / a[number]) for number in shared]
-        mean = statistics.fmean(logs)
-        error, freedom = _error(logs), len(logs) - 1.0
-        sizes = (len(shared), len(shared))
-    else:
-        first, second = ([math.log(value) for value in side.values()] for side in (a, b))
-        if not first or not second:
-            raise ValueError("a timing without a process cannot be compared")
-        mean, sizes = statistics.fmean(second) - statistics.fmean(first), (len(first), len(second))
-        if min(sizes) < FEWEST:
-            return Difference(math.exp(mean), None, None, None, "untested", sizes, too_few(sizes))
-        error, freedom = _welch(first, second)
-    p = t_tail(mean / error, freedom)
-    reach = t_quantile(1 - level, freedom) * error
-    verdict = "same" if p >= level else "slower" if mean > 0 else "faster"
-    return Difference(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), p, verdict, sizes)
+    if not a or not b:
+        raise ValueError("a timing without a process cannot be compared")
+    evidence = weigh(a, b, paired=paired)
+    sizes = (len(a), len(b))
+    if evidence is None:
+        logs = [statistics.fmean(math.log(value) for value in side.values()) for side in (a, b)]
+        return Difference(math.exp(logs[1] - logs[0]), None, None, None, "untested", sizes, too_few(sizes))
+    reach = t_quantile(1 - level, evidence.freedom) * evidence.error
+    verdict = "same" if evidence.p >= level else "slower" if evidence.mean > 0 else "faster"
+    ratio, low, high = (math.exp(evidence.mean + step) for step in (0, -reach, reach))
+    return Difference(ratio, low, high, evidence.p, verdict, sizes)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A difference of mean logs, its standard error, and the degrees of freedom with which that is known."""
+
+    mean: float
+    error: float
+    freedom: float
+
+    @property
+    def p(self) -> float:
+        return t_tail(self.mean / self.error, self.freedom)
+
+
+def weigh(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> Evidence | None:
+    """Student's t on trimmed means; None where there are too few processes for one."""
+    shared = sorted(a.keys() & b.keys()) if paired else []
+    if len(shared) >= FEWEST:
+        only = middle([math.log(b[number] / a[number]) for number in shared])
+        return Evidence(only.mean, math.sqrt(only.square), only.count - 1.0)
+    if min(len(a), len(b)) < FEWEST:
+        return None
+    one, two = (middle([math.log(value) for value in side.values()]) for side in (a, b))
+    both = one.square + two.square  # degrees of freedom: Welch 1947, Satterthwaite 1946
+    freedom = both**2 / (one.square**2 / (one.count - 1) + two.square**2 / (two.count - 1))
+    return Evidence(two.mean - one.mean, math.sqrt(both), freedom)
 
 
 def too_few(sizes: tuple[int, int]) -> str:
@@ -77,26 +99,37 @@ def too_few(sizes: tuple[int, int]) -> str:
     )
 
 
-def _error(logs: Sequence[float]) -> float:
-    """Standard error of the mean; never below what the clock leaves open."""
-    return max(statistics.stdev(logs), RESOLUTION) / math.sqrt(len(logs))
+@dataclass(frozen=True)
+class Middle:
+    """The mean of the middle of a sample, its squared standard error, and how many values it rests on."""
+
+    mean: float
+    square: float
+    count: int
 
 
-def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Standard error of a difference of means and its degrees of freedom (Welch 1947, Satterthwaite 1946)."""
-    one, two = _error(first) ** 2, _error(second) ** 2
-    freedom = (one + two) ** 2 / (one**2 / (len(first) - 1) + two**2 / (len(second) - 1))
-    return math.sqrt(one + two), freedom
+def middle(logs: Sequence[float]) -> Middle:
+    """Trimmed mean: from 8 values on, a fifth is cut off at either end; fewer keep all.
+
+    Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values left
+    (Tukey and McLaughlin 1963, Yuen 1974); without trimming that is the usual one. Never below what the clock leaves open.
+    """
+    count = len(logs)
+    cut = count // TRIM if count >= TRIM_FROM else 0
+    ordered, left = sorted(logs), count - 2 * cut
+    kept = ordered[cut : count - cut]
+    winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
+    spread = max(statistics.variance(winsorised), RESOLUTION**2)
+    return Middle(statistics.fmean(kept), (count - 1) * spread / (left * (left - 1)), left)
 
 
 def interval(medians: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
     """Where the typical process median lies (t interval on the log scale); None with fewer than two processes."""
     if len(medians) < 2:
         return None
-    logs = [math.log(value) for value in medians]
-    reach = t_quantile(level, len(logs) - 1.0) * _error(logs)
-    middle = statistics.fmean(logs)
-    return math.exp(middle - reach), math.exp(middle + reach)
+    found = middle([math.log(value) for value in medians])
+    reach = t_quantile(level, found.count - 1.0) * math.sqrt(found.square)
+    return math.exp(found.mean - reach), math.exp(found.mean + reach)
 
 
 def holm(ps: Sequence[float | None], level: float = LEVEL) -> list[bool]:

@@ -1,0 +1,160 @@
+"""false alarms and power of the comparison, on a pool of fresh processes (64 rounds: some 15 minutes; MORE: 4)"""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.bench import Row, _pool
+from ane_sweep.compare.difference import LEVEL, weigh
+from ane_sweep.compare.distributions import beta_share, t_tail
+
+ROUNDS, DRAWS = 64, 1000
+SIZES = (3, 5, 8, 12, 20)
+ALARM_BAR, POWER_BAR = "at most 3 %", "at least 90 %"
+Side = dict[int, float]
+Draw = Callable[[random.Random, int], tuple[Side, Side]]
+
+
+def run(path: Path | None = None, rounds: int = ROUNDS) -> list[Row]:
+    """Take what is missing of the pool, then draw from it: three ways to compare, with and without a real delay."""
+    path = path or Path(os.environ.get("ANE_SWEEP_OUT") or "outputs") / "bench" / "alarms.json"
+    pool = _pool.take(path, rounds)
+    rows = [Row(f"pool {path}: {len(pool['runs'])} processes", *_realised(pool))]
+    for name, other, bar in (("false alarms", "b", ALARM_BAR), ("10 % delay found", "delayed", POWER_BAR)):
+        for way in WAYS:
+            for size in SIZES:
+                if row := _row(pool, way, size, other, f"{name}, {way}, {size} processes a side", bar):
+                    rows.append(row)
+    return rows
+
+
+def _realised(pool: dict[str, Any]) -> tuple[str, str]:
+    """What the pool itself shows: how much processes scatter, and what the delay really came to."""
+    scatter, delay = [], []
+    for program in pool["programs"]:
+        logs = {slot: np.log(list(_side(pool, program, slot).values())) for slot in _pool.SLOTS}
+        scatter.append(f"{program} {100 * logs['a'].std(ddof=1):.1f} %")
+        delay.append(f"{program} {100 * (np.exp(np.mean(logs['delayed'] - logs['a'])) - 1):.1f} %")
+    return "scatter " + ", ".join(scatter), "delay " + ", ".join(delay)
+
+
+def _side(pool: dict[str, Any], program: str, slot: str) -> Side:
+    return {r["round"]: r["median_ms"] for r in pool["runs"] if (r["program"], r["slot"]) == (program, slot)}
+
+
+def across(pool: dict[str, Any], program: str, other: str) -> Draw:
+    """Two sweeps, as a comparison finds them: processes at random, none twice."""
+    plain = [*_side(pool, program, "a").values(), *_side(pool, program, "b").values()]
+    late = list(_side(pool, program, "delayed").values())
+
+    def draw(drawn: random.Random, size: int) -> tuple[Side, Side]:
+        if other == "b":
+            both = drawn.sample(plain, 2 * size)
+            return dict(enumerate(both[:size])), dict(enumerate(both[size:]))
+        return dict(enumerate(drawn.sample(plain, size))), dict(enumerate(drawn.sample(late, size)))
+
+    return draw
+
+
+def within(pool: dict[str, Any], program: str, other: str) -> Draw:
+    """One sweep: both cells in the same rounds, compared round by round."""
+    a, b = _side(pool, program, "a"), _side(pool, program, other)
+
+    def draw(drawn: random.Random, size: int) -> tuple[Side, Side]:
+        rounds = drawn.sample(sorted(a), size)
+        return {r: a[r] for r in rounds}, {r: b[r] for r in rounds}
+
+    return draw
+
+
+def in_a_row(pool: dict[str, Any], program: str, other: str) -> Draw:
+    """Two sweeps one after the other: consecutive rounds, with whatever the machine did in between."""
+    a, b = _side(pool, program, "a"), _side(pool, program, "a" if other == "b" else other)
+    numbers = sorted(a)
+
+    def draw(drawn: random.Random, size: int) -> tuple[Side, Side]:
+        start = drawn.randrange(len(numbers) - 2 * size + 1)
+        first, second = numbers[start : start + size], numbers[start + size : start + 2 * size]
+        return {r: a[r] for r in first}, {r: b[r] for r in second}
+
+    return draw
+
+
+WAYS: dict[str, Callable[[dict[str, Any], str, str], Draw]] = {
+    "across sweeps": across,
+    "within a sweep": within,
+    "sweeps in a row": in_a_row,
+}
+
+
+def _row(pool: dict[str, Any], way: str, size: int, other: str, what: str, bar: str) -> Row | None:
+    """Hits of the test in use, with their binomial interval, beside those of other tests on the same draws."""
+    ways = [WAYS[way](pool, program, other) for program in pool["programs"]]
+    drawn = random.Random(f"{way} {size} {other}")
+    hits = {"trimmed": 0, "untrimmed": 0, "permutation": 0, "ranks": 0}
+    try:
+        for number in range(DRAWS):
+            a, b = ways[number % len(ways)](drawn, size)
+            paired = way == "within a sweep"
+            evidence = weigh(a, b, paired=paired)
+            hits["trimmed"] += evidence is not None and evidence.p < LEVEL
+            for name, p in others(list(a.values()), list(b.values()), paired).items():
+                hits[name] += p < LEVEL
+    except ValueError:  # the pool is too small for that many processes a side
+        return None
+    low, high = binomial(hits["trimmed"], DRAWS)
+    ours = f"{100 * hits['trimmed'] / DRAWS:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    instead = ", ".join(f"{name} {100 * count / DRAWS:.1f} %" for name, count in hits.items() if name != "trimmed")
+    return Row(what, ours, instead, bar=bar)
+
+
+def others(a: list[float], b: list[float], paired: bool, rounds: int = 999) -> dict[str, float]:
+    """p of the same t test without trimming, of a permutation test of mean logs (paired: of their signs), and of the
+    latter on ranks (Mann-Whitney; paired: Wilcoxon)."""
+    generator = np.random.default_rng(len(a))
+    first, second = np.log(a), np.log(b)
+    if paired:
+        step = second - first
+        signs = generator.choice((-1.0, 1.0), size=(rounds, len(step)))
+        shapes = {"permutation": step, "ranks": np.sign(step) * (np.argsort(np.argsort(np.abs(step))) + 1)}
+        by_chance = {name: _p(values.sum(), signs @ np.abs(values)) for name, values in shapes.items()}
+        error, freedom = step.std(ddof=1) / len(a) ** 0.5, len(a) - 1
+    else:
+        both = np.concatenate([first, second])
+        order = np.argsort(generator.random((rounds, len(both))), axis=1)[:, : len(a)]
+        shapes = {"permutation": both - both.mean(), "ranks": np.argsort(np.argsort(both)) - (len(both) - 1) / 2}
+        by_chance = {name: _p(v[: len(a)].sum(), v[order].sum(axis=1)) for name, v in shapes.items()}
+        squares = first.var(ddof=1) / len(a), second.var(ddof=1) / len(b)
+        error, freedom = sum(squares) ** 0.5, sum(squares) ** 2 / sum(s**2 / (len(a) - 1) for s in squares)
+    return {"untrimmed": t_tail(float((second - first).mean() / error), float(freedom)), **by_chance}
+
+
+def _p(seen: float, by_chance: Any) -> float:
+    return float((1 + np.sum(np.abs(by_chance) >= abs(seen) * (1 - 1e-9))) / (1 + len(by_chance)))
+
+
+def binomial(hits: int, draws: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's exact interval (1934) of a share; draws from one pool overlap, so it is a little short."""
+    tail = (1 - level) / 2
+    low = 0.0 if hits == 0 else _solve(lambda x: beta_share(x, hits, draws - hits + 1) - tail)
+    high = 1.0 if hits == draws else _solve(lambda x: beta_share(x, hits + 1, draws - hits) - (1 - tail))
+    return low, high
+
+
+def _solve(rising: Callable[[float], float]) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return low
+
+
+if __name__ == "__main__":  # python -m ane_sweep.bench.alarms POOL.json [ROUNDS]
+    from ane_sweep.bench import show
+
+    print(show(run(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)))
