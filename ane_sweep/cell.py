@@ -17,6 +17,7 @@ TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
 MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
 AXES = (
     "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
+    "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order",
     "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects", "compiler",
     "device",
 )  # fmt: skip
@@ -29,6 +30,8 @@ class Cell:
     model, precision   names of the options; their contents are in `model_options`, `precision_options`
     family, size       the model's, as fields of their own
     head ... pad_last_axis   how the model is built: see models/_options.py
+    chunk_by ... limits_for  how it is cut: see chunking.py
+    copies ... copies_order  how often it is loaded at once: see runtimes/_copies.py
     numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
     throughput, evidence  what is done beside timing: inputs predicted in a loop, and whether the machine is watched
     compiler, device   what compiles for Core ML, and where it runs
@@ -39,7 +42,7 @@ class Cell:
     family: str
     size: str
     variant: str
-    chunks: int
+    chunks: int | str
     precision: str
     compute_units: str
     seq_len: int
@@ -49,6 +52,13 @@ class Cell:
     seed: int
     allow_pickle: bool
     fault: str
+    chunk_by: str
+    own_chunks: str
+    pipeline: str
+    limits_for: str | None
+    copies: int
+    copies_kind: str
+    copies_order: str
     head: str
     mask: str
     embeddings: str

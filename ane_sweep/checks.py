@@ -3,24 +3,21 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ane_sweep import data, models, runtimes, stand_in
+from ane_sweep import chunking, data, models, runtimes, stand_in
 from ane_sweep.cell import TARGETS, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.models import _options
 from ane_sweep.placement import chips
+from ane_sweep.runtimes import _copies
 from ane_sweep.runtimes._reference import effects
 
+COPIES = ("copies", "copies_kind", "copies_order")
+# axes that a runtime may have no use for
 APPLICABLE = (
-    "chunks",
-    "compute_units",
-    "precision",
-    "target",
-    "numerics",
-    "effects",
-    "compiler",
-    "device",
-)  # axes that a runtime may have no use for
+    *("chunks", *chunking.AXES, *COPIES),
+    *("compute_units", "precision", "target", "numerics", "effects", "compiler", "device"),
+)
 
 
 def resolved_runtime(cell: Cell) -> str:
@@ -42,6 +39,8 @@ def unknown_names(cell: Cell) -> list[str]:
             f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
             f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
         )
+    if cell.limits_for is not None:
+        found += [f"limits_for: {problem.removeprefix('chips: ')}" for problem in unknown_chips([cell.limits_for])]
     try:
         effects.chosen(cell.effects)
     except ConfigError as error:
@@ -82,11 +81,12 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     if reason := runtimes.get(runtime).available():
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
     honours = runtimes.get(runtime).HONOURS
-    if "chunks" in honours and cell.chunks > source.cut_points + 1:
-        return (
-            f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
-            f"({source.layers} layers), so chunks=1..{source.cut_points + 1}"
-        )
+    if "chunks" in honours and (reason := chunking.refusal(cell, source)):
+        return reason
+    if "chunks" not in honours and cell.copies > 1:
+        return f"copies={cell.copies}: runtime={runtime} loads no program; use runtime=reference or coreml"
+    if cell.copies_kind == "different" and cell.copies > _copies.MOST_DIFFERENT:
+        return f"copies={cell.copies} copies_kind=different: at most {_copies.MOST_DIFFERENT} are told apart; use identical"
     if cell.device == "usb" and runtime != "coreml":
         return f"device=usb is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml"
     if reason := _numerics_refusal(cell, runtime):
@@ -116,6 +116,12 @@ def numerics(cell: Cell) -> dict[str, Any]:
     return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
 
 
+def idle(honours: frozenset[str]) -> set[str]:
+    """The axes that a runtime of those `HONOURS` has no use for; what is about chunks and copies goes with the chunks."""
+    follow = dict.fromkeys((*chunking.AXES, *COPIES), "chunks")
+    return {axis for axis in APPLICABLE if follow.get(axis, axis) not in honours}
+
+
 def built_with(cell: Cell) -> _options.Options:
     """The options of models/_options.py that a cell asks for."""
     return _options.Options(**{name: getattr(cell, name) for name in _options.NAMES})
@@ -135,7 +141,7 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
             "all will run on the CPU; use precision=fp16"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
-        unused = [axis for axis in axes if axis in APPLICABLE and axis not in runtimes.get(name).HONOURS]
+        unused = [axis for axis in axes if axis in idle(runtimes.get(name).HONOURS)]
         for axis in unused:
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"

@@ -31,6 +31,11 @@ def fingerprint() -> dict[str, Any]:
     return found if script is None else {**found, **script.host, "stand_in": script.label()}
 
 
+def chip() -> str | None:
+    """What the processor calls itself ("Apple M4 Pro"); None where the system does not say."""
+    return _still()["chip"]
+
+
 def digest() -> str:
     """sha256 over what makes figures comparable: chip, cores, memory (to the GiB), OS. Never power or temperature."""
     still = {name: value for name, value in _still().items() if name in _STABLE}

@@ -126,8 +126,8 @@ def _load(path: Path) -> list[Any]:
 
     is_folder = path.is_dir() and path.suffix not in (".mlpackage", ".mlmodelc")
     if not is_folder:
-        return [programs.load(path)]
-    return [programs.load(item) for item in package.program_paths(path)]
+        return programs.load_chain([path])
+    return programs.load_chain(package.program_paths(path))
 
 
 def _report(path: Path, loaded: list[Any], chip: Any, options: Options, entries: list[dict[str, Any]]) -> bool:

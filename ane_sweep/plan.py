@@ -6,7 +6,7 @@ What enters each task's key is the sharing: see `tasks.py`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ane_sweep import checks, estimates
+from ane_sweep import checks, chunking, estimates
 from ane_sweep.cell import Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -74,4 +74,5 @@ def make_plan(
                 known.limits[limit] = None if None in (known.limits[limit], value) else max(known.limits[limit], value)
         plan.chains[cell.key] = [task.key for task in chain.tasks]
         plan.beside[cell.key] = {units: task.key for units, task in chain.beside.items()}
+    plan.notes += chunking.notes((cell, sources[cell.key]) for cell in cells if cell.key in plan.chains)
     return plan

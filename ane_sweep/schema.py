@@ -11,12 +11,14 @@ from ane_sweep.runtimes._reference.effects import MODES
 
 @dataclass(frozen=True)
 class Key:
-    """One key: accepted Python types, the choices or the least value where there are any, and its purpose."""
+    """One key: accepted Python types, the choices or the least value where there are any, its purpose, and the words
+    that may stand in place of a number."""
 
     types: tuple[type, ...]
     help: str
     choices: tuple[Any, ...] = ()
     least: float | None = None
+    words: tuple[str, ...] = ()
 
     def problem(self, name: str, value: Any) -> str | None:
         """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
@@ -24,6 +26,9 @@ class Key:
         if not accepted:
             wanted = " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in self.types)
             return f"{name}={value!r}: expected {wanted}, got {type(value).__name__}"
+        if self.words and isinstance(value, str):
+            choices = f"a number, {', '.join(self.words)}"
+            return None if value in self.words else f"{name}={value}: unknown; choices: {choices}"
         if self.choices and value is not None and value not in self.choices:
             return f"{name}={value}: unknown{suggestion(value, self.choices)}; choices: {', '.join(map(str, self.choices))}"
         if self.least is not None and value is not None and value < self.least:
@@ -50,7 +55,29 @@ STAGES = (
 
 KEYS: dict[str, Key] = {
     "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
-    "chunks": Key((int,), "how many programs the model is cut into", least=1),
+    "chunks": Key(
+        (int, str),
+        "how many programs the model is cut into; auto: the fewest that the chip takes",
+        least=1,
+        words=("auto",),
+    ),
+    "chunk_by": Key(
+        (str,), "what is shared out evenly: weights, layers, or estimated time", ("bytes", "layers", "time")
+    ),
+    "own_chunks": Key(
+        (str,), "parts that are chunks of their own, among the number", ("none", "embeddings", "head", "both")
+    ),
+    "pipeline": Key(
+        (str,),
+        "a chain that is driven, one Core ML pipeline package, or coremltools' bisect_model to compare with",
+        ("manual", "coreml", "bisect"),
+    ),
+    "limits_for": Key((str, NONE), "chunks=auto, chunk_by=time: the chip; null: this host's, or m1 where it has none"),
+    "copies": Key((int,), "programs loaded at once and timed in turns", least=1),
+    "copies_kind": Key((str,), "the same program, or each with other weights", ("identical", "different")),
+    "copies_order": Key(
+        (str,), "in which order they are loaded; they are always called forward", ("forward", "reverse")
+    ),
     "compute_units": Key((str,), "what Core ML may use", COMPUTE_UNITS),
     "seq_len": Key((int,), "tokens in one input", least=1),
     "target": Key((str,), "the oldest OS the program must run on", (*TARGETS, *MACOS_TARGETS)),
@@ -114,7 +141,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "name": Key((str,), "the option's name"),
         "family": Key((str,), "a module of ane_sweep/models"),
         "size": Key((str,), "for people"),
-        "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq")),
+        "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq", "features")),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
         "parameters": Key((int,), "number of parameters, tied ones once", least=1),

@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import checks, data, estimates, runtimes, versions
+from ane_sweep import checks, chunking, data, estimates, runtimes, versions
 from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
-from ane_sweep.checks import APPLICABLE
 from ane_sweep.models import _options
 from ane_sweep.verdict import BASELINES
 
@@ -79,10 +78,13 @@ class Chain:
         alone: bool = False,
         unavailable: str | None = None,
         round: int = 0,
+        loaded: int = 1,
     ) -> Task:
-        """One more task. The role `checkpoint` falls back on the folder that the weights are already in."""
+        """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
+        that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
+        work = source.parameter_bytes * loaded
         version = versions.code_digest(stage, cell.family if "model" in params else None)
         task = Task(
             stage=stage,
@@ -92,12 +94,12 @@ class Chain:
             folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
             limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
             label=label(stage, cell, self.shared.axes, runtimes.get(self.runtime).HONOURS),
-            work=source.parameter_bytes,
-            memory_bytes=costs.memory_bytes(stage, source.parameter_bytes),
+            work=work,
+            memory_bytes=costs.memory_bytes(stage, work),
             disk_bytes=estimates.disk_bytes(
                 stage, _sizes(cell), source.parameter_bytes, source.arch, cell.precision_options["compute"]
             ),
-            seconds=costs.seconds(stage, source.parameter_bytes),
+            seconds=costs.seconds(stage, work),
             fault=fault,
             alone=alone,
             unavailable=unavailable,
@@ -157,8 +159,8 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None) -> T
     }
     fault = None if cell.fault == "none" else cell.fault
     program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
-    if cell.chunks > 1:
-        program = chain.add("chunk", {"count": cell.chunks}, {"program": program})
+    if chunking.is_cut(cell):
+        program = chain.add("chunk", chunking.params(cell), {"program": program})
     return program
 
 
@@ -188,15 +190,19 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     device = {"device": cell.device} if runtime == "coreml" else {}
     runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
+    copies = chunking.copies(cell)
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
     for number in range(1, cell.latency["repeats"] + 1):  # cells that ask for fewer share the first ones
-        chain.add("latency", {**runs, "policy": policy, "round": number}, inputs, alone=True, round=number)
+        chain.add(
+            "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, alone=True, round=number,
+            loaded=cell.copies,
+        )  # fmt: skip
     if cell.throughput:
         chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True)
     if runtime == "coreml" and cell.evidence == "auto":
         if cell.device == "local":  # power and log are this Mac's
             chain.add("evidence", runs, inputs, alone=True)
-        _add_baselines(chain, {**runs, "policy": policy, "round": 1}, inputs)
+        _add_baselines(chain, {**runs, **copies, "policy": policy, "round": 1}, inputs)
 
 
 def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Task | None]) -> None:
@@ -207,7 +213,9 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
     for units in BASELINES:
         if units != chain.cell.compute_units:
             other = Chain(replace(chain.cell, compute_units=units), chain.source, chain.runtime, chain.shared)
-            task = other.add("latency", {**params, "compute_units": units}, inputs, alone=True, round=1)
+            task = other.add(
+                "latency", {**params, "compute_units": units}, inputs, alone=True, round=1, loaded=chain.cell.copies
+            )
             named = "compute_units" in chain.shared.axes
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
@@ -221,17 +229,20 @@ def _sizes(cell: Cell) -> dict[str, Any]:
 _UNLABELLED = {
     "fetch": {*AXES} - {"model"},
     "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
-    "convert": {"chunks", "compute_units", "runtime", "numerics", "effects", "compiler", "device"},
-    "chunk": {"compute_units", "runtime", "numerics", "effects", "compiler", "device"},
-    "predict": {"runtime", "numerics", "effects", "compiler", "device"},
-    "compile": {"compute_units", "runtime", "numerics", "effects"},
-    "place": {"runtime", "numerics", "effects"},
+    "convert": {
+        *("chunks", *chunking.AXES, *checks.COPIES),
+        *("compute_units", "runtime", "numerics", "effects", "compiler", "device"),
+    },
+    "chunk": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects", "compiler", "device"},
+    "predict": {*checks.COPIES, "runtime", "numerics", "effects", "compiler", "device"},
+    "compile": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects"},
+    "place": {*checks.COPIES, "runtime", "numerics", "effects"},
 }
 
 
 def label(stage: str, cell: Cell, axes: list[str], honours: frozenset[str]) -> str:
     """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
-    silent = _UNLABELLED.get(stage, {axis for axis in APPLICABLE if axis not in honours})
+    silent = _UNLABELLED.get(stage, checks.idle(honours))
     named = [axis for axis in axes if axis != "model" and axis not in silent and not axis.startswith("limits.")]
     values = [
         str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named

@@ -77,7 +77,7 @@ def test_everything_wrong_is_reported_together():
         (["+new.key=1"], "new.key: nothing reads this key"),
         (["+precision.bits=4"], "precision.bits: nothing reads this key"),
         (["~chunks"], "chunks: missing"),
-        (["chunks=abc"], "chunks='abc': expected int, got str"),
+        (["chunks=abc"], "chunks=abc: unknown; choices: a number, auto"),
         (["seq_len=1.5"], "seq_len=1.5: expected int, got float"),
         (["target=iOS14"], "target=iOS14: unknown (did you mean 'iOS"),
         (["precision=fp8"], "precision=fp8: unknown; choices: fp16, fp32"),

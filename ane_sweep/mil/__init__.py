@@ -4,8 +4,13 @@
     package.py    a .mlpackage on disk: where its protobuf and weights are, reading, writing
     weights.py    weight.bin: mapped reader, streaming writer
     graph.py      a light view of a program: ops in order, what they read, write and hold
-    cuts.py       where a program can be cut, and where it is best cut
-    chunker.py    n programs in a chain: writing the pieces
+    line.py       a program as a line of ops, and where that line can be cut
+    cuts.py       which of those cuts are best
+    ends.py       embedding and vocabulary head as chunks of their own
+    joint.py      functions of one package cut at the same places
+    chunker.py    n programs in a chain
+    writer.py     one chunk as a package
+    pipeline.py   a chain as one Core ML pipeline package, and back
     chain.py      a chain seen as one program: what goes in, what comes out
 
 Only numpy is imported here besides the standard library and protobuf.

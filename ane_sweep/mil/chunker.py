@@ -3,67 +3,146 @@
 No op that computes is repeated. Constants (and what depends on them alone) go to every chunk that uses them. A
 chunk's inputs are the program's own inputs that it reads, then the values of earlier chunks that it reads; its
 outputs are the program's own outputs that it makes, then the values that later chunks read. So whoever drives the
-chain keeps all tensors by name and gives each chunk what it asks for. Weights are streamed from file to file and
-never parsed.
+chain keeps all tensors by name and gives each chunk what it asks for. A state lives in one chunk. Weights are streamed
+from file to file and never parsed. Functions of one package are cut at the same places and share each chunk's weights.
 """
 
+import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import chain, cuts, graph, package
-from ane_sweep.mil.graph import Op, Program
-from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
-from ane_sweep.mil.weights import BlobWriter
+from ane_sweep.mil import cuts, ends, graph, joint, package, writer
+from ane_sweep.mil.graph import Op
+from ane_sweep.mil.line import Line, line_up
+from ane_sweep.mil.writer import Chunk
 
-_ARRAY = FeatureTypes_pb2.ArrayFeatureType
-_FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32}
-
-
-@dataclass
-class Chunk:
-    """One piece: its ops in the program's order, and the names of its inputs and outputs."""
-
-    ops: list[Op]
-    inputs: list[str]
-    outputs: list[str]
+AUTO = "auto"
+OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("embeddings", "head")}
 
 
-def chunk(source: Path, out: Path, count: int) -> dict[str, Any]:
-    """Write `source` as `count` packages `chunk_01.mlpackage` ... into `out`.
+@dataclass(frozen=True)
+class Request:
+    """How a program is to be cut.
 
-    Returns facts: `chunk_bytes` (weight bytes of each), `boundary_bytes` (what is handed over at each cut),
-    `cut_points` (legal cuts). Raises errors.ChunkError when the program has fewer than `count` - 1 of those,
+    count    how many chunks, or "auto": the fewest that keep each under `program_bytes` of weights
+    by       what is balanced: "bytes", "layers" or "time" (cuts.py)
+    own      chunks of their own: "none", "embeddings", "head" or "both"; they are among the `count`
+    times    by="time": estimated cost by the first value that an op makes
+    program_bytes, mapped_bytes   limits of "auto": a chunk's weights, and those of all chunks together (None: no limit)
+    """
+
+    count: int | str
+    by: str = "bytes"
+    own: str = "none"
+    times: Mapping[str, float] = field(default_factory=dict)
+    program_bytes: int | None = None
+    mapped_bytes: int | None = None
+
+
+def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
+    """Write `source` as packages `chunk_01.mlpackage` ... into `out`.
+
+    Returns facts: `chunks`, `chunk_bytes` (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by
+    all functions), `cut_points` (legal cuts). Raises errors.ChunkError when the program cannot be cut as asked,
     errors.PackageError when it cannot be read.
     """
-    program = graph.load(source)
-    line = cuts.line_up(program)
-    points = len(line.positions)
-    if count < 1:
-        raise ChunkError(f"chunks={count}: a program is cut into 1 or more chunks")
-    if count > points + 1:
-        raise ChunkError(
-            f"chunks={count}: {source.name} has {points} cut points, so it makes at most {points + 1} chunks; "
-            f"ask for chunks=1 to {points + 1}"
-        )
-    chosen = cuts.choose(line, count)
-    for index, piece in enumerate(pieces(line, chosen)):
+    read = package.read(source)
+    names = sorted(read.spec.mlProgram.functions)
+    default = graph.default_function(read.spec)
+    names.sort(key=lambda name: name != default)
+    lines = {name: line_up(graph.program(read, name)) for name in names}
+    joined = joint.join(list(lines.values()))
+    chosen = _choose(joined.line, request, source.name)
+    parts = {name: pieces(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())}
+    for index in range(len(chosen) + 1):
         target = out / package.chunk_name(index)
-        if count == 1:
-            shutil.copytree(source, target)
+        if not chosen:
+            shutil.copytree(source, target, copy_function=_link_or_copy)
         else:
-            write(program, piece, target)
+            writer.write({name: (line.program, parts[name][index]) for name, line in lines.items()}, target)
     return {
-        "chunk_bytes": _chunk_bytes(line, chosen),
-        "boundary_bytes": [line.crossing[place] for place in chosen],
-        "cut_points": points,
+        "chunks": len(chosen) + 1,
+        "chunk_bytes": cuts.weight_bytes(joined.line, chosen),
+        "boundary_bytes": [joined.line.crossing[place] for place in chosen],
+        "cut_points": len(joined.line.positions),
     }
 
 
-def pieces(line: cuts.Line, chosen: list[int]) -> list[Chunk]:
+def _link_or_copy(source: str, target: str) -> None:
+    """Nobody writes into an artifact, so the same file may stand in two."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _choose(line: Line, request: Request, name: str) -> list[int]:
+    wish = _wish(line, request, name)
+    most = cuts.most(line, wish)
+    if request.count == AUTO:
+        return _automatic(line, request, wish, name)
+    count = int(request.count)
+    if count < 1:
+        raise ChunkError(f"chunks={count}: a program is cut into 1 or more chunks")
+    if count > most or (count > 1 and count <= wish.own):
+        points = len(line.positions)
+        least = max(1, wish.own + 1)
+        raise ChunkError(
+            f"chunks={count}: {name} has {points} cut points, so it makes at most {most} chunks; "
+            f"ask for chunks={least} to {most}"
+        )
+    return [] if count == 1 else cuts.choose(line, count, wish)
+
+
+def _wish(line: Line, request: Request, name: str) -> cuts.Wish:
+    if request.count == 1:
+        return cuts.Wish()
+    wanted = OWN[request.own]
+    first = ends.embedding_end(line) if "embeddings" in wanted else None
+    last = ends.head_start(line) if "head" in wanted else None
+    if "embeddings" in wanted and first is None:
+        raise ChunkError(f"own_chunks={request.own}: {name} has no lookup ahead of its layers that could be cut off")
+    if "head" in wanted and (last is None or (first is not None and last <= first)):
+        raise ChunkError(f"own_chunks={request.own}: {name} has no projection at its end that could be cut off")
+    return cuts.Wish(request.by, request.times, first, last)
+
+
+def _automatic(line: Line, request: Request, wish: cuts.Wish, name: str) -> list[int]:
+    assert request.program_bytes is not None
+    chosen = cuts.fewest(line, request.program_bytes, wish)
+    if chosen is None:
+        raise ChunkError(
+            f"chunks=auto: {name} cannot be cut so that no chunk has more than {request.program_bytes} bytes of weights: "
+            "a single tensor, or the ops between two cut points, have more; compress the weights, or give a number"
+        )
+    total = sum(cuts.weight_bytes(line, chosen)) + _unpacked_bytes(line)
+    if request.mapped_bytes is not None and total > request.mapped_bytes:
+        raise ChunkError(
+            f"chunks=auto: {name} has {total} bytes of weights, above the {request.mapped_bytes} that can be mapped at "
+            "once, however it is cut; compress the weights, or take limits_for of a chip without that limit, or a number"
+        )
+    return chosen
+
+
+def _unpacked_bytes(line: Line) -> int:
+    """Bytes that compressed weights take beyond their files when they are mapped: chips with that limit map them dense
+    (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and April 2023, M1 Max)."""
+    packed = {op.index: op for op in line.constant.values() if op.type.startswith("constexpr_")}
+    feeding = {name for op in packed.values() for name in op.reads}
+    stored = {op.index: op for op in line.constant.values() if op.index in packed or not feeding.isdisjoint(op.outputs)}
+    values = [value.blobFileValue for op in stored.values() for value in graph.blob_values(op.proto)]
+    held = sum(line.sizes.get(key, 0) for key in {(value.fileName, value.offset) for value in values})
+    made = [name for op in packed.values() for name in op.outputs if name not in feeding]
+    kinds = [kind for name in made if (kind := line.program.tensor_type(name)) is not None]
+    return sum(kind.byte_count for kind in kinds) - held
+
+
+def pieces(line: Line, chosen: list[int]) -> list[Chunk]:
     """The chunks between the cuts `chosen`."""
     program = line.program
     edges = [0, *chosen, len(line.compute)]
@@ -86,7 +165,7 @@ def pieces(line: cuts.Line, chosen: list[int]) -> list[Chunk]:
     return result
 
 
-def _with_constants(line: cuts.Line, start: int, end: int, read: set[str]) -> list[Op]:
+def _with_constants(line: Line, start: int, end: int, read: set[str]) -> list[Op]:
     """The ops of a chunk and every constant below them, in the program's order."""
     needed: dict[int, Op] = {op.index: op for op in line.compute[start:end]}
     open_names = list(read)
@@ -96,146 +175,3 @@ def _with_constants(line: cuts.Line, start: int, end: int, read: set[str]) -> li
             needed[op.index] = op
             open_names += op.reads
     return [needed[index] for index in sorted(needed)]
-
-
-def _chunk_bytes(line: cuts.Line, chosen: list[int]) -> list[int]:
-    edges = [0, *chosen, len(line.compute)]
-    return [sum(line.sizes[key] for key in frozenset().union(*line.blobs[start:end])) for start, end in pairwise(edges)]
-
-
-def write(program: Program, piece: Chunk, target: Path) -> None:
-    """Write one chunk as a package that stands alone."""
-    spec, block = _empty_spec(program)
-    function = spec.mlProgram.functions["main"]
-    _describe(program, piece, spec)
-    names = set(program.types)
-    for name in piece.inputs:
-        _add_input(program, function, block, name, names)
-    for op in piece.ops:
-        block.operations.add().CopyFrom(op.proto)
-    for name in piece.outputs:
-        block.outputs.append(_add_output(program, block, name, names))
-    with BlobWriter(package.create(target)) as writer:
-        _move_weights(program, block, writer)
-    package.write(target, spec)
-
-
-def _empty_spec(program: Program) -> tuple[Any, Any]:
-    """A Model like the source's, without ops or features, and its block."""
-    source = program.spec
-    spec = Model_pb2.Model(specificationVersion=source.specificationVersion, isUpdatable=False)
-    spec.description.metadata.CopyFrom(source.description.metadata)
-    spec.description.metadata.userDefined[chain.OUTPUTS_KEY] = ",".join(program.outputs)
-    spec.mlProgram.version = source.mlProgram.version
-    for key, value in source.mlProgram.attributes.items():
-        spec.mlProgram.attributes[key].CopyFrom(value)
-    function = spec.mlProgram.functions["main"]
-    function.opset = program.opset
-    for key, value in program.function.attributes.items():
-        function.attributes[key].CopyFrom(value)
-    block = function.block_specializations[program.opset]
-    for key, value in program.block.attributes.items():
-        block.attributes[key].CopyFrom(value)
-    return spec, block
-
-
-def _describe(program: Program, piece: Chunk, spec: Any) -> None:
-    """Fill the model's description: the program's own features as they were, boundary values as plain arrays."""
-    source = program.spec.description
-    own_inputs = {feature.name: feature for feature in source.input}
-    own_outputs = {feature.name: feature for feature in source.output}
-    states = {feature.name: feature for feature in source.state}
-    for name in piece.inputs:
-        if name in states:
-            spec.description.state.add().CopyFrom(states[name])
-        else:
-            _add_feature(program, spec.description.input, own_inputs, name)
-    for name in piece.outputs:
-        _add_feature(program, spec.description.output, own_outputs, name)
-    for field in ("predictedFeatureName", "predictedProbabilitiesName"):
-        if getattr(source, field) in piece.outputs:
-            setattr(spec.description, field, getattr(source, field))
-
-
-def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str) -> None:
-    feature = features.add()
-    if name in own:
-        feature.CopyFrom(own[name])
-        return
-    kind = program.tensor_type(name)
-    assert kind is not None  # cuts.py only crosses tensors
-    feature.name = _feature_name(program, name)
-    array = feature.type.multiArrayType
-    array.shape.extend(kind.shape)
-    array.dataType = _FEATURE_DTYPES["fp32" if cuts.needs_cast(program, kind) else kind.dtype]
-
-
-def _is_cast(program: Program, name: str) -> bool:
-    """Whether a boundary value travels as fp32; the program's own inputs and outputs stay as they are."""
-    kind = program.tensor_type(name)
-    own = name in program.inputs or name in program.outputs
-    return kind is not None and not own and cuts.needs_cast(program, kind)
-
-
-def _feature_name(program: Program, name: str) -> str:
-    if not _is_cast(program, name):
-        return name
-    feature = f"{name}_as_fp32"
-    while feature in program.types:
-        feature += "_"
-    return feature
-
-
-def _add_input(program: Program, function: Any, block: Any, name: str, names: set[str]) -> None:
-    feature = function.inputs.add()
-    feature.name = _feature_name(program, name)
-    feature.type.CopyFrom(program.types[name])
-    if _is_cast(program, name):
-        feature.type.tensorType.dataType = MIL_pb2.FLOAT32
-        _add_cast(block, feature.name, name, program.types[name], "fp16", names)
-
-
-def _add_output(program: Program, block: Any, name: str, names: set[str]) -> str:
-    feature = _feature_name(program, name)
-    if _is_cast(program, name):
-        _add_cast(block, name, feature, program.types[name], "fp32", names)
-    return feature
-
-
-def _add_cast(block: Any, source: str, made: str, like: Any, dtype: str, names: set[str]) -> None:
-    """Append `made = cast(source)`, with the const that names the type."""
-    parameter = f"{made}_dtype"
-    while parameter in names:
-        parameter += "_"
-    names.add(parameter)
-    const = block.operations.add(type="const")
-    const.attributes["name"].CopyFrom(_string(parameter))
-    const.attributes["val"].CopyFrom(_string(dtype))
-    const.outputs.add(name=parameter).type.tensorType.dataType = MIL_pb2.STRING
-    cast = block.operations.add(type="cast")
-    cast.attributes["name"].CopyFrom(_string(f"{made}_cast"))
-    cast.inputs["x"].arguments.add(name=source)
-    cast.inputs["dtype"].arguments.add(name=parameter)
-    output = cast.outputs.add(name=made)
-    output.type.CopyFrom(like)
-    output.type.tensorType.dataType = graph.DTYPE_NUMBERS[dtype]
-
-
-def _string(text: str) -> Any:
-    value = MIL_pb2.Value()
-    value.type.tensorType.dataType = MIL_pb2.STRING
-    value.immediateValue.tensor.strings.values.append(text)
-    return value
-
-
-def _move_weights(program: Program, block: Any, writer: BlobWriter) -> None:
-    """Copy the weights that a block refers to, each once, and point the block to where they are now."""
-    moved: dict[tuple[str, int], int] = {}
-    for proto in block.operations:
-        for value in graph.blob_values(proto):
-            reference = value.blobFileValue
-            key = (reference.fileName, reference.offset)
-            if key not in moved:
-                moved[key] = writer.add(program.package.blobs(key[0]), key[1])
-            reference.fileName = package.WEIGHTS_NAME
-            reference.offset = moved[key]

@@ -1,180 +1,123 @@
-"""Where a program can be cut, and where it is best cut: names and numbers only, no files.
+"""Which of the legal cuts of a line are taken: names and numbers only, no files.
 
-The ops that compute (those that depend on an input) stand in a line; a cut goes between two of them. Constants, and
-ops that depend on constants alone, belong to whatever uses them and are no part of the line.
-
-    boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
-    legal      every boundary value is a feature that Core ML takes: fp16, fp32 or int32, static shape, rank 1 to 5
-    size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
+What is balanced (`by`): bytes of weights; layers (ops that multiply matrices); or an estimated time an op.
 
 Best: the largest chunk as small as possible (or within 5 % of an equal share), the others as near to their share (again
 within 5 %), then the fewest boundary bytes, then the most even chunks, then the earliest cuts. Same program, same cuts.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
-from ane_sweep.mil.graph import Op, Program, TensorType, blob_values
+from ane_sweep.mil.line import Line
 
-BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
-BOUNDARY_RANKS = range(1, 6)
-FP16_FEATURES_VERSION = 7  # specification version of iOS16
+BY = ("bytes", "layers", "time")
 SLACK = 0.05  # of the ideal share: this much imbalance is accepted for fewer boundary bytes
+LAYERS = {"conv", "conv_transpose", "linear", "matmul", "scaled_dot_product_attention"}
 TINY_BYTES_PER_OP = 256  # below this the weights say nothing about where the work is: chunks are balanced by op count
-_STATEFUL = ("read_state", "write_state", "make_list", "list_write", "list_scatter")
 
 
-@dataclass
-class Line:
-    """A program as a line of computing ops, ready to be cut.
+@dataclass(frozen=True)
+class Wish:
+    """How a line is to be cut.
 
-    compute    the ops of the line, in order
-    constant   value name -> op, for ops that depend on constants alone
-    reads      per op of the line, the names it reads (constants included)
-    blobs      per op of the line, the keys (file, offset) of the weights it uses, directly or through constants
-    sizes      bytes by weight key
-    positions  legal cuts: p cuts before compute[p]
-    crossing   boundary bytes by position, for the legal ones
+    by           what is balanced: "bytes", "layers" or "time"
+    times        by="time": estimated cost by the first value that an op makes; any unit
+    first, last  places where a cut must be: the first chunk ends, the last chunk begins there (chunks of their own)
+    limit        by="bytes": no chunk larger than this, where that is possible
     """
 
-    program: Program
-    compute: list[Op]
-    constant: dict[str, Op]
-    reads: list[set[str]]
-    blobs: list[frozenset[tuple[str, int]]]
-    sizes: dict[tuple[str, int], int]
-    positions: list[int]
-    crossing: dict[int, int]
+    by: str = "bytes"
+    times: Mapping[str, float] = field(default_factory=dict)
+    first: int | None = None
+    last: int | None = None
+    limit: int | None = None
+
+    @property
+    def own(self) -> int:
+        """Chunks that are set from the start."""
+        return (self.first is not None) + (self.last is not None)
 
 
-def line_up(program: Program) -> Line:
-    """Sort a program's ops into computing ones and constants, and find the legal cuts."""
-    compute, constant = split(program)
-    reads = [op.reads for op in compute]
-    sizes: dict[tuple[str, int], int] = {}
-    below: dict[str, frozenset[tuple[str, int]]] = {}
-    for op in dict.fromkeys(op.index for op in constant.values()):
-        view = program.ops[op]
-        keys = _keys(view, program, sizes).union(*(below.get(name, frozenset()) for name in view.reads))
-        below.update((name, keys) for name in view.outputs)
-    nothing: frozenset[tuple[str, int]] = frozenset()
-    blobs = [
-        _keys(op, program, sizes).union(*(below.get(name, nothing) for name in names))
-        for op, names in zip(compute, reads)
+PLAIN = Wish()
+
+
+def most(line: Line, wish: Wish = PLAIN) -> int:
+    """The largest number of chunks that a line can be cut into."""
+    return len(_inner(line, wish)) + 1 + wish.own
+
+
+def choose(line: Line, count: int, wish: Wish = PLAIN) -> list[int]:
+    """The best `count` - 1 cuts, ascending. `count` is more than `wish.own` and at most `most(line, wish)`."""
+    inner, between = _inner(line, wish), count - wish.own
+    start, end = wish.first or 0, len(line.compute) if wish.last is None else wish.last
+    if between == 1:
+        chosen = []
+    elif between == len(inner) + 1:
+        chosen = inner
+    else:
+        chosen = _best(line, [start, *inner, end], between, wish)
+    return [*([] if wish.first is None else [wish.first]), *chosen, *([] if wish.last is None else [wish.last])]
+
+
+def fewest(line: Line, limit: int, wish: Wish = PLAIN) -> list[int] | None:
+    """The cuts of the least number of chunks of which none has more than `limit` bytes of weights; None when there is
+    no such number."""
+    inner = _inner(line, wish)
+    marks = [
+        0,
+        *sorted({*inner, *(place for place in (wish.first, wish.last) if place is not None)}),
+        len(line.compute),
     ]
-    line = Line(program, compute, constant, reads, blobs, sizes, [], {})
-    _find_positions(line)
-    return line
+    if max(weight_bytes(line, marks[1:-1])) > limit:
+        return None
+    count = max(1 + wish.own, -(-sum(line.sizes.values()) // limit))
+    while True:
+        chosen = choose(line, min(count, most(line, wish)), replace(wish, limit=limit))
+        if max(weight_bytes(line, chosen)) <= limit:
+            return chosen
+        count += 1
 
 
-def split(program: Program) -> tuple[list[Op], dict[str, Op]]:
-    """The computing ops in order (without those that nothing needs), and the constant ones by the value they make."""
-    constant: dict[str, Op] = {}
-    rest = []
-    for op in program.ops:
-        if _is_constant(op, constant):
-            constant.update((name, op) for name in op.outputs)
-        else:
-            rest.append(op)
-    needed = set(program.outputs)
-    kept = []
-    for op in reversed(rest):
-        if op.type in _STATEFUL or not needed.isdisjoint(op.outputs):
-            needed |= op.reads
-            kept.append(op)
-    return kept[::-1], constant
+def weight_bytes(line: Line, chosen: Sequence[int]) -> list[int]:
+    """Bytes of the distinct weights of each chunk."""
+    edges = [0, *chosen, len(line.compute)]
+    return [sum(line.sizes[key] for key in frozenset().union(*line.blobs[start:end])) for start, end in pairwise(edges)]
 
 
-def _is_constant(op: Op, constant: dict[str, Op]) -> bool:
-    if op.type == "const" or op.type.startswith("constexpr_"):
-        return True
-    if op.type.startswith("random_") or op.type in _STATEFUL:
-        return False
-    return all(name in constant for name in op.reads)
+def _inner(line: Line, wish: Wish) -> list[int]:
+    end = len(line.compute) if wish.last is None else wish.last
+    return [place for place in line.positions if (wish.first or 0) < place < end]
 
 
-def _keys(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
-    keys = set()
-    for value in blob_values(op.proto):
-        key = (value.blobFileValue.fileName, value.blobFileValue.offset)
-        if key not in sizes:
-            sizes[key] = program.package.blobs(key[0]).record(key[1]).size
-        keys.add(key)
-    return frozenset(keys)
-
-
-def _find_positions(line: Line) -> None:
-    """Fill `positions` and `crossing`: one walk with the set of values that are alive."""
-    program = line.program
-    last_use: dict[str, int] = {}
-    first_state_use: dict[str, int] = {}
-    states = {name for name in program.inputs if program.tensor_type(name) is None}
-    for place, names in enumerate(line.reads):
-        for name in names:
-            last_use[name] = place
-            if name in states:
-                first_state_use.setdefault(name, place)
-    starts = [0] * (len(line.compute) + 1)
-    for name, first in first_state_use.items():  # a state lives in one chunk: no cut between its uses
-        starts[first + 1] += 1
-        starts[last_use[name] + 1] -= 1
-    alive_bytes = illegal = held = 0
-    ends: list[list[tuple[int, bool]]] = [[] for _ in range(len(line.compute) + 1)]
-    for place in range(1, len(line.compute)):
-        for name in line.compute[place - 1].outputs:
-            if last_use.get(name, -1) >= place:
-                size, legal = _feature(program, name)
-                alive_bytes += size
-                illegal += not legal
-                ends[last_use[name] + 1].append((size, legal))
-        for size, legal in ends[place]:
-            alive_bytes -= size
-            illegal -= not legal
-        held += starts[place]
-        if not illegal and not held:
-            line.positions.append(place)
-            line.crossing[place] = alive_bytes
-
-
-def _feature(program: Program, name: str) -> tuple[int, bool]:
-    """Bytes of a value, and whether Core ML takes it as an input or output."""
-    kind = program.tensor_type(name)
-    if kind is None or not kind.is_static:
-        return 0, False
-    legal = kind.dtype in BOUNDARY_DTYPES and len(kind.shape) in BOUNDARY_RANKS
-    return kind.byte_count * (2 if needs_cast(program, kind) else 1), legal
-
-
-def needs_cast(program: Program, kind: TensorType) -> bool:
-    """Whether a boundary value travels as fp32: fp16 features came with iOS16. The way there and back is exact."""
-    return kind.dtype == "fp16" and program.spec.specificationVersion < FP16_FEATURES_VERSION
-
-
-def choose(line: Line, count: int) -> list[int]:
-    """The best `count` - 1 cuts, ascending. There must be that many legal ones."""
-    if count == 1:
-        return []
-    if count == len(line.positions) + 1:
-        return list(line.positions)
-    uses, sizes = _costs(line)
-    marks = [0, *line.positions, len(line.compute)]
+def _best(line: Line, marks: list[int], count: int, wish: Wish) -> list[int]:
+    uses, sizes = _costs(line, wish)
     segments = _segments(uses, marks)
     least = _least_bound(segments, sizes, count)
     share = _share(segments, sizes, count, least)
     everything = sum(sizes[key] for key in frozenset().union(*segments))
     bound = max(least, int(everything / count * (1 + SLACK)))
-    crossing = [0, *(line.crossing[place] for place in line.positions), 0]
+    if wish.limit is not None and uses is line.blobs:
+        bound = max(least, min(bound, wish.limit))
+    crossing = [0, *(line.crossing[place] for place in marks[1:-1]), 0]
     return [marks[mark] for mark in _best_marks(segments, sizes, crossing, count, bound, share)]
 
 
-def _costs(line: Line) -> tuple[list[frozenset], dict]:
-    """What each op of the line uses and what that costs: weights by bytes, or (if those are tiny) each op as 1."""
-    if sum(line.sizes.values()) >= TINY_BYTES_PER_OP * len(line.compute):
+def _costs(line: Line, wish: Wish) -> tuple[list[frozenset], dict]:
+    """What each op of the line uses and what that costs: weights by bytes (or, if those are tiny, each op as 1), each
+    layer as 1, or each op's time in millionths of the whole."""
+    if wish.by == "bytes" and sum(line.sizes.values()) >= TINY_BYTES_PER_OP * len(line.compute):
         return line.blobs, line.sizes
     places = range(len(line.compute))
-    return [frozenset([place]) for place in places], dict.fromkeys(places, 1)
+    costs = dict.fromkeys(places, 1)
+    if wish.by == "layers" and any(op.type in LAYERS for op in line.compute):
+        costs = {place: int(op.type in LAYERS) for place, op in enumerate(line.compute)}
+    elif wish.by == "time" and (total := sum(wish.times.values())):
+        costs = {place: round(1e6 * wish.times.get(op.outputs[0], 0) / total) for place, op in enumerate(line.compute)}
+    return [frozenset([place]) for place in places], costs
 
 
 def _segments(uses: list[frozenset], marks: list[int]) -> list[frozenset]:

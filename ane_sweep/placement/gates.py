@@ -7,14 +7,13 @@ effect "risk"   the compiler may fail or take minutes, after which the program l
 from collections.abc import Sequence
 from typing import Any
 
+from ane_sweep.mil.cuts import LAYERS
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Program
 from ane_sweep.placement.sites import Site
+from ane_sweep.placement.sizes import MAX_IOS_BYTES, MAX_WEIGHT_FILE_BYTES
 
-MAX_WEIGHT_FILE_BYTES = 2_147_483_648
-MAX_IOS_BYTES = 1_000_000_000
 MAX_DEPTH = 383
-_LAYERS = {"conv", "conv_transpose", "linear", "matmul", "scaled_dot_product_attention"}
 Gate = dict[str, Any]
 
 
@@ -80,7 +79,7 @@ def longest_chain(sites: Sequence[Site]) -> int:
     longest = 0
     for site in sites:
         before = max((depth.get(id(tensor), 0) for tensors in site.inputs.values() for tensor in tensors), default=0)
-        here = before + (site.type in _LAYERS)
+        here = before + (site.type in LAYERS)
         longest = max(longest, here)
         for tensor in site.outputs:
             depth[id(tensor)] = here
@@ -98,7 +97,7 @@ def _shapes(sites: Sequence[Site], chip: Chip) -> list[Gate]:
                 chip.generation < 16
                 and tensor.rank
                 and max(n or 0 for n in tensor.shape[-2:]) > limit
-                and site.type in _LAYERS
+                and site.type in LAYERS
             ):
                 found.setdefault(
                     "axis",

@@ -50,7 +50,7 @@ def work_of(sites: Sequence[Site], units: Sequence[str], cpu_ms: Sequence[float]
     seen: set[int] = set()
     for site, unit, ms in zip(sites, units, cpu_ms, strict=True):
         if unit != "ane":
-            work.cpu_ms += _lookup_ms(site) if site.type == "gather" else ms
+            work.cpu_ms += lookup_ms(site) if site.type == "gather" else ms
             continue
         work.on_ane = True
         work.ane_flop += laws.flop(site)
@@ -61,7 +61,7 @@ def work_of(sites: Sequence[Site], units: Sequence[str], cpu_ms: Sequence[float]
     return work
 
 
-def _lookup_ms(site: Site) -> float:
+def lookup_ms(site: Site) -> float:
     """A lookup reads the rows it takes; the planner's estimate counts the whole table."""
     return 2 * sum(tensor.bytes for tensor in site.outputs) / _CPU_BYTES_PER_MS
 

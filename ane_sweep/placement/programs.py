@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import graph
+from ane_sweep.mil import graph, pipeline
 from ane_sweep.mil import package as packages
 from ane_sweep.placement.sites import Site, Tensor
 
@@ -38,10 +38,35 @@ class Program:
 def load(path: Path) -> Program:
     """Describe a package or .mlmodel. Raises errors.PackageError."""
     package = packages.read(path)
-    program = Program(Path(path), chunk=Path(path).stem, specification_version=package.spec.specificationVersion)
+    return _described(package, Path(path).stem, _largest_weight_file(package))
+
+
+def load_chain(paths: list[Path]) -> list[Program]:
+    """Describe programs in the order they run; a pipeline package counts as the programs it holds."""
+    found = []
+    for path in paths:
+        parts = pipeline.parts(path)
+        if len(parts) == 1:
+            found.append(_described(parts[0], Path(path).stem, _largest_weight_file(parts[0])))
+            continue
+        for index, part in enumerate(parts):
+            file = pipeline.weight_file(part)
+            name = Path(packages.chunk_name(index)).stem
+            found.append(_described(part, name, file.stat().st_size if file else 0))
+    return found
+
+
+def _largest_weight_file(package: packages.Package) -> int:
     weights = package.model_path.parent / "weights"
-    sizes = [item.stat().st_size for item in weights.iterdir() if item.is_file()] if weights.is_dir() else []
-    program.weight_file_bytes = max(sizes, default=0)
+    return (
+        max((item.stat().st_size for item in weights.iterdir() if item.is_file()), default=0) if weights.is_dir() else 0
+    )
+
+
+def _described(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
+    path = package.path
+    program = Program(path, chunk=chunk, specification_version=package.spec.specificationVersion)
+    program.weight_file_bytes = weight_file_bytes
     functions = package.spec.mlProgram.functions
     default = package.spec.description.defaultFunctionName
     for name in sorted(functions, key=lambda name: (name != default, name != "main", name)):

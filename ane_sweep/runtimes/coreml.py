@@ -5,7 +5,6 @@ stand-in, its calls checked against coremltools' signatures.
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep import stand_in
@@ -46,8 +45,8 @@ class CoreMLRuntime:
         described = [_described(found.spec, function, found.path) for found in packages]
         self._takes = [[feature.name for feature in description.input] for description in described]
         self._stateful = [bool(description.state) for description in described]
-        parts = [_part(found.spec, description) for found, description in zip(packages, described)]
-        self._outputs = list(chain.outputs(parts, programs[0].parent))
+        specs = [found.spec for found in packages]
+        self._outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
         self.load_ms: list[float] = []
         self._models = []
         unit = ct.ComputeUnit[COMPUTE_UNITS[units]]
@@ -69,7 +68,7 @@ class CoreMLRuntime:
             "numerics": "Core ML",
             "threads": None,
             "compute_units": units,
-            "chunks": len(programs),
+            "chunks": sum(max(1, len(spec.pipeline.models)) for spec in specs),
             "function": function,
             "loaded_from": "package" if compiled is None else "compiled",
             "device": "local",
@@ -152,12 +151,6 @@ def _described(spec: Any, function: str | None, path: Path) -> Any:
     if wanted not in functions:
         raise PackageError(f"{path}: has no function {wanted!r}; it has {', '.join(sorted(functions))}")
     return functions[wanted]
-
-
-def _part(spec: Any, described: Any) -> Any:
-    """What mil/chain.py reads of a program, for one function of it."""
-    held = SimpleNamespace(input=described.input, output=described.output, metadata=spec.description.metadata)
-    return SimpleNamespace(description=held)
 
 
 def _proxy(model: Any, program: Path) -> Any:

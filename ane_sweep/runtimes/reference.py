@@ -34,7 +34,10 @@ class ReferenceRuntime:
         if len(paths) > 1:
             self._inputs = {name: features.describe(item, where) for name, item in chain.inputs(specs).items()}
             self._outputs = {name: features.describe(item, where) for name, item in chain.outputs(specs, where).items()}
-        self.realised: dict[str, Any] = {**self.models[0].realised, "chunks": len(paths)}
+        chunks = sum(
+            len(getattr(model, "models", [model])) for model in self.models
+        )  # a pipeline is as many as it holds
+        self.realised: dict[str, Any] = {**self.models[0].realised, "chunks": chunks}
         said = [model.realised["numerics"] for model in self.models]
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
 

@@ -24,16 +24,19 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """Leaves samples.json.
 
     params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; round (which of
-              latency.repeats processes this is), gate (how the machine was found); model, weights, variant, seq_len for torch_eager
+              latency.repeats processes this is), gate (how the machine was found); copies {count, kind, order} where
+              there are several; model, weights, variant, seq_len for torch_eager
     inputs    program or checkpoint (what the runtime needs), reference (its first input is predicted)
     metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
-              peak_memory_bytes; those that were not measured are left out
+              peak_memory_bytes; those that were not measured are left out. With copies, seconds are per prediction,
+              and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, and `unstable` with a sentence when they scatter
     facts     timing: this process's samples, for the record
 
     Raises errors.Unavailable where this host has no such runtime.
     """
     from ane_sweep import runtimes
+    from ane_sweep.runtimes import _copies
 
     runtime = runtimes.get(params["runtime"])
     reason = runtime.available()
@@ -42,7 +45,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     values = first_input(inputs["reference"])
     clock = time.perf_counter
     start = clock()
-    loaded = runtime.load(params, inputs)
+    loaded = _copies.load(runtime, params, inputs, clock) if "copies" in params else runtime.load(params, inputs)
     load_s = clock() - start
     values = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     policy = params["policy"]
@@ -56,8 +59,13 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         tick_s=_timing.tick(clock),
         native=lambda: getattr(loaded, "last_native_ms", None),
     )
+    if "copies" in params:
+        taken = loaded.per_prediction(taken)
     (out / "samples.json").write_text(json.dumps({"unit": "s", "clock": "perf_counter", **asdict(taken)}, indent=1))
-    return _result(taken, load_s, loaded.realised, params)
+    result = _result(taken, load_s, loaded.realised, params)
+    if "copies" in params:
+        result.metrics += loaded.metrics(params["runtime"])
+    return result
 
 
 def idle_seconds(policy: dict[str, Any], runtime: str) -> float:

@@ -24,7 +24,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep.placement import chips, predict, programs
 
     wanted = [chips.get(name) for name in params["chips"]]
-    loaded = [programs.load(path) for path in package.program_paths(inputs["program"])]
+    loaded = programs.load_chain(package.program_paths(inputs["program"]))
     result = StageResult(facts={"placement": []})
     for chip in wanted:
         prediction = predict.predict_chain(loaded, chip, params["compute_units"])

@@ -6,7 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import chunker, cuts, graph, package
+from ane_sweep.mil import chunker, graph, package
+from ane_sweep.mil.chunker import Request
+from ane_sweep.mil.line import line_up, split
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 32)).astype(np.float16)
@@ -18,11 +20,11 @@ def weight(seed: int, dtype=np.float16) -> np.ndarray:
 
 def check_all(source, tmp_path, predict, inputs, counts=(2, 3, 4, 8)) -> None:
     whole = predict([source], inputs)
-    points = len(cuts.line_up(graph.load(source)).positions)
+    points = len(line_up(graph.load(source)).positions)
     for count in (n for n in counts if n <= points + 1):
         out = tmp_path / f"{source.stem}_{count}"
         out.mkdir()
-        facts = chunker.chunk(source, out, count)
+        facts = chunker.chunk(source, out, Request(count))
         assert len(facts["chunk_bytes"]) == count and len(facts["boundary_bytes"]) == count - 1
         found = predict(package.program_paths(out), inputs)
         assert list(found) == list(whole)
@@ -34,7 +36,7 @@ def check_all(source, tmp_path, predict, inputs, counts=(2, 3, 4, 8)) -> None:
 
 def computed(paths) -> list[str]:
     """Names of the values that computing ops make, but for the casts added at boundaries."""
-    names = [name for path in paths for op in cuts.split(graph.load(path))[0] for name in op.outputs]
+    names = [name for path in paths for op in split(graph.load(path))[0] for name in op.outputs]
     boundary = {name for path in paths for name in graph.load(path).inputs if name.endswith("_as_fp32")}
     return sorted(name for name in names if name not in boundary and f"{name}_as_fp32" not in boundary) + sorted(
         name.removesuffix("_as_fp32") for name in boundary
@@ -68,7 +70,7 @@ def test_awkward_graph(mil, awkward, tmp_path, predict, target):
 
 def test_a_bool_never_crosses(mil, awkward, tmp_path):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X, "y": X}, awkward)
-    line = cuts.line_up(graph.load(source))
+    line = line_up(graph.load(source))
     made = next(i for i, op in enumerate(line.compute) if op.type == "greater")
     used = next(i for i, op in enumerate(line.compute) if op.type == "select")
     assert not set(line.positions) & set(range(made + 1, used + 1))
@@ -83,7 +85,7 @@ def test_inputs_come_again_and_skips_do_not_pass_through(mil, tmp_path):
         return mb.add(x=mb.add(x=c, y=a), y=y, name="d")
 
     source = mil.save(tmp_path / "model.mlpackage", {"x": X, "y": X}, body)
-    line = cuts.line_up(graph.load(source))
+    line = line_up(graph.load(source))
     first, second, third = chunker.pieces(line, [1, 2])
     assert (first.inputs, first.outputs) == (["x"], ["a"])
     assert (second.inputs, second.outputs) == (["a"], ["b"])
@@ -97,7 +99,7 @@ def test_a_shared_weight_is_written_into_both(mil, tmp_path):
         return mb.linear(x=mb.relu(x=mb.linear(x=x, weight=shared)), weight=shared)
 
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, body)
-    facts = chunker.chunk(source, tmp_path, 2)
+    facts = chunker.chunk(source, tmp_path, Request(2))
     assert facts["chunk_bytes"] == [2048 + 64, 2048 + 64], "the weight and a bias of zeros"
 
 
@@ -109,7 +111,7 @@ def test_ops_on_constants_alone_follow_their_users(mil, tmp_path, predict):
         return mb.matmul(x=mb.tanh(x=x), y=turned)
 
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, body)
-    line = cuts.line_up(graph.load(source))
+    line = line_up(graph.load(source))
     assert [op.type for op in line.compute] == ["matmul", "tanh", "matmul"] and line.positions == [1, 2]
     check_all(source, tmp_path, predict, {"x": X})
 
@@ -117,14 +119,14 @@ def test_ops_on_constants_alone_follow_their_users(mil, tmp_path, predict):
 def test_too_many_chunks(mil, tmp_path):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, lambda x: mil.mb.tanh(x=mil.mb.relu(x=x)))
     with pytest.raises(ChunkError, match=r"chunks=3: model\.mlpackage has 1 cut points, so it makes at most 2 chunks"):
-        chunker.chunk(source, tmp_path, 3)
+        chunker.chunk(source, tmp_path, Request(3))
     with pytest.raises(ChunkError, match="chunks=0"):
-        chunker.chunk(source, tmp_path, 0)
+        chunker.chunk(source, tmp_path, Request(0))
 
 
 def test_one_chunk_is_a_copy(mil, tmp_path, predict):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, lambda x: mil.mb.relu(x=x, name="y"))
-    chunker.chunk(source, tmp_path, 1)
+    chunker.chunk(source, tmp_path, Request(1))
     (copy,) = [tmp_path / "chunk_01.mlpackage"]
     np.testing.assert_array_equal(predict([copy], {"x": X})["y"], predict([source], {"x": X})["y"])
 
@@ -133,7 +135,7 @@ def test_the_same_program_gives_the_same_files(mil, awkward, tmp_path):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X, "y": X}, awkward)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        chunker.chunk(source, tmp_path / name, 3)
+        chunker.chunk(source, tmp_path / name, Request(3))
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert len(files) == 9
     for file in files:

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ane_sweep.mil import cuts
+from ane_sweep.mil.line import Line
 
 
 def line(sizes, uses, positions, crossing):
     """A Line with just what choosing needs; `uses` are lists of weight keys by op."""
-    return cuts.Line(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing)
+    return Line(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing)
 
 
 def chunk_sizes(given, chosen):

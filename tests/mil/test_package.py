@@ -141,7 +141,7 @@ def test_a_program_of_16500_ops_is_viewed_in_a_second(tmp_path):
     """In a process of its own, as chunk and placement do it."""
     script = f"""
     import time
-    from ane_sweep.mil import cuts, graph, package
+    from ane_sweep.mil import graph, line, package
     from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 
     spec = Model_pb2.Model(specificationVersion=9)
@@ -164,7 +164,7 @@ def test_a_program_of_16500_ops_is_viewed_in_a_second(tmp_path):
     program = graph.load(r"{tmp_path}/m.mlpackage")
     assert len(program.ops) == 16500 and len(program.types) == 16501
     viewed = time.process_time() - start
-    assert len(cuts.line_up(program).positions) == 16499
+    assert len(line.line_up(program).positions) == 16499
     print(viewed, time.process_time() - start)
     """
     out = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)

@@ -66,9 +66,11 @@ def converted(tmp_path_factory):
     return folders
 
 
-def cut(folder: Path, out: Path, count: int):
+def cut(folder: Path, out: Path, count: int | str, **more):
     out.mkdir()
-    return chunk.run({"count": count}, {"program": folder}, out)
+    return chunk.run(
+        {"count": count, "by": "bytes", "own": "none", "pipeline": "manual", **more}, {"program": folder}, out
+    )
 
 
 @pytest.mark.parametrize(("compute", "target"), CASES)

@@ -1,0 +1,85 @@
+"""Several functions of one package cut at the same places, so that chunk i of each uses the same weights.
+
+Two places of two functions are the same place when the weights (and states) that both functions have are parted alike:
+the same ones before it, the same ones after it, and so the same ones on both sides.
+"""
+
+from dataclasses import dataclass, replace
+
+from ane_sweep.mil.line import Line
+
+_Key = tuple[str, int | str]
+
+
+@dataclass
+class Joint:
+    """`line` stands for all functions: the first one's ops, with the weights of all of them; its positions are the cuts
+    that every function has. `places[p]` is what cut p is in each function."""
+
+    line: Line
+    places: dict[int, list[int]]
+
+    def in_function(self, index: int, chosen: list[int]) -> list[int]:
+        return [self.places[place][index] for place in chosen]
+
+
+def join(lines: list[Line]) -> Joint:
+    """One line for all functions of a package."""
+    first, *others = lines
+    if not others:
+        return Joint(first, {place: [place] for place in first.positions})
+    common = sorted(set.intersection(*(_used(line) for line in lines)), key=str)
+    bits = {key: 1 << index for index, key in enumerate(common)}
+    tables = [_cuts_by_parting(line, bits) for line in lines]
+    places = {
+        place: [place, *(table[parting] for table in tables[1:])]
+        for parting, place in tables[0].items()
+        if all(parting in table for table in tables[1:])
+    }
+    positions = sorted(places)
+    crossing = {
+        place: sum(line.crossing[own] for line, own in zip(lines, places[place], strict=True)) for place in positions
+    }
+    blobs = [*first.blobs]
+    for index, line in enumerate(others, 1):
+        edges = [0, *(places[place][index] for place in positions), len(line.compute)]
+        for start, end, place in zip(edges, edges[1:], [0, *positions], strict=False):
+            blobs[place] = blobs[place].union(*line.blobs[start:end])
+    sizes = {key: size for line in lines for key, size in line.sizes.items()}
+    return Joint(replace(first, positions=positions, crossing=crossing, blobs=blobs, sizes=sizes), places)
+
+
+def _used(line: Line) -> set[_Key]:
+    return {key for keys in _keys(line) for key in keys}
+
+
+def _keys(line: Line) -> list[set[_Key]]:
+    """Weights and states that each op uses."""
+    states = {name for name in line.program.inputs if line.program.tensor_type(name) is None}
+    return [
+        {*blobs, *(("state", name) for name in names & states)}
+        for blobs, names in zip(line.blobs, line.reads, strict=True)
+    ]
+
+
+def _cuts_by_parting(line: Line, bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
+    """(what is used before, what is used after) -> the legal cut that does so where fewest bytes cross."""
+    masks = []
+    for keys in _keys(line):
+        mask = 0
+        for key in keys:
+            mask |= bits.get(key, 0)
+        masks.append(mask)
+    after = [0] * (len(masks) + 1)
+    for place in range(len(masks) - 1, -1, -1):
+        after[place] = after[place + 1] | masks[place]
+    before = 0
+    found: dict[tuple[int, int], int] = {}
+    legal = set(line.positions)
+    for place, mask in enumerate(masks):
+        if place in legal:
+            known = found.setdefault((before, after[place]), place)
+            if line.crossing[place] < line.crossing[known]:
+                found[before, after[place]] = place
+        before |= mask
+    return found

@@ -1,0 +1,145 @@
+"""A program as a line of computing ops, and where that line can be cut: names and numbers only, no files.
+
+The ops that compute (those that depend on an input) stand in a line; a cut goes between two of them. Constants, and
+ops that depend on constants alone, belong to whatever uses them and are no part of the line.
+
+    boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
+    legal      every boundary value is a feature that Core ML takes: fp16, fp32 or int32, static shape, rank 1 to 5;
+               and no state is used on both sides
+    size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
+"""
+
+from dataclasses import dataclass
+
+from ane_sweep.mil.graph import Op, Program, TensorType, blob_values
+
+BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
+BOUNDARY_RANKS = range(1, 6)
+FP16_FEATURES_VERSION = 7  # specification version of iOS16
+_STATEFUL = ("read_state", "write_state", "make_list", "list_write", "list_scatter")
+
+
+@dataclass
+class Line:
+    """A program as a line of computing ops, ready to be cut.
+
+    compute    the ops of the line, in order
+    constant   value name -> op, for ops that depend on constants alone
+    reads      per op of the line, the names it reads (constants included)
+    blobs      per op of the line, the keys (file, offset) of the weights it uses, directly or through constants
+    sizes      bytes by weight key
+    positions  legal cuts: p cuts before compute[p]
+    crossing   boundary bytes by position, for the legal ones
+    """
+
+    program: Program
+    compute: list[Op]
+    constant: dict[str, Op]
+    reads: list[set[str]]
+    blobs: list[frozenset[tuple[str, int]]]
+    sizes: dict[tuple[str, int], int]
+    positions: list[int]
+    crossing: dict[int, int]
+
+
+def line_up(program: Program) -> Line:
+    """Sort a program's ops into computing ones and constants, and find the legal cuts."""
+    compute, constant = split(program)
+    reads = [op.reads for op in compute]
+    sizes: dict[tuple[str, int], int] = {}
+    below: dict[str, frozenset[tuple[str, int]]] = {}
+    for op in dict.fromkeys(op.index for op in constant.values()):
+        view = program.ops[op]
+        keys = _keys(view, program, sizes).union(*(below.get(name, frozenset()) for name in view.reads))
+        below.update((name, keys) for name in view.outputs)
+    nothing: frozenset[tuple[str, int]] = frozenset()
+    blobs = [
+        _keys(op, program, sizes).union(*(below.get(name, nothing) for name in names))
+        for op, names in zip(compute, reads)
+    ]
+    line = Line(program, compute, constant, reads, blobs, sizes, [], {})
+    _find_positions(line)
+    return line
+
+
+def split(program: Program) -> tuple[list[Op], dict[str, Op]]:
+    """The computing ops in order (without those that nothing needs), and the constant ones by the value they make."""
+    constant: dict[str, Op] = {}
+    rest = []
+    for op in program.ops:
+        if _is_constant(op, constant):
+            constant.update((name, op) for name in op.outputs)
+        else:
+            rest.append(op)
+    needed = set(program.outputs)
+    kept = []
+    for op in reversed(rest):
+        if op.type in _STATEFUL or not needed.isdisjoint(op.outputs):
+            needed |= op.reads
+            kept.append(op)
+    return kept[::-1], constant
+
+
+def _is_constant(op: Op, constant: dict[str, Op]) -> bool:
+    if op.type == "const" or op.type.startswith("constexpr_"):
+        return True
+    if op.type.startswith("random_") or op.type in _STATEFUL:
+        return False
+    return all(name in constant for name in op.reads)
+
+
+def _keys(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
+    keys = set()
+    for value in blob_values(op.proto):
+        key = (value.blobFileValue.fileName, value.blobFileValue.offset)
+        if key not in sizes:
+            sizes[key] = program.package.blobs(key[0]).record(key[1]).size
+        keys.add(key)
+    return frozenset(keys)
+
+
+def _find_positions(line: Line) -> None:
+    """Fill `positions` and `crossing`: one walk with the set of values that are alive."""
+    program = line.program
+    last_use: dict[str, int] = {}
+    first_state_use: dict[str, int] = {}
+    states = {name for name in program.inputs if program.tensor_type(name) is None}
+    for place, names in enumerate(line.reads):
+        for name in names:
+            last_use[name] = place
+            if name in states:
+                first_state_use.setdefault(name, place)
+    starts = [0] * (len(line.compute) + 1)
+    for name, first in first_state_use.items():  # a state lives in one chunk: no cut between its uses
+        starts[first + 1] += 1
+        starts[last_use[name] + 1] -= 1
+    alive_bytes = illegal = held = 0
+    ends: list[list[tuple[int, bool]]] = [[] for _ in range(len(line.compute) + 1)]
+    for place in range(1, len(line.compute)):
+        for name in line.compute[place - 1].outputs:
+            if last_use.get(name, -1) >= place:
+                size, legal = _feature(program, name)
+                alive_bytes += size
+                illegal += not legal
+                ends[last_use[name] + 1].append((size, legal))
+        for size, legal in ends[place]:
+            alive_bytes -= size
+            illegal -= not legal
+        held += starts[place]
+        if not illegal and not held:
+            line.positions.append(place)
+            line.crossing[place] = alive_bytes
+
+
+def _feature(program: Program, name: str) -> tuple[int, bool]:
+    """Bytes of a value, and whether Core ML takes it as an input or output."""
+    kind = program.tensor_type(name)
+    if kind is None or not kind.is_static:
+        return 0, False
+    legal = kind.dtype in BOUNDARY_DTYPES and len(kind.shape) in BOUNDARY_RANKS
+    return kind.byte_count * (2 if needs_cast(program, kind) else 1), legal
+
+
+def needs_cast(program: Program, kind: TensorType) -> bool:
+    """Whether a boundary value travels as fp32: fp16 features came with iOS16. The way there and back is exact."""
+    return kind.dtype == "fp16" and program.spec.specificationVersion < FP16_FEATURES_VERSION

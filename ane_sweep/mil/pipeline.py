@@ -1,0 +1,79 @@
+"""A chain of programs as one Core ML pipeline package, and the programs of such a package.
+
+The models stand in one Model message, each with a weight file of its own, "weights/0-weight.bin" and on (as coremltools
+9.0's `make_pipeline` names them). Not yet loaded by Core ML itself: that it takes outputs of models before the last is
+from the format's description only.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import ChunkError
+from ane_sweep.mil import chain, graph, package
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import Model_pb2
+
+
+def merge(paths: list[Path], target: Path) -> None:
+    """Write the programs at `paths`, in order, as one pipeline package; their weight files are linked where the disk
+    can, else copied. Raises errors.ChunkError for what a pipeline cannot hold: states, and several functions.
+    """
+    read = [package.read(path) for path in paths]
+    specs = [found.spec for found in read]
+    for found in read:
+        held = (
+            "states" if len(found.spec.description.state) else "functions" * (len(found.spec.mlProgram.functions) > 1)
+        )
+        if held:
+            raise ChunkError(
+                f"pipeline=coreml: {found.path.name} has {held}, which a pipeline cannot hold; pipeline=manual"
+            )
+    spec = Model_pb2.Model(specificationVersion=max(one.specificationVersion for one in specs))
+    spec.description.metadata.CopyFrom(specs[0].description.metadata)
+    spec.description.input.extend(chain.inputs(specs).values())
+    spec.description.output.extend(chain.outputs(specs, target).values())
+    for field in ("predictedFeatureName", "predictedProbabilitiesName"):
+        setattr(spec.description, field, next((v for one in specs if (v := getattr(one.description, field))), ""))
+    weights = package.create(target).parent
+    for index, found in enumerate(read):
+        model = spec.pipeline.models.add()
+        model.CopyFrom(found.spec)
+        spec.pipeline.names.append(found.path.stem)
+        _link(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
+        _rename(model, f"@model_path/weights/{index}-weight.bin")
+    package.write(target, spec)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _rename(model: Any, file_name: str) -> None:
+    for function in model.mlProgram.functions.values():
+        for block in function.block_specializations.values():
+            for proto in block.operations:
+                for value in graph.blob_values(proto):
+                    value.blobFileValue.fileName = file_name
+
+
+def parts(path: Path) -> list[Package]:
+    """The ML Programs of a package in the order they run: itself, or the models of a pipeline. Raises PackageError."""
+    found = package.read(path, kinds=("mlProgram", "pipeline"))
+    if found.spec.WhichOneof("Type") == "mlProgram":
+        return [found]
+    return [Package(found.path, found.model_path, model) for model in found.spec.pipeline.models]
+
+
+def weight_file(found: Package) -> Path | None:
+    """The weight file that a program refers to; None when all its constants are written into it."""
+    for function in found.spec.mlProgram.functions.values():
+        for block in function.block_specializations.values():
+            for proto in block.operations:
+                for value in graph.blob_values(proto):
+                    return found.blobs(value.blobFileValue.fileName).path
+    return None

@@ -1,0 +1,174 @@
+"""Writing one chunk as a package that stands alone: one or more functions over one weight file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.mil import chain, graph, line, package
+from ane_sweep.mil.graph import Op, Program
+from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
+from ane_sweep.mil.weights import BlobWriter
+
+_ARRAY = FeatureTypes_pb2.ArrayFeatureType
+_FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32}
+
+
+@dataclass
+class Chunk:
+    """One piece of a function: its ops in the program's order, and the names of its inputs and outputs."""
+
+    ops: list[Op]
+    inputs: list[str]
+    outputs: list[str]
+
+
+def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
+    """Write chunk i of every function (by name, the default one first) as one package. Weights that several functions
+    use are written once."""
+    programs = [program for program, _ in parts.values()]
+    source = programs[0].spec
+    spec = _empty_spec(source)
+    moved: dict[tuple[str, int], int] = {}
+    with BlobWriter(package.create(target)) as weights:
+        for name, (program, piece) in parts.items():
+            described = spec.description
+            if len(source.description.functions):
+                described = spec.description.functions.add(name=name)
+            _describe(program, piece, chain.described(source, name), described)
+            _note_outputs(spec, program, name if len(parts) > 1 else "")
+            _move_weights(program, _fill(spec, name, program, piece), weights, moved)
+    package.write(target, spec)
+
+
+def _empty_spec(source: Any) -> Any:
+    """A Model like the source's, without functions or features."""
+    spec = Model_pb2.Model(specificationVersion=source.specificationVersion, isUpdatable=False)
+    spec.description.metadata.CopyFrom(source.description.metadata)
+    spec.description.defaultFunctionName = source.description.defaultFunctionName
+    spec.mlProgram.version = source.mlProgram.version
+    for key, value in source.mlProgram.attributes.items():
+        spec.mlProgram.attributes[key].CopyFrom(value)
+    return spec
+
+
+def _note_outputs(spec: Any, program: Program, function: str) -> None:
+    spec.description.metadata.userDefined[chain.outputs_key(function)] = ",".join(program.outputs)
+
+
+def _fill(spec: Any, name: str, program: Program, piece: Chunk) -> Any:
+    """Add the function to the program; returns its block."""
+    function = spec.mlProgram.functions[name]
+    function.opset = program.opset
+    for key, value in program.function.attributes.items():
+        function.attributes[key].CopyFrom(value)
+    block = function.block_specializations[program.opset]
+    for key, value in program.block.attributes.items():
+        block.attributes[key].CopyFrom(value)
+    names = set(program.types)
+    for value in piece.inputs:
+        _add_input(program, function, block, value, names)
+    for op in piece.ops:
+        block.operations.add().CopyFrom(op.proto)
+    for value in piece.outputs:
+        block.outputs.append(_add_output(program, block, value, names))
+    return block
+
+
+def _describe(program: Program, piece: Chunk, source: Any, target: Any) -> None:
+    """Fill a description: the program's own features as they were, boundary values as plain arrays."""
+    own_inputs = {feature.name: feature for feature in source.input}
+    own_outputs = {feature.name: feature for feature in source.output}
+    states = {feature.name: feature for feature in source.state}
+    for name in piece.inputs:
+        if name in states:
+            target.state.add().CopyFrom(states[name])
+        else:
+            _add_feature(program, target.input, own_inputs, name)
+    for name in piece.outputs:
+        _add_feature(program, target.output, own_outputs, name)
+    for field in ("predictedFeatureName", "predictedProbabilitiesName"):
+        if getattr(source, field) in piece.outputs:
+            setattr(target, field, getattr(source, field))
+
+
+def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str) -> None:
+    feature = features.add()
+    if name in own:
+        feature.CopyFrom(own[name])
+        return
+    kind = program.tensor_type(name)
+    assert kind is not None  # line.py only lets tensors cross
+    feature.name = _feature_name(program, name)
+    array = feature.type.multiArrayType
+    array.shape.extend(kind.shape)
+    array.dataType = _FEATURE_DTYPES["fp32" if line.needs_cast(program, kind) else kind.dtype]
+
+
+def _is_cast(program: Program, name: str) -> bool:
+    """Whether a boundary value travels as fp32; the program's own inputs and outputs stay as they are."""
+    kind = program.tensor_type(name)
+    own = name in program.inputs or name in program.outputs
+    return kind is not None and not own and line.needs_cast(program, kind)
+
+
+def _feature_name(program: Program, name: str) -> str:
+    if not _is_cast(program, name):
+        return name
+    feature = f"{name}_as_fp32"
+    while feature in program.types:
+        feature += "_"
+    return feature
+
+
+def _add_input(program: Program, function: Any, block: Any, name: str, names: set[str]) -> None:
+    feature = function.inputs.add()
+    feature.name = _feature_name(program, name)
+    feature.type.CopyFrom(program.types[name])
+    if _is_cast(program, name):
+        feature.type.tensorType.dataType = MIL_pb2.FLOAT32
+        _add_cast(block, feature.name, name, program.types[name], "fp16", names)
+
+
+def _add_output(program: Program, block: Any, name: str, names: set[str]) -> str:
+    feature = _feature_name(program, name)
+    if _is_cast(program, name):
+        _add_cast(block, name, feature, program.types[name], "fp32", names)
+    return feature
+
+
+def _add_cast(block: Any, source: str, made: str, like: Any, dtype: str, names: set[str]) -> None:
+    """Append `made = cast(source)`, with the const that names the type."""
+    parameter = f"{made}_dtype"
+    while parameter in names:
+        parameter += "_"
+    names.add(parameter)
+    const = block.operations.add(type="const")
+    const.attributes["name"].CopyFrom(_string(parameter))
+    const.attributes["val"].CopyFrom(_string(dtype))
+    const.outputs.add(name=parameter).type.tensorType.dataType = MIL_pb2.STRING
+    cast = block.operations.add(type="cast")
+    cast.attributes["name"].CopyFrom(_string(f"{made}_cast"))
+    cast.inputs["x"].arguments.add(name=source)
+    cast.inputs["dtype"].arguments.add(name=parameter)
+    output = cast.outputs.add(name=made)
+    output.type.CopyFrom(like)
+    output.type.tensorType.dataType = graph.DTYPE_NUMBERS[dtype]
+
+
+def _string(text: str) -> Any:
+    value = MIL_pb2.Value()
+    value.type.tensorType.dataType = MIL_pb2.STRING
+    value.immediateValue.tensor.strings.values.append(text)
+    return value
+
+
+def _move_weights(program: Program, block: Any, writer: BlobWriter, moved: dict[tuple[str, int], int]) -> None:
+    """Copy the weights that a block refers to, each once, and point the block to where they are now."""
+    for proto in block.operations:
+        for value in graph.blob_values(proto):
+            reference = value.blobFileValue
+            key = (reference.fileName, reference.offset)
+            if key not in moved:
+                moved[key] = writer.add(program.package.blobs(key[0]), key[1])
+            reference.fileName = package.WEIGHTS_NAME
+            reference.offset = moved[key]

@@ -1,0 +1,55 @@
+"""How large a program may be for the Neural Engine of a chip, and how many chunks a model will need for that.
+
+    a weight file     2 GiB: Core ML's own log, "exceeds the maximum (2147483648 bytes)" (coremltools#2593)
+    iPhone and iPad   1 GB a program (coremltools' mlmodel-utilities and ml-stable-diffusion)
+    mapped at once    0xE0000000 bytes on M1 and A14 (vm-size, more-ane-transformers notes of April 2023; chips.json)
+
+The margin of a tenth: programs of 1.9 GB ran on the ANE and of 2.3 GB did not (ane-book journal), four of 820 MB were
+mapped together on an M1 Max and a fifth was not (the same notes), 950 MB is what ANEMLL found to hold on iPhones.
+Standard library only: the planner asks, too.
+"""
+
+import math
+from dataclasses import dataclass
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.placement import chips
+
+MAX_WEIGHT_FILE_BYTES = 2_147_483_648
+MAX_IOS_BYTES = 1_000_000_000
+MARGIN = 0.1
+UNKNOWN_HOST = "m1"  # whose limits hold where the host is no Apple chip that we know: the tightest of the Macs
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes of weights, margin taken off: of one program, and of all that are loaded at once (None: not known)."""
+
+    chip: str
+    program_bytes: int
+    mapped_bytes: int | None
+
+
+def limits_for(chip: str) -> Limits:
+    """The limits of a chip. Raises ConfigError for an unknown one."""
+    row = chips.get(chip)
+    program = MAX_IOS_BYTES if row.ios else MAX_WEIGHT_FILE_BYTES
+    mapped = row.mapped_limit_bytes
+    return Limits(row.chip, _less(program), None if mapped is None else _less(mapped))
+
+
+def chip_of(brand: str | None) -> str:
+    """The chip whose limits hold on a host that calls itself `Apple M4 Pro`, say; m1 where it is none we know."""
+    try:
+        return chips.get((brand or "").removeprefix("Apple ")).chip
+    except ConfigError:
+        return UNKNOWN_HOST
+
+
+def estimated_chunks(weight_bytes: float, limits: Limits) -> int:
+    """How many chunks weights of that size will need, before there is a program to cut."""
+    return max(1, math.ceil(weight_bytes / limits.program_bytes))
+
+
+def _less(limit: int) -> int:
+    return int(limit * (1 - MARGIN))

@@ -1,0 +1,18 @@
+"""Estimated time of each op of a program, for cutting it into chunks of equal time. Not a latency: see costs.py."""
+
+from pathlib import Path
+
+from ane_sweep.placement import chips, costs, latency, legality, programs
+
+
+def op_times(path: Path, chip: str) -> dict[str, float]:
+    """Milliseconds by the first value that an op makes, of the default function: on the ANE where that chip's takes the
+    op, else on the CPU. A lookup costs the rows it takes. Raises errors.PackageError, errors.ConfigError.
+    """
+    row = chips.get(chip)
+    sites = next(iter(programs.load(path).functions.values()))
+    found = {}
+    for site in sites:
+        unit = "ane" if "ane" in legality.judge(site, row).supported else "cpu"
+        found[site.name] = latency.lookup_ms(site) if site.type == "gather" else costs.estimate_ms(site, unit)
+    return found
