@@ -48,9 +48,9 @@ def _handed_on(program: Any) -> set[str]:
 
     At such a place the fewest bytes cross from one half of the program to the other (the residual stream alone).
     """
-    from ane_sweep.mil import cuts
+    from ane_sweep.mil.line import line_up
 
-    line = cuts.line_up(program)
+    line = line_up(program)
     sums = [p for p in line.positions if line.compute[p - 1].type == "add"]
     least = min((line.crossing[p] for p in sums), default=0)
     return {line.compute[p - 1].outputs[0] for p in sums if line.crossing[p] == least}
