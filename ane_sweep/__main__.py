@@ -316,6 +316,13 @@ def devices(args: list[str]) -> int:
     return devices(args)
 
 
+def doctor(args: list[str]) -> int:
+    """What this host can and cannot do, each line a probe that ran; exit 0 when it can run sweeps, else 1."""
+    from ane_sweep.doctor import doctor
+
+    return doctor(args)
+
+
 def version(args: list[str]) -> int:
     """Print the version."""
     print(f"ane-sweep {__version__}")
@@ -330,6 +337,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "prune": prune,
     "lint": lint,
     "devices": devices,
+    "doctor": doctor,
     "run": run,
     "diff": diff,
     "version": version,

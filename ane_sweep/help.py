@@ -20,6 +20,7 @@ USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task 
   ane-sweep run PACKAGE --input x.npy                   one prediction of any ML Program, on any host
   ane-sweep diff A B [--min-psnr DB]                    two packages: their outputs, and the drift of each op
   ane-sweep devices                                     the chips that placement is predicted for
+  ane-sweep doctor [--json] [uri=URI]                   what this host can and cannot do, and how to get what is missing
   ane-sweep version
 
   --config-dir DIR    a folder of your own options: model/NAME.yaml, precision/NAME.yaml, sweep/NAME.yaml

@@ -11,7 +11,7 @@ from ane_sweep.runner import Outcome
 from ane_sweep.tasks import Task
 
 STDERR_BYTES = 1 << 20
-RUNS_IT = ("load", "latency", "throughput", "score", "evidence")  # stages whose process runs the program itself
+RUNS_IT = ("place", "load", "score", "latency", "throughput", "evidence")  # whose process compiles or runs the program
 
 Chain = list[tuple[Task, Outcome]]
 
@@ -32,7 +32,7 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
             samples=_samples(chain, beside),
             power=facts.get("power", {}),
             findings=[*printed(chain), *facts.get("findings", [])],
-            missing=_missing(seen, facts, beside),
+            missing=_missing(cell, seen, facts, beside),
         )
     )
 
@@ -72,8 +72,10 @@ def _timed(outcome: Outcome) -> list[float]:
     return outcome.result["facts"].get("timing", {}).get("samples_ms", []) if outcome.done else []
 
 
-def _missing(seen: Outcome | None, facts: Mapping[str, Any], beside: Mapping[str, Outcome]) -> list[str]:
+def _missing(cell: Cell, seen: Outcome | None, facts: Mapping[str, Any], beside: Mapping[str, Outcome]) -> list[str]:
     found = list(facts.get("missing", []))
+    if cell.device != "local":
+        found.append(f"device={cell.device}: its power and log cannot be read from here")
     if seen is not None and not seen.done:
         found.append(f"the evidence pass ended as {seen.status} ({seen.reason or 'no reason given'})")
     return found + [

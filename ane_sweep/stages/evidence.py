@@ -43,13 +43,25 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     values = first_input(inputs["reference"])
     pass_ = Pass(out)
-    loaded = pass_.listen(lambda: runtime.load(params, inputs), values)
-    pass_.measure_power(lambda: loaded.predict(values))
+    predict = pass_.listen(lambda: predictor(runtime.load(params, inputs), values))
+    pass_.measure_power(predict)
     pass_.read_memory()
     pass_.read_heat()
     shown = {"predictions": pass_.predictions, "findings": pass_.facts["findings"][:SHOWN_FINDINGS]}
     realised = {"evidence": {**pass_.sources, **shown}}
     return StageResult(pass_.metrics, realised, facts={"evidence": {**pass_.facts, "missing": pass_.missing()}})
+
+
+def predictor(loaded: Any, values: dict[str, Any]) -> Callable[[], Any]:
+    """One prediction of the same input, as a call; states begin anew each time."""
+    ready = loaded.prepare(values) if hasattr(loaded, "prepare") else values
+    reset = getattr(loaded, "reset", lambda: None)
+
+    def predict() -> Any:
+        reset()
+        return loaded.predict(ready)
+
+    return predict
 
 
 class Pass:
@@ -66,24 +78,24 @@ class Pass:
         """Why the sources that a verdict needs have nothing."""
         return [f"{name}: {self.sources[name]}" for name in ("power", "log") if self.sources[name] != "measured"]
 
-    def listen(self, load: Callable[[], Any], values: dict[str, Any]) -> Any:
-        """Load the program and predict for a while with the system log open; returns what `load` gave."""
+    def listen(self, load: Callable[[], Callable[[], Any]]) -> Callable[[], Any]:
+        """Load the program and predict for a while with the system log open; returns the prediction as a call."""
         findings = syslog.Findings(os.getpid())
         log = Listener(syslog.command(os.getpid()), limit=LOG_BYTES, on_line=findings.add_stream).start()
         _until(lambda: findings.lines > 0 or not log.running(), _ATTACH_S)
         try:
-            loaded = load()
-            _until(lambda: self._predict(loaded, values), LISTEN_S)
+            predict = load()
+            _until(lambda: self._predict(predict), LISTEN_S)
         except Exception as error:
             self._close(log, findings)
             told = "; ".join(f["explanation"] for f in self.facts["findings"] if f["ours"])
             text = f"{type(error).__name__}: {error}" + (f". The system log says: {told}" if told else "")
             raise StageError(text) from error
         self._close(log, findings)
-        return loaded
+        return predict
 
-    def _predict(self, loaded: Any, values: dict[str, Any]) -> bool:
-        loaded.predict(values)
+    def _predict(self, predict: Callable[[], Any]) -> bool:
+        predict()
         self.predictions += 1
         return False
 

@@ -28,8 +28,16 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     feeds = all_inputs(inputs["reference"])
     loaded = runtime.load(params, inputs)
+    if hasattr(loaded, "prepare"):
+        feeds = [loaded.prepare(values) for values in feeds]
+    reset = getattr(loaded, "reset", lambda: None)  # each input is a sequence of its own
+
+    def predict(values: dict[str, Any]) -> None:
+        reset()
+        loaded.predict(values)
+
     count = params["throughput"]
-    seconds = drain(loaded.predict, feeds, count, time.perf_counter)
+    seconds = drain(predict, feeds, count, time.perf_counter)
     told = {"inputs": count, "distinct": min(count, len(feeds)), "order": "repeated in turn", "warmup": WARMUP}
     metrics = [
         metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),

@@ -1,0 +1,62 @@
+"""`ane-sweep doctor`: what this host can and cannot do, each line a probe that ran, with what it saw and the way to more."""
+
+import json
+import os
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ane_sweep import stand_in
+from ane_sweep.doctor.probes import PROBES, Finding
+from ane_sweep.doctor.world import World
+from ane_sweep.errors import ConfigError
+
+CAN, CANNOT = 0, 1
+WIDTH = 140
+
+
+def doctor(args: list[str], world: World | None = None) -> int:
+    """Run every probe and print what they found; --json for scripts. out=PATH and uri=URI as a sweep would get them.
+
+    Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
+    """
+    options: dict[str, str] = {}
+    for arg in args:
+        key, equals, value = arg.partition("=")
+        if arg != "--json" and (not equals or key not in ("out", "uri")):
+            raise ConfigError(f"{arg}: unknown; ane-sweep doctor [--json] [out=PATH] [uri=URI]")
+        options[key] = value
+    out = Path(options.get("out") or os.environ.get("ANE_SWEEP_OUT") or "outputs").expanduser().absolute()
+    world = world or World(out=out, uri=options.get("uri"))
+    with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
+        found = list(pool.map(lambda probe: probe(world), PROBES))
+    able = all(finding.can for finding in found if finding.needed)
+    if "--json" in args:
+        script = stand_in.active()
+        told = {"schema": 1, "able": able, "stand_in": script.label() if script else None}
+        print(json.dumps({**told, "probes": [vars(finding) for finding in found]}, indent=1))
+    else:
+        print(as_text(found, able))
+    return CAN if able else CANNOT
+
+
+def as_text(found: list[Finding], able: bool) -> str:
+    """One line a probe, yes or no; beneath each no, the way to a yes."""
+    lines = []
+    if script := stand_in.active():
+        lines.append(f"stand-in: no Mac takes part; macOS' tools answer from the script {script.label()}")
+    wide = max(len(finding.probe) for finding in found)
+    for finding in found:
+        head = f"{'yes' if finding.can else 'NO ' if finding.needed else 'no '}  {finding.probe:<{wide}}  "
+        lines += _wrapped(head, finding.evidence)
+        if not finding.can:
+            lines += _wrapped(" " * (len(head) - 4) + "->  ", finding.remedy)
+    missing = [finding.probe for finding in found if finding.needed and not finding.can]
+    lines.append("this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}")
+    return "\n".join(lines)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+    ) or [head]
