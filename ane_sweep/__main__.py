@@ -184,6 +184,13 @@ def report(args: list[str]) -> int:
     return verb.report(args)
 
 
+def compare(args: list[str]) -> int:
+    """What changed between two sweeps; exit 0 no regression, 1 regression, 2 not comparable."""
+    from ane_sweep.compare import verb
+
+    return verb.compare(args)
+
+
 def log(args: list[str]) -> int:
     """Send a sweep's stored records to a tracking server."""
     from ane_sweep import runs
@@ -242,7 +249,7 @@ def split(
             options[arg] = ""
         elif equals and key in {"out", *keys}:
             options[key] = value
-        elif arg.startswith("-") or equals:
+        elif arg.startswith("-") or (equals and ":" not in key):  # RUN:axis=value names cells of a run
             raise ConfigError(
                 f"{arg}: unknown here; known: {', '.join(sorted({*known, 'out=PATH', *(f'{k}=' for k in keys)}))}"
             )
@@ -333,6 +340,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "sweep": sweep,
     "plan": plan,
     "report": report,
+    "compare": compare,
     "log": log,
     "prune": prune,
     "lint": lint,

@@ -1,0 +1,210 @@
+"""What changed between two records of one request, each change in its bucket; which of them are regressions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ane_sweep.compare.difference import LEVEL, Difference, difference, holm
+from ane_sweep.compare.match import Matched, Pair
+from ane_sweep.record import Record, Status
+
+FINE = (Status.OK, Status.DEGRADED)
+MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
+PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not among programs that agree to 100 dB and more
+SIZE_SHARE = 0.01
+MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
+
+REGRESSIONS = ("stopped working", "slower", "loads slower", "off the ANE", "less accurate", "larger")
+IMPROVEMENTS = ("works again", "faster", "loads faster", "onto the ANE", "more accurate", "smaller")
+NOTES = (
+    "fails otherwise",
+    "placement moved",
+    "timing differs, but not enough",
+    "timing untested",
+    "timing not compared",
+)
+BUCKETS = (*REGRESSIONS, *IMPROVEMENTS, *NOTES)
+
+
+@dataclass
+class Change:
+    """One change of one cell, in a bucket; `text` says it with both figures."""
+
+    bucket: str
+    cell: str
+    text: str
+
+
+@dataclass
+class Comparison:
+    """All that can be said about two sweeps. `tests` is how many timings were tested."""
+
+    pairs: list[Pair]
+    changes: list[Change]
+    timings: dict[str, dict[str, Difference]]
+    only_a: list[str] = field(default_factory=list)
+    only_b: list[str] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)
+    tests: int = 0
+
+    @property
+    def regressed(self) -> bool:
+        return any(change.bucket in REGRESSIONS for change in self.changes)
+
+    def bucket(self, name: str) -> list[Change]:
+        return [change for change in self.changes if change.bucket == name]
+
+
+def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = 3.0) -> Comparison:
+    """Every change of every pair. Timings are tested together: at `level` for all of them, and from `least_percent` on."""
+    found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
+    for pair in matched.pairs:
+        found.changes += [*_status(pair), *_placement(pair), *_accuracy(pair), *_size(pair)]
+    _timings(found, level, least_percent)
+    return found
+
+
+def medians(record: Record, name: str) -> dict[int, float]:
+    """{round: figure of that round's process}, for `median_ms` or `load_ms`."""
+    return {t["round"]: t[name] for t in record.timings if (t.get(name) or 0) > 0}
+
+
+def _timings(found: Comparison, level: float, least_percent: float) -> None:
+    tested: dict[tuple[Any, ...], Difference] = {}
+    asked: list[tuple[Pair, str, tuple[Any, ...]]] = []
+    for pair in found.pairs:
+        for name in ("median_ms", "load_ms"):
+            a, b = medians(pair.a, name), medians(pair.b, name)
+            if not a or not b:
+                continue
+            if pair.unlike:
+                if name == "median_ms":
+                    text = "; ".join(pair.unlike)
+                    found.changes.append(Change("timing not compared", pair.label, text))
+                continue
+            key = (
+                name,
+                *(r.realised.get("latency_task", r.cell_key) for r in (pair.a, pair.b)),
+                pair.a.sweep,
+                pair.b.sweep,
+            )
+            if key not in tested:  # cells that share a timing are one test
+                tested[key] = difference(a, b, paired=pair.a.sweep == pair.b.sweep, level=level)
+            asked.append((pair, name, key))
+            found.timings.setdefault(pair.label, {})[name] = tested[key]
+    sure = dict(zip(tested, holm([one.p for one in tested.values()], level)))
+    found.tests = sum(one.p is not None for one in tested.values())
+    for pair, name, key in asked:
+        found.changes += _timing(pair, name, tested[key], sure[key], least_percent)
+    found.marks += _machine_moved([one for key, one in tested.items() if key[0] == "median_ms"], least_percent)
+
+
+def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: float) -> list[Change]:
+    load = name == "load_ms"
+    text = f"{_figures(pair, 'load_ms' if load else 'latency_median_ms', 'ms')}, {_evidence(one)}"
+    if one.verdict == "untested":
+        return [] if load else [Change("timing untested", pair.label, f"{text}: {one.why}")]
+    if one.verdict == "same":
+        return []
+    if sure and abs(one.percent) >= least_percent:
+        return [Change(f"loads {one.verdict}" if load else one.verdict, pair.label, text)]
+    why = f"under {least_percent:g} %" if sure else "alone it would be significant, among this many tests it is not"
+    return [Change("timing differs, but not enough", pair.label, f"{'load: ' if load else ''}{text}; {why}")]
+
+
+def _evidence(one: Difference) -> str:
+    text = f"{one.percent:+.1f} %"
+    if one.p is None or one.low is None or one.high is None:
+        return text
+    reach = f"{100 * (one.low - 1):+.1f} to {100 * (one.high - 1):+.1f}"
+    return f"{text} ({reach}), p = {one.p:.2g}, {one.processes[0]} and {one.processes[1]} processes"
+
+
+def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[str]:
+    """Where nearly all programs moved one way, the machine is the likelier cause."""
+    percents = sorted(one.percent for one in tested)
+    if len(percents) < 5:
+        return []
+    middle = percents[len(percents) // 2]
+    same_way = sum(p * middle > 0 for p in percents)
+    if abs(middle) < least_percent or same_way < MOVED_SHARE * len(percents):
+        return []
+    return [
+        f"{same_way} of {len(percents)} timings moved the same way, {middle:+.1f} % in the middle: that looks like the "
+        "machine (heat, load, power, an update) rather than the programs; time both sides again in one sweep"
+    ]
+
+
+def _status(pair: Pair) -> list[Change]:
+    before, after = pair.a, pair.b
+    text = f"{_ended(before)} -> {_ended(after)}"
+    if before.status in FINE and after.status not in FINE:
+        return [Change("stopped working", pair.label, text)]
+    if before.status not in FINE and after.status in FINE:
+        return [Change("works again", pair.label, text)]
+    if before.status != after.status and after.status not in FINE:
+        return [Change("fails otherwise", pair.label, text)]
+    return []
+
+
+def _ended(record: Record) -> str:
+    return record.status.value + (f" ({record.reason})" if record.reason and record.status not in FINE else "")
+
+
+def _placement(pair: Pair) -> list[Change]:
+    before = {_place_key(entry): entry for entry in pair.a.placement}
+    changes = []
+    for entry in pair.b.placement:
+        old = before.get(_place_key(entry))
+        was, now = _ane_share(old), _ane_share(entry)
+        if was is None or now is None or abs(was - now) < 1e-9:
+            continue
+        where = f"{entry.get('kind')} for {entry.get('chip')}"
+        text = f"{where}: {100 * was:.0f} -> {100 * now:.0f} % of the ops on the ANE"
+        if (was > MAINLY) != (now > MAINLY):
+            bucket = "onto the ANE" if now > MAINLY else "off the ANE"
+            text += "" if now > MAINLY else ", no longer mainly on the ANE"
+            changes.append(Change(bucket, pair.label, text))
+        else:
+            changes.append(Change("placement moved", pair.label, text))
+    return changes
+
+
+def _place_key(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return entry.get("kind"), entry.get("chip"), entry.get("compute_units"), entry.get("function")
+
+
+def _ane_share(entry: dict[str, Any] | None) -> float | None:
+    ops = (entry or {}).get("ops") or {}
+    return ops["ane"] / ops["total"] if ops.get("total") and ops.get("ane") is not None else None
+
+
+def _accuracy(pair: Pair) -> list[Change]:
+    was, now = pair.a.value("psnr_db"), pair.b.value("psnr_db")
+    if was is None or now is None or abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) < PSNR_DB:
+        return []
+    return [Change("less accurate" if now < was else "more accurate", pair.label, _figures(pair, "psnr_db", "dB"))]
+
+
+def _size(pair: Pair) -> list[Change]:
+    was, now = pair.a.value("package_bytes"), pair.b.value("package_bytes")
+    if not was or not now or abs(now / was - 1) < SIZE_SHARE:
+        return []
+    return [Change("larger" if now > was else "smaller", pair.label, _figures(pair, "package_bytes", "bytes"))]
+
+
+def _figures(pair: Pair, name: str, unit: str) -> str:
+    was, now = pair.a.value(name), pair.b.value(name)
+    return f"{_number(was)} -> {_number(now)} {unit}"
+
+
+def _number(value: Any) -> str:
+    return "unknown" if value is None else f"{value:,.0f}" if value >= 1e5 else f"{value:.4g}"
+
+
+def _marks(pairs: Sequence[Pair]) -> list[str]:
+    """What else differs, said once with the number of cells it holds for."""
+    counts: dict[str, int] = {}
+    for mark in (mark for pair in pairs for mark in pair.marks):
+        counts[mark] = counts.get(mark, 0) + 1
+    return [mark if n == len(pairs) else f"{mark} ({n} of {len(pairs)} cells)" for mark, n in counts.items()]

@@ -1,0 +1,54 @@
+"""`ane-sweep compare A B`: exit 0 no regression, 1 regression, 2 not comparable."""
+
+from pathlib import Path
+
+from ane_sweep.compare import judge, show, sides
+from ane_sweep.compare.difference import LEVEL
+from ane_sweep.compare.match import match
+from ane_sweep.errors import ConfigError
+
+NO_REGRESSION, REGRESSION, NOT_COMPARABLE = 0, 1, 2
+LEAST_PERCENT = 3.0
+
+
+def compare(args: list[str]) -> int:
+    """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
+    from ane_sweep.__main__ import number, outputs_folder, say, split
+
+    options, words = split(args, {"--json", "--markdown", "--across-hosts"}, {"level", "least-percent"})
+    if len(words) > 2:
+        raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")
+    first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))
+    level, least = number(options, "level"), number(options, "least-percent")
+    level, least = LEVEL if level is None else level, LEAST_PERCENT if least is None else least
+    if not 0 < level < 1 or least < 0:
+        raise ConfigError("level= is a probability between 0 and 1, least-percent= is 0 or more")
+    out = outputs_folder(options.get("out"))
+    found = comparison(out, first, second, level, least)
+    reason = not_comparable(found, across_hosts="--across-hosts" in options)
+    code = NOT_COMPARABLE if reason else REGRESSION if found.regressed else NO_REGRESSION
+    if "--json" in options:
+        print(show.as_json(found, first, second, level=level, least_percent=least, code=code), end="")
+    else:
+        print(show.as_markdown(found, first, second, level=level, least_percent=least), end="")
+    if reason:
+        say(reason)
+    return code
+
+
+def comparison(
+    out: Path, first: str, second: str, level: float = LEVEL, least: float = LEAST_PERCENT
+) -> judge.Comparison:
+    """Match two sides and judge the changes. Raises RunNotFound, ConfigError."""
+    a, b = sides.side(out, first), sides.side(out, second)
+    return judge.judge(match(a, b), level=level, least_percent=least)
+
+
+def not_comparable(found: judge.Comparison, *, across_hosts: bool) -> str | None:
+    """Why these two cannot be compared at all; None when they can."""
+    if not found.pairs:
+        return "not comparable: no cell of one is a cell of the other; give A:axis=value B:axis=value to compare across an axis"
+    if not across_hosts and all(pair.unlike for pair in found.pairs):
+        reasons = "; ".join(dict.fromkeys(reason for pair in found.pairs for reason in pair.unlike))
+        return f"not comparable: {reasons}. --across-hosts compares what does not depend on the host"
+    return None

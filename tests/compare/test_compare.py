@@ -1,0 +1,152 @@
+"""Two sweeps: like with like, each change in its bucket, and an exit code one can act on."""
+
+import json
+import pytest
+from nights import cell, slower, write_run
+
+from ane_sweep.__main__ import main
+from ane_sweep.compare import sides
+from ane_sweep.compare.judge import BUCKETS, judge
+from ane_sweep.compare.match import match
+from ane_sweep.compare.sides import Side
+
+
+def compared(a, b, **more):
+    return judge(match(Side("a", a, {}), Side("b", b, {})), **more)
+
+
+def buckets(a, b, **more):
+    return {name: len(found) for name in BUCKETS if (found := compared(a, b, **more).bucket(name))}
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ({}, {}),
+        ({"medians": slower(1.2)}, {"slower": 1}),
+        ({"medians": slower(0.8)}, {"faster": 1}),
+        ({"medians": slower(1.002)}, {}),
+        ({"medians": (15.0,)}, {"timing untested": 1}),
+        ({"load": (9.0, 9.1, 8.9, 9, 9)}, {"loads slower": 1}),
+        ({"psnr": 70.0}, {"less accurate": 1}),
+        ({"psnr": 79.5}, {}),
+        ({"size": 1011}, {"larger": 1}),
+        ({"size": 900}, {"smaller": 1}),
+        ({"ane": 40}, {"off the ANE": 1}),
+        ({"ane": 80}, {"placement moved": 1}),
+        ({"status": "crashed", "medians": (), "psnr": None, "size": None}, {"stopped working": 1}),
+        ({"status": "fallback"}, {"stopped working": 1}),
+        ({"status": "degraded"}, {}),
+    ],
+)
+def test_buckets(after, expected):
+    assert buckets([cell()], [cell(**after)]) == expected
+
+
+def test_the_other_way_round_is_better():
+    down = cell(status="crashed", medians=(), psnr=None, size=None, reason="convert: boom")
+    assert buckets([down], [cell()]) == {"works again": 1}
+    assert buckets([down], [cell(status="timeout", medians=(), psnr=None, size=None)]) == {"fails otherwise": 1}
+    assert buckets([cell(ane=10)], [cell(ane=95)]) == {"onto the ANE": 1}
+    assert buckets([cell(psnr=200.0)], [cell(psnr=150.0)]) == {}  # both agree to the last digits of fp16
+
+
+def test_a_small_sure_change_and_a_large_unsure_one_are_no_regressions():
+    sure = compared([cell((10, 10.001, 9.999, 10, 10))], [cell((10.1, 10.101, 10.099, 10.1, 10.1))])
+    (change,) = sure.changes
+    assert (
+        change.bucket == "timing differs, but not enough" and change.text.endswith("under 3 %") and not sure.regressed
+    )
+    many = [cell(chunks=n) for n in range(40)]
+    one = compared(many, [cell((10.4, 10.6, 10.1, 10.3, 10.2), chunks=0), *many[1:]])
+    assert [c.bucket for c in one.changes] == ["timing differs, but not enough"] and "this many tests" in one.changes[
+        0
+    ].text
+    assert one.tests == 80
+
+
+def test_hosts_that_differ_are_refused_and_other_differences_marked():
+    found = compared([cell()], [cell(slower(3), host={"chip": "another"})])
+    assert [c.bucket for c in found.changes] == ["timing not compared"]
+    assert found.pairs[0].unlike == ["host: chip was some chip, is another"]
+    found = compared([cell()], [cell(slower(1.5), host={"os_build": "2"}, toolchain="9.1", latency={"samples": 9})])
+    assert found.marks == [
+        "os: os_build was 1, is 2", "toolchain: coremltools was 9.0, is 9.1", "timing policy: latency.samples was 5, is 9",
+    ]  # fmt: skip
+    assert found.regressed
+
+
+def test_when_nearly_all_move_the_machine_is_named():
+    found = compared([cell(chunks=n) for n in range(6)], [cell(slower(1.3), chunks=n) for n in range(6)])
+    assert found.marks[0].startswith("6 of 6 timings moved the same way, +30.0 % in the middle") and found.regressed
+
+
+def test_cells_match_by_what_both_sides_know():
+    found = compared([cell(), cell(chunks=2)], [cell(new_axis="x"), cell(chunks=3, new_axis="x")])
+    assert [pair.label for pair in found.pairs] == ["gpt2 chunks=1"]
+    assert (found.only_a, found.only_b) == (["gpt2 chunks=2"], ["gpt2 chunks=3"])
+
+
+@pytest.fixture
+def out(tmp_path):
+    write_run(tmp_path, "20260101-000000", [cell(), cell(chunks=2)])
+    write_run(tmp_path, "20260102-000000", [cell(slower(1.2)), cell(chunks=2)])
+    return tmp_path
+
+
+def run(capsys, *args):
+    code = main(["compare", *args])
+    return code, capsys.readouterr()
+
+
+def test_exit_codes(out, capsys):
+    code, said = run(capsys, "20260101-000000", "last", f"out={out}")
+    assert code == 1 and "**regression: 1 slower**" in said.out and "- gpt2 chunks=1: 10 -> 12 ms, +20.0 %" in said.out
+    assert run(capsys, "last", "20260101-000000", f"out={out}")[0] == 0
+    assert run(capsys, "20260101-000000", "last", "least-percent=30", f"out={out}")[0] == 0
+    write_run(out, "20260103-000000", [cell(model="other")])
+    code, said = run(capsys, "20260101-000000", "last", f"out={out}")
+    assert code == 2 and "no cell of one is a cell of the other" in said.err
+    write_run(out, "20260104-000000", [cell(host={"chip": "m9"})])
+    code, said = run(capsys, "20260101-000000", "last", f"out={out}")
+    assert code == 2 and "chip was some chip, is m9" in said.err
+    assert run(capsys, "20260101-000000", "last", "--across-hosts", f"out={out}")[0] == 0
+    assert run(capsys, "nonesuch", f"out={out}")[0] == 2 and run(capsys, "a", "b", "c", f"out={out}")[0] == 2
+    assert run(capsys, f"out={out}")[0] == 2 and run(capsys, "last", "last", "level=2", f"out={out}")[0] == 2
+
+
+def test_json_holds_all_of_it(out, capsys):
+    code, said = run(capsys, "20260101-000000", "last", "--json", f"out={out}")
+    whole = json.loads(said.out)
+    assert (whole["exit"], whole["verdict"], whole["cells"], whole["tests"]) == (code, "regression: 1 slower", 2, 4)
+    assert whole["timings"]["gpt2 chunks=1"]["median_ms"]["percent"] == pytest.approx(20)
+    assert whole["changes"][0]["bucket"] == "slower"
+
+
+def test_cells_of_one_sweep_are_compared_across_an_axis_round_by_round(out, capsys):
+    drift = (1, 2, 3, 4, 5)
+    cells = [cell(tuple(10 * d for d in drift)), cell((10.6, 21, 31.6, 42, 53), chunks=2)]
+    write_run(out, "20260105-000000", cells)
+    code, said = run(capsys, "last:chunks=1", "last:chunks=2", f"out={out}")
+    assert code == 1 and "1 slower" in said.out
+    code, said = run(capsys, "last:chunks=7", "last:chunks=2", f"out={out}")
+    assert code == 2 and "no cell there has chunks=7" in said.err
+    code, said = run(capsys, "last", "last:chunks=2", f"out={out}")
+    assert code == 2 and "name the one that is meant" in said.err
+
+
+def test_good_is_each_cells_newest_record_in_a_good_run(out, capsys):
+    code, said = run(capsys, "good", "last", f"out={out}")
+    assert code == 2 and "no run" in said.err and "nightly accept" in said.err
+    sides.tag_good(out, "20260101-000000")
+    assert run(capsys, f"out={out}")[0] == 1
+    write_run(out, "20260103-000000", [cell(slower(1.2)), cell(chunks=2, status="skipped", medians=())])
+    sides.tag_good(out, "20260103-000000")
+    found = {r.cell["chunks"]: r for r in sides.side(out, "good").records}
+    assert found[1].sweep == "20260103-000000" and found[2].sweep == "20260101-000000"
+    assert run(capsys, "good", "20260102-000000", f"out={out}")[0] == 0
+
+
+def test_a_path_will_do(out, capsys):
+    folder = out / "runs" / "20260101-000000"
+    assert run(capsys, str(folder), str(folder / "records.jsonl"), f"out={out}")[0] == 0

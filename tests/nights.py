@@ -1,0 +1,53 @@
+"""Records and runs of our own making, for what compares them."""
+
+import json
+from pathlib import Path
+
+from ane_sweep.record import Record, write_records
+
+HOST = {
+    "system": "Linux",
+    "machine": "x86_64",
+    "chip": "some chip",
+    "cores": {"usable": 2},
+    "os_build": "1",
+    "power": "ac",
+}
+STEADY = (10.0, 10.1, 9.9, 10.05, 9.95)
+
+
+def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=None, host=None, sweep="s", load=(5.0,) * 5,
+         toolchain="9.0", **request):  # fmt: skip
+    asked = {"model": "gpt2", "family": "gpt2", "size": "s", "chunks": 1, "latency": {"samples": 5}, **request}
+    timings = [{"round": n, "median_ms": m, "load_ms": b} for n, (m, b) in enumerate(zip(medians, load), 1)]
+    figures = {
+        "latency_median_ms": (sorted(medians) or [None])[len(medians) // 2],
+        "psnr_db": psnr,
+        "package_bytes": size,
+    }
+    return Record(
+        sweep=sweep,
+        cell_key=json.dumps(asked),
+        cell=asked,
+        status=status,
+        reason=reason,
+        realised={"runtime": "reference", "latency_task": json.dumps(asked)},
+        metrics=[
+            {"name": n, "value": v, "unit": "", "kind": "measured", "chip": None} for n, v in figures.items() if v
+        ],
+        placement=[{"kind": "predicted", "chip": "m4", "ops": {"cpu": 100 - ane, "gpu": 0, "ane": ane, "total": 100}}],
+        host={**HOST, **(host or {})},
+        toolchain={"coremltools": toolchain},
+        timings=timings,
+    )
+
+
+def slower(by: float, medians=STEADY):
+    return tuple(by * median for median in medians)
+
+
+def write_run(out: Path, stamp: str, records: list[Record], started: str | None = None) -> None:
+    folder = out / "runs" / stamp
+    write_records(folder, [Record(**{**vars(record), "sweep": stamp}) for record in records])
+    info = {"schema": 1, "stamp": stamp, "plan_key": "p", "command": [], "started": started or stamp, "finished": stamp}
+    (folder / "run.json").write_text(json.dumps(info))
