@@ -1,6 +1,7 @@
 """Two sweeps: like with like, each change in its bucket, and an exit code one can act on."""
 
 import json
+
 import pytest
 from nights import cell, slower, write_run
 
