@@ -254,3 +254,14 @@ def test_repeats_are_processes_that_cells_with_fewer_repeats_share():
     assert sorted(task.round for task in timings) == [1, 2, 3] and all(task.alone for task in timings)
     fewer, more = (made.chains[cell.key] for cell in made.cells)
     assert set(fewer) < set(more)
+
+
+def test_the_throughput_preset_is_the_notebooks_run_beside_pytorch():
+    """experiments-coreml-ane-distilbert: 1,821 sentences; off a Mac its GPU is refused, the rest runs."""
+    made = planned("-m", "+sweep=throughput_sst2", "weights=random")
+    runs = [task for task in made.tasks.values() if task.stage == "throughput"]
+    assert {task.params["throughput"] for task in runs} == {1821} and all(task.alone for task in runs)
+    assert {task.params["runtime"] for task in runs} == {"torch_eager", "reference"} and len(runs) == 4
+    assert set(made.refused.values()) == {
+        "runtime=torch_mps needs a Mac with Apple silicon; runtime=reference runs anywhere"
+    }

@@ -76,6 +76,8 @@ def _columns(records: list[Record]) -> list[Column]:
     if len(_runtimes(records)) > 1 and "runtime" not in axes:
         found.append(Column("ran on", [str(record.realised.get("runtime") or "-") for record in records]))
     found.append(Column(LATENCY, [latency_text(record) for record in records], True))
+    if any(record.value("throughput_per_s") is not None for record in records):
+        found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
     found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
     if any(_predicted(record) for record in records):
