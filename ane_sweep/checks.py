@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ane_sweep import chunking, data, models, runtimes, stand_in
+from ane_sweep import chunking, data, models, runtimes, stand_in, usb
 from ane_sweep.cell import TARGETS, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -89,6 +89,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return f"copies={cell.copies} copies_kind=different: at most {_copies.MOST_DIFFERENT} are told apart; use identical"
     if cell.device == "usb" and runtime != "coreml":
         return f"device=usb is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml"
+    if cell.device == "usb" and (reason := usb.refusal()):
+        return reason
     if reason := _numerics_refusal(cell, runtime):
         return reason
     least = cell.precision_options["min_target"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from ane_sweep import stand_in, tools
+from ane_sweep import apple, stand_in, tools
 
 TOOLS = ("torch", "coremltools", "transformers", "numpy")
 _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "os_build")
@@ -24,9 +24,10 @@ def fingerprint() -> dict[str, Any]:
 
     `cores` is {"physical", "logical", "usable"} (what affinity leaves us; on Apple chips also "performance" and
     "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, as each system words it, and may change
-    from one minute to the next, like `power`.
+    from one minute to the next, like `power`. On a Mac also what apple.facts says.
     """
     found = {**_still(), "power": power(), "low_power": low_power(), "thermal": thermal()}
+    found |= apple.facts() if apple.is_mac() else {}
     script = stand_in.active()
     return found if script is None else {**found, **script.host, "stand_in": script.label()}
 

@@ -38,7 +38,7 @@ does, the drop-in's own behaviour stands, and a command is not found.
                plan       "none": no plan for any op; preferred, supported, cost: of the ops it is for
                list       devices: ["cpu", "gpu", "ane"];  cores: of the Neural Engine
                stdout, code, repeat, forever   command: what it prints (`repeat` times), its exit code, whether it then
-                          stays open
+                          stays open; compiles: true: it leaves what `coremlcompiler compile SOURCE FOLDER` would
 
 Standard library only: planner and worker both read it.
 """
@@ -60,7 +60,7 @@ QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
 CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
 ACTIONS = (
     "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "plan", "preferred", "supported", "cost",
-    "list", "cores", "stdout", "code", "repeat", "forever",
+    "list", "cores", "stdout", "code", "repeat", "forever", "compiles",
 )  # fmt: skip
 
 

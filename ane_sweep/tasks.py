@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import checks, chunking, data, estimates, runtimes, versions
+from ane_sweep import apple, checks, chunking, data, estimates, runtimes, usb, versions
 from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.models import _options
@@ -170,7 +170,9 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     cell, shared = chain.cell, chain.shared
     mac = runtimes.get("coreml").available()
     chain.add("predict", {"chips": shared.chips, "compute_units": cell.compute_units}, {"program": program})
-    params = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
+    params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
+    if cell.compiler == "coremlc":
+        params["xcode"] = apple.xcode()
     compiled = chain.add("compile", params, {"program": program}, unavailable=mac)
     upstream = {"program": program, "compiled": compiled}
     chain.add("place", _on_coreml(chain), upstream, unavailable=mac, alone=True)
@@ -179,7 +181,15 @@ def _add_placement(chain: Chain, program: Task) -> Task:
 
 def _on_coreml(chain: Chain) -> dict[str, Any]:
     """Where and on which units Core ML loads a program."""
-    return {"compute_units": chain.cell.compute_units, "device": chain.cell.device, "host": chain.shared.host}
+    return {"compute_units": chain.cell.compute_units, "host": chain.shared.host, **_device(chain.cell)}
+
+
+def _device(cell: Cell) -> dict[str, Any]:
+    """The device of Core ML's stages: an iPhone by a digest of what it is, as another one would give other figures."""
+    if cell.device == "local":
+        return {"device": "local"}
+    (found,) = usb.connected()
+    return {"device": "usb", "identity": found.identity, "chip": (found.model or found.kind).lower()}
 
 
 def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
@@ -187,7 +197,7 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     runtime, cell = chain.runtime, chain.cell
     units = cell.compute_units if "compute_units" in runtimes.get(runtime).HONOURS else None
     mode = checks.numerics(cell) if "numerics" in runtimes.get(runtime).HONOURS else {}
-    device = {"device": cell.device} if runtime == "coreml" else {}
+    device = _device(cell) if runtime == "coreml" else {}
     runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
     copies = chunking.copies(cell)

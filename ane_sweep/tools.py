@@ -5,9 +5,11 @@ Standard library only: planner and worker both use it.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ane_sweep import stand_in
@@ -86,8 +88,17 @@ def _scripted(script: stand_in.Script, command: tuple[str, ...]) -> Answer | Non
     answer = script.answer("command", script.asked("command"), argv=list(command))
     if answer is None:
         return None
+    if answer.get("compiles"):
+        _compile(Path(command[-2]), Path(command[-1]))
     code = None if answer.get("forever") or answer.get("hang") else answer.get("code", 0)
     return Answer(code, _said(answer) * answer.get("repeat", 1), answer.get("stderr", ""))
+
+
+def _compile(source: Path, folder: Path) -> None:
+    """What coremlcompiler leaves, made by the drop-in; the worker's side alone asks for it."""
+    from ane_sweep.coreml_anywhere import native
+
+    shutil.move(native._MLModelProxy.compileModel(str(source)), folder / f"{source.stem}.mlmodelc")
 
 
 def _said(answer: dict[str, Any]) -> str:

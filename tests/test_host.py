@@ -89,7 +89,7 @@ def test_macos_answers_are_read(monkeypatch):
         "therm": "CPU_Speed_Limit \t= 80",
     }
     monkeypatch.setattr(host.sys, "platform", "darwin")
-    monkeypatch.setattr(tools, "text", lambda *command: answers.get(command[-1]))
+    monkeypatch.setattr(tools, "text", lambda *command, timeout_s=5: answers.get(command[-1]))
     host._still_json.cache_clear()
     try:
         found = host.fingerprint()

@@ -14,7 +14,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,14 @@ from ane_sweep.stand_in import Script
 
 UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
 E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
+REMOTE = "coremltools.models.ml_program.experimental.remote_device"
 _SLEPT_S = 0.002
 
 _real_counter, _real_counter_ns, _real_sleep = time.perf_counter, time.perf_counter_ns, time.sleep
 _real_proxy, _real_cores = native._MLModelProxy, devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count
 _skew_ns = 0
+_device = "local"
+_restore: list[Callable[[], None]] = []
 _used: Counter[int] = Counter()
 _kept: list[bytearray] = []
 _script: Script
@@ -43,12 +46,42 @@ def install(script: Script) -> None:
     time.sleep = _sleep
     native._MLModelProxy = ScriptedProxy  # type: ignore[misc]
     devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _cores  # type: ignore[method-assign]
+    hook.uninstall()  # a plain drop-in's classes would stay where they were copied to
     hook.install(replace_native=True)
+    _reach_remote()
+
+
+def _reach_remote() -> None:
+    """Now, where coremltools' remote device support is loaded, else right after its import."""
+
+    def reach() -> None:
+        from ane_sweep.coreml_anywhere import scripted_remote
+
+        _restore.append(scripted_remote.reach(sys.modules[REMOTE]))
+
+    if REMOTE in sys.modules:
+        reach()
+    else:
+        sys.meta_path.insert(0, finder := hook._AfterImport(REMOTE, reach))
+        _restore.append(lambda: sys.meta_path.remove(finder))
+
+
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Questions asked inside are asked of that device."""
+    global _device
+    before, _device = _device, name
+    try:
+        yield
+    finally:
+        _device = before
 
 
 def uninstall() -> None:
     """Put everything back; for tests, which live on."""
     global _skew_ns
+    while _restore:
+        _restore.pop()()
     hook.uninstall()
     time.perf_counter, time.perf_counter_ns, time.sleep = _real_counter, _real_counter_ns, _real_sleep
     native._MLModelProxy = _real_proxy  # type: ignore[misc]
@@ -131,7 +164,7 @@ class ScriptedPlan(plan._MLComputePlanProxy):
     def _answer(self, operation: Any) -> dict[str, Any]:
         """A constant has no usage, whatever the script says."""
         op = operation.operator_name.split(".")[-1]
-        return {} if op.startswith("const") else _script.answer("plan", 1, **self._asked, op=op) or {}
+        return {} if op.startswith("const") else _script.answer("plan", 1, device=_device, **self._asked, op=op) or {}
 
     def _usage(self, operation: Any) -> tuple[str | None, list[str]]:
         names = {id(device): name for name, device in devices.wrapped().items()}
@@ -180,7 +213,7 @@ def _predicted(path: str, spec: Any, units: str) -> Any:
 
 def _ask(on: str, **asked: Any) -> dict[str, Any] | None:
     """The script's answer; what it does beyond taking time happens here."""
-    answer = _script.answer(on, _script.asked(on), device="local", **asked)
+    answer = _script.answer(on, _script.asked(on), device=_device, **asked)
     if answer is not None:
         act(answer)
     return answer

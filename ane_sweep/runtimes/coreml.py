@@ -2,12 +2,11 @@
 stand-in, its calls checked against coremltools' signatures.
 """
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ane_sweep import stand_in
+from ane_sweep import apple
 from ane_sweep.errors import PackageError, StageError, Unavailable
 
 if TYPE_CHECKING:
@@ -20,8 +19,14 @@ COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_G
 
 
 def available() -> str | None:
-    if sys.platform != "darwin" and stand_in.active() is None:
+    """None, or why this host cannot."""
+    if not apple.is_mac():
         return "needs macOS"
+    if apple.translated():
+        return (
+            "is refused under Rosetta: this Python is x86-64 code on an Apple chip, so no Neural Engine and no true time; "
+            "use an arm64 Python (`python3 -c 'import platform; print(platform.machine())'` tells)"
+        )
     return None
 
 
@@ -42,9 +47,9 @@ class CoreMLRuntime:
 
         ct = lean()
         packages = [package.read(path, kinds=("mlProgram", "pipeline")) for path in programs]
-        described = [_described(found.spec, function, found.path) for found in packages]
-        self._takes = [[feature.name for feature in description.input] for description in described]
-        self._stateful = [bool(description.state) for description in described]
+        about = [described(found.spec, function, found.path) for found in packages]
+        self._takes = [[feature.name for feature in description.input] for description in about]
+        self._stateful = [bool(description.state) for description in about]
         specs = [found.spec for found in packages]
         self._outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
         self.load_ms: list[float] = []
@@ -140,7 +145,7 @@ def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
     return found
 
 
-def _described(spec: Any, function: str | None, path: Path) -> Any:
+def described(spec: Any, function: str | None, path: Path) -> Any:
     """Inputs, outputs and states: of the model, or of one function of a multifunction package."""
     functions = {item.name: item for item in spec.description.functions}
     if not functions:

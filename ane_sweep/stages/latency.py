@@ -49,6 +49,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     load_s = clock() - start
     values = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     policy = params["policy"]
+    clock = getattr(loaded, "clock", clock)  # a remote device's own time, without the way there
     taken = _timing.measure(
         lambda: loaded.predict(values),
         clock=clock,

@@ -14,7 +14,6 @@ process: see _steps.py. The early window, the steady state and the call after a 
 """
 
 import json
-import re
 import tempfile
 import time
 import uuid
@@ -29,7 +28,6 @@ from . import StageResult, _steps, compile, metric
 
 HOME_VARIABLE = "CFFIXED_USER_HOME"
 E5_CACHE = "Library/Caches/*/com.apple.e5rt.e5bundlecache/*/*"  # <process>/.../<OS build>/<hash>
-_FAILED = re.compile(r"^.*(?:ANECCompile\(\) FAILED|ANECCompile\([^)]*\) FAILED|failed to compile ANE model).*$", re.M)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -47,11 +45,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         steps[name] = _steps.run("load", "load_step", f"load ({name})", {HOME_VARIABLE: str(home)}, **asked)
         steps[name]["new_cache_entries"] = len(bundles(home) - entries)
     realised = {name: state(name, steps) for name in steps}
-    failed = ane_failure(*(step["stderr"] for step in steps.values()))
     content = {"schema": 1, "steps": steps, "cache": realised, "helpers": {"before": before, "after": helpers.state()}}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    more = {"ane_compile_failed": failed} if failed else {}
-    return StageResult(_metrics(steps), {"load": realised, **more}, {"load": {"helpers": content["helpers"]}})
+    return StageResult(_metrics(steps), {"load": realised}, {"load": {"helpers": content["helpers"]}})
 
 
 def fresh(program: Path, work: Path) -> dict[str, str]:
@@ -104,14 +100,6 @@ def state(name: str, steps: dict[str, Any]) -> str:
     if steps["cold"]["new_cache_entries"]:
         return "cached: the same files again, and no entry was added"
     return "the same files again; whether they were cached cannot be seen"
-
-
-def ane_failure(*texts: str) -> str | None:
-    """The first line in which the Neural Engine's compiler says that it failed; loading may go on all the same."""
-    for text in texts:
-        if found := _FAILED.search(text):
-            return found[0].strip()
-    return None
 
 
 def _metrics(steps: dict[str, Any]) -> list[dict[str, Any]]:
