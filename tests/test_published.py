@@ -1,0 +1,125 @@
+"""Published figures: every row that names a transformer has a preset or a reason; every preset plans and reproduces it."""
+
+import re
+
+import constructed
+import pytest
+
+from ane_sweep import config, published
+from ane_sweep.__main__ import open_store, plan_for
+from ane_sweep.paths import conf_dir
+from ane_sweep.placement import chips
+from ane_sweep.report import beside
+from ane_sweep.report.views import Cells
+
+TRANSFORMER = re.compile(
+    r"gpt|bert|pythia|llama|\bopt-|\bt5|phi-|qwen|bloom|gemma|transformer|\bllm|codegen|santacoder|lfm|mistral|whisper|"
+    r"encoder|decoder|deepseek|\bvit|clip",
+    re.IGNORECASE,
+)
+PRESETS = sorted(path.stem for path in (conf_dir() / "sweep" / "notebooks").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def requests():
+    """preset -> what it asks for."""
+    return {name: config.load([f"+sweep=notebooks/{name}", "weights=random"]) for name in PRESETS}
+
+
+def test_every_row_that_names_a_transformer_has_a_preset_or_a_reason():
+    rows = [row for row in published.rows() if TRANSFORMER.search(row["model"])]
+    assert len(rows) > 350
+    for row in rows:
+        assert bool(row["preset"] and row.request) != bool(row["unmatched"]), row.texts
+
+
+def test_every_row_says_where_it_is_from():
+    for row in published.rows():
+        assert row["source"] and not row["source"].startswith("seed")
+        assert row["url"] == "" or row["url"].startswith("https://")
+        assert row["chip"] == "" or row["chip"] in chips.table() or row["chip"] == "m6", row["chip"]
+
+
+def test_every_matched_row_is_a_cell_of_its_preset(requests):
+    for row in published.rows():
+        if not row.request:
+            continue
+        cells = [cell for cell in requests[row["preset"]].cells if _is(row.request, cell)]
+        assert cells, (row["preset"], row.request)
+
+
+def _is(request, cell):
+    wanted = {**published.DEFAULTS, **request}
+    return all(str(cell.value(key)) == str(value) for key, value in wanted.items())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_plans(name, requests, tmp_path):
+    with open_store(tmp_path) as store:
+        plan = plan_for(requests[name], store, tmp_path)
+    assert len(plan.chains) == len(requests[name].cells) and not plan.refused
+
+
+def test_every_preset_is_used_or_lists_what_it_is_for():
+    used = {row["preset"] for row in published.rows()} - {""}
+    assert used <= set(PRESETS)
+    assert set(PRESETS) - used == {"candidates", "gpt2-inputs", "gpt2-lm-head"}, (
+        "their notebooks give no figures for them"
+    )
+
+
+def record(**changes):
+    made = constructed.records(1, bad=False)[0]
+    made.cell |= {
+        "model": "distilbert",
+        "variant": "split_einsum",
+        "seq_len": 128,
+        "precision": "fp16",
+        "chunks": 1,
+    } | changes
+    return made
+
+
+def test_side_by_side_names_the_kinds_and_the_chip():
+    """Apple's own figures for its DistilBERT: 3.47 ms on an iPhone 13; 8.7 ms on an M1 Max by somebody else."""
+    made = record(compute_units="cpu_and_ne")
+    rows = beside.rows(Cells([made]))
+    found = next(row for row in rows if "iPhone 13" in row[1])
+    assert found[beside.HEADS.index("ms published")] == "3.47"
+    assert found[beside.HEADS.index("ms measured")] == f"{made.value('latency_median_ms'):.4g}"
+    laptop = next(row for row in rows if "M1 Max" in row[1])
+    estimate = made.value("latency_ms", "estimated", "m1")
+    assert laptop[beside.HEADS.index("ms estimated")] == f"{estimate:.4g} (m1)"
+    assert laptop[beside.HEADS.index("ANE % planned")] != "-"
+
+
+def test_units_count_only_where_they_were_honoured():
+    row = next(
+        row
+        for row in published.rows()
+        if row.request.get("compute_units") == "cpu_only" and row["preset"] == "distilbert"
+    )
+    variant = row.request["variant"]
+    assert not row.matches(record(variant=variant, compute_units="all"))
+    elsewhere = record(variant=variant, compute_units="all")
+    elsewhere.realised["runtime"] = "reference"
+    assert row.matches(elsewhere)
+    elsewhere.realised["runtime"] = "torch_eager"
+    assert not row.matches(elsewhere), "PyTorch's time is not Core ML's"
+
+
+def test_another_option_is_another_request():
+    row = next(row for row in published.rows() if row["preset"] == "gpt2-family" and row.request["model"] == "gpt2")
+    plain = record(model="gpt2", variant="original", seq_len=512, compute_units=row.request.get("compute_units", "all"))
+    assert row.matches(plain)
+    assert not row.matches(record(**{**plain.cell, "head": "last"}))
+    assert not row.matches(record(**{**plain.cell, "precision": "fp32"}))
+
+
+def test_psnr_of_random_weights_is_not_set_beside_a_published_one():
+    made = record(model="gpt2", variant="original", seq_len=512)
+    made.weights["kind"] = "random"
+    column = beside.HEADS.index("PSNR measured")
+    rows = beside.rows(Cells([made]))
+    assert rows and {row[column] for row in rows} == {"-"}
+    assert all("[weights=random]" in row[2] for row in rows)
