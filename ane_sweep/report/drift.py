@@ -17,6 +17,7 @@ FILE_NAME = "drift.json"
 COUNT = 10
 SMALL_BYTES = 60_000_000
 TIMEOUT_S, SMALL_TIMEOUT_S = 3600, 60
+_RATES = ("own", "jump", "drift")
 PROGRAMS = ("compress", "convert")  # before it is cut: cutting changes no figure
 
 
@@ -89,32 +90,30 @@ def blocks(found: dict[str, Any]) -> list[Block]:
     from ane_sweep.report import figures
 
     values = [(index, value) for index, value in found["values"]]
-    marks = [(item["index"], item["psnr_db"], f"{item['name']} ({item['type']})") for item in found["worst"]]
-    rows = [
-        [
-            str(item["index"]),
-            item["type"],
-            item["name"],
-            f"{item['psnr_db']:.1f}",
-            _rate(item["own"]),
-            _rate(item["jump"]),
-        ]
-        for item in found["worst"]
-    ]
-    heads = ["op", "type", "value", "PSNR dB there", "lost by itself", "growth of the drift"]
+    marks = [(item["index"], item["psnr_db"], f"{item['name']} ({item['type']})") for item in found["grown"]]
     said = (
         f"{found['model']}, PSNR {found['psnr_db']:.1f} dB over all inputs: each value of its program on the first "
-        f"input ({found['numerics']}) against the same in fp32. Distances are relative to the value's peak."
+        f"input ({found['numerics']}) against the same in fp32. Distances are relative to the value's peak. Where the "
+        "drift grows though the op loses little by itself, what was lost before is laid bare: large values cancel."
     )
-    plot = Plots(
-        [(figures.drift(values, marks, "drift"), "points: the ops of the table; each value as it is when it is made")]
-    )
-    made: list[Block] = [Para(said), plot, Grid(heads, rows, [True, False, False, True, True, True])]
+    plot = Plots([(figures.drift(values, marks, "drift"), "points: where the drift grows most")])
+    made: list[Block] = [Para(said), plot, _ops(found["grown"], "where the drift grows most")]
+    if found["lossy"]:
+        made.append(_ops(found["lossy"], "loses most by itself"))
     if blocks := found["blocks"]:
         rows = [[str(n), str(item["index"]), item["name"], f"{item['psnr_db']:.1f}"] for n, item in enumerate(blocks)]
         fold = f"what {len(rows)} blocks hand on, in order"
         made.append(Grid(["block", "op", "value", "PSNR dB"], rows, [True, True, False, True], fold=fold))
     return made
+
+
+def _ops(items: list[dict[str, Any]], head: str) -> Grid:
+    rows = [
+        [item["name"], item["type"], str(item["index"]), f"{item['psnr_db']:.1f}", *(_rate(item[n]) for n in _RATES)]
+        for item in items
+    ]
+    heads = [head, "type", "op", "PSNR dB there", "lost by itself", "growth", "drift"]
+    return Grid(heads, rows, [False, False] + [True] * 5)
 
 
 def _rate(value: float | None) -> str:

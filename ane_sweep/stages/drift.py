@@ -3,9 +3,10 @@
 params  count: how many of the ops that lose most are named
 inputs  program; reference (its first input is predicted); exact, where the program was made from another one
         (compressed weights): that one in fp32 is then what is true
-facts   values: [[op index, PSNR dB of the value or null], ...] in the order of the program; worst: the ops that lose
-        most, [{index, type, name, psnr_db, own, drift, jump}]; blocks: the same of what each attention and each
-        feed-forward block hands on, in order. A psnr_db of infinity is written as 200
+facts   values: [[op index, PSNR dB of the value], ...] in the order of the program; grown: the ops at which the drift
+        grows most, [{index, type, name, psnr_db, own, drift, jump}] (runtimes/_reference/trace.py says what these are);
+        lossy: those that lose most by themselves; blocks: the same of what each attention and each feed-forward
+        block hands on, in order. A psnr_db of infinity is written as 200
 """
 
 from pathlib import Path
@@ -28,11 +29,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     model, exact = _reference.load(path), _reference.load(true, numerics="fp32")
     compared = trace.compare(exact, model, feeds) if "exact" in inputs else trace.drift(model, exact, feeds)
     seen = [item for item in compared if item.psnr_db is not None]
-    key = (lambda item: item.drift) if "exact" in inputs else (lambda item: item.own)
+    grown = (lambda item: item.drift) if "exact" in inputs else (lambda item: item.jump)
     handed_on = _handed_on(model.program)
     facts = {
         "values": [[item.index, recorded_db(item.psnr_db or 0.0)] for item in seen],
-        "worst": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], key)],
+        "grown": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], grown)],
+        "lossy": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], lambda item: item.own)],
         "blocks": [_plain(item, recorded_db) for item in seen if item.name in handed_on],
     }
     return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)
