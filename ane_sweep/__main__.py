@@ -207,6 +207,34 @@ def log(args: list[str]) -> int:
     return OK
 
 
+def export(args: list[str]) -> int:
+    """Write a finished sweep as one portable file."""
+    from ane_sweep import bundle, runs
+
+    options, words = split(args, known=set(), keys=set())
+    if len(words) not in (1, 2):
+        raise ConfigError("export takes a run (the last one, if it is left out) and a file: ane-sweep export RUN FILE")
+    out = outputs_folder(options.get("out"))
+    run = runs.find_run(out, words[0] if len(words) == 2 else None)
+    count = bundle.export(run.folder, Path(words[-1]).expanduser(), out)
+    print(f"{words[-1]}: {count} records of {run.stamp}")
+    return OK
+
+
+def import_bundle(args: list[str]) -> int:
+    """Take an exported sweep in; one that is known already is merged."""
+    from ane_sweep import bundle, merge
+    from ane_sweep.report import page
+
+    options, words = split(args, known=set(), keys=set())
+    if len(words) != 1:
+        raise ConfigError("import takes one file: ane-sweep import FILE")
+    merged = merge.merge(bundle.read(Path(words[0]).expanduser()), outputs_folder(options.get("out")))
+    print(f"{merged.folder.name}: {merged.new} new, {merged.replaced} replaced, {merged.known} known already")
+    print(f"report: {os.path.relpath(page.write(merged.folder))}")
+    return OK
+
+
 def show_links(logged: Any, ui: str | None) -> None:
     """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), the compare page."""
     from ane_sweep import tracking
@@ -342,6 +370,8 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "report": report,
     "compare": compare,
     "log": log,
+    "export": export,
+    "import": import_bundle,
     "prune": prune,
     "lint": lint,
     "devices": devices,

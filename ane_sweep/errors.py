@@ -2,7 +2,7 @@
 
     AneSweepError                  one sentence for a person: what, where, the choices, the next step
     ├── ConfigError                a wrong word: unknown option, key, type, range      -> exit 2, nothing ran
-    ├── StoreError                 the outputs folder cannot be used                   -> exit 2, nothing ran
+    ├── StoreError                 the outputs folder, or a bundle, cannot be used      -> exit 2, nothing ran
     ├── TrackingError              the tracker cannot be reached; records are kept     -> a doubt, never a lost record
     ├── RunNotFound                a verb was asked for a run that is not there        -> exit 2
     └── StageError                 raised inside a worker: this task failed            -> Status.FAILED

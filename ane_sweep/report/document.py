@@ -32,7 +32,7 @@ class Sweep:
     def read(cls, folder: Path) -> "Sweep":
         """From a run's folder. Raises RunNotFound or StoreError."""
         records = read_records(folder)
-        return cls(records, bridge.read_json(folder / "run.json") or {}, bridge.read_json(folder / drift.FILE_NAME))
+        return cls(records, bridge.read_json(folder / "run.json") or {}, drift.read(folder))
 
 
 def sections(sweep: Sweep) -> list[Section]:

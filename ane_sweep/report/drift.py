@@ -85,6 +85,40 @@ def _inputs(record: Record, store: Any) -> dict[str, Path]:
     return found
 
 
+def read(folder: Path) -> dict[str, Any] | None:
+    """drift.json of a run, or None where there is none of the form that `blocks` shows."""
+    found = bridge.read_json(folder / FILE_NAME)
+    return found if found is not None and is_sound(found) else None
+
+
+def is_sound(found: dict[str, Any]) -> bool:
+    """Whether an object has the form of drift.json: it may come from somebody else's bundle."""
+    numbers, words = (int, float), ("model", "numerics")
+    items = [found.get(name) for name in ("grown", "lossy", "blocks")]
+    try:
+        return (
+            isinstance(found["psnr_db"], numbers)
+            and all(isinstance(found[word], str) for word in words)
+            and all(isinstance(x, numbers) and isinstance(y, numbers) for x, y in found["values"])
+            and all(
+                isinstance(item[key], numbers)
+                for group in items
+                for item in group or []
+                for key in ("index", "psnr_db")
+            )
+            and all(isinstance(item[key], str) for group in items for item in group or [] for key in ("name", "type"))
+            and all(
+                isinstance(item[key], (*numbers, type(None)))
+                for group in items
+                for item in group or []
+                for key in _RATES
+            )
+            and None not in items
+        )
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
 def blocks(found: dict[str, Any]) -> list[Block]:
     """What drift.json says: the way down as a plot, the ops that lose most, the layers."""
     from ane_sweep.report import figures

@@ -1,0 +1,257 @@
+"""A finished sweep as one portable file: `ane-sweep export [RUN] FILE`, `ane-sweep import FILE`.
+
+A zip of manifest.json, records.jsonl, run.json and, where it was looked for, drift.json; same sweep, same bytes.
+
+    manifest.json   {format, schema, sweep, host, records, finished, files: [{name, bytes, sha256}]}
+
+No artifacts, no logs, and nothing that names a person or a machine: paths are cut to their last part, this host's name
+is replaced, and `host` is a salted digest: bundles of one outputs folder show that they come from one machine, and
+nobody can find out which (the salt stays in that folder). Reading trusts nothing: see `read`.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ane_sweep import bridge, files, host
+from ane_sweep.errors import StoreError
+from ane_sweep.record import FILE_NAME, Record, read_records
+
+FORMAT, SCHEMA = "ane-sweep-bundle", 1
+MANIFEST, RUN, DRIFT = "manifest.json", "run.json", "drift.json"
+CONTENTS = (FILE_NAME, RUN, DRIFT)  # all that a bundle may hold beside its manifest
+MOST_BYTES, MANIFEST_BYTES = 512 << 20, 1 << 20  # a thousand cells are some 10 MB
+SEAL, SEAL_BYTES = b"sha256:", 7 + 64  # the zip's comment: the digest of all that comes before it
+SALT = "host_salt"
+_PATH = re.compile(r"(?<![\w:/.~-])(?:file://|~)?/?(?:/[^\s/'\"<>|,;:)\]}]+)+/([^\s/'\"<>|,;:)\]}]+)")
+_SAFE = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError, KeyError)
+
+
+@dataclass
+class Bundle:
+    """What a file holds, checked."""
+
+    manifest: dict[str, Any]
+    records: list[Record]
+    info: dict[str, Any]
+    drift: dict[str, Any] | None
+
+    @property
+    def identity(self) -> str:
+        """The sweep on the machine that ran it: the same in every export of it."""
+        return f"{self.manifest['sweep']}@{self.manifest['host']}"
+
+
+def export(run_folder: Path, target: Path, out: Path) -> int:
+    """Write the bundle of a run; returns its number of records. Raises StoreError where the file cannot be written."""
+    records = read_records(run_folder)
+    info = bridge.read_json(run_folder / RUN) or {}
+    kept = ("stamp", "command", "axes", "cells", "started", "finished")
+    for record in records:
+        record.artifacts = [{**item, "path": f".../{Path(item['path']).name}"} for item in record.artifacts]
+    texts = {
+        FILE_NAME: "".join(scrubbed(record.to_json()) + "\n" for record in records),
+        RUN: scrubbed(json.dumps({name: info[name] for name in kept if name in info}, indent=1)),
+    }
+    if (run_folder / DRIFT).is_file():
+        texts[DRIFT] = scrubbed((run_folder / DRIFT).read_text(encoding="utf-8"))
+    contents = {name: text.encode() for name, text in texts.items()}
+    manifest = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "sweep": run_folder.name,
+        "host": (info.get("imported") or {}).get("host") or host_id(out),
+        "records": len(records),
+        "finished": info.get("finished"),
+        "files": [{"name": n, "bytes": len(b), "sha256": hashlib.sha256(b).hexdigest()} for n, b in contents.items()],
+    }
+    _write(target, {MANIFEST: json.dumps(manifest, indent=1).encode(), **contents})
+    return len(records)
+
+
+def _write(target: Path, contents: dict[str, bytes]) -> None:
+    """The zip, whole or not at all; no times, owners or orders of the moment in it."""
+    try:
+        handle, aside = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+        os.close(handle)
+        with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for name, content in contents.items():
+                entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+                archive.writestr(entry, content)
+            archive.comment = SEAL.ljust(SEAL_BYTES, b"0")
+        seal(Path(aside))
+        files.flush(Path(aside))
+        os.chmod(aside, 0o644)
+        os.replace(aside, target)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot be written ({error.strerror})") from error
+
+
+def seal(path: Path) -> None:
+    """Put the digest of a zip into its comment, which must have SEAL_BYTES already."""
+    with open(path, "r+b") as file:
+        digest = _digest(file)
+        file.seek(-SEAL_BYTES, os.SEEK_END)
+        file.write(SEAL + digest)
+
+
+def _digest(file: BinaryIO) -> bytes:
+    """sha256 in hex of an open file but for its seal."""
+    left, digest = os.fstat(file.fileno()).st_size - SEAL_BYTES, hashlib.sha256()
+    file.seek(0)
+    while left > 0 and (part := file.read(min(left, 1 << 20))):
+        digest.update(part)
+        left -= len(part)
+    return digest.hexdigest().encode()
+
+
+def scrubbed(text: str) -> str:
+    """JSON text in which absolute paths are cut to their last part and this host's name is gone."""
+    text = _PATH.sub(lambda found: f".../{found[1]}", text)
+    names = {socket.gethostname(), socket.gethostname().split(".")[0]}
+    for name in sorted((name for name in names if len(name) > 3), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "this-host", text)
+    return text
+
+
+def host_id(out: Path) -> str:
+    """16 hex digits for this machine, salted with a secret of the outputs folder."""
+    path = out / SALT
+    try:
+        with open(path, "x", encoding="ascii") as file:
+            os.chmod(path, 0o600)
+            file.write(secrets.token_hex(32))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror})") from error
+    salted = "\0".join([path.read_text(encoding="ascii"), host.digest(), socket.gethostname()])
+    return hashlib.sha256(salted.encode()).hexdigest()[:16]
+
+
+def read(path: Path) -> Bundle:
+    """Open and check a bundle. Raises StoreError with the reason, before anything was written anywhere.
+
+    The seal tells accidents, not intent, so nothing else relies on it: only the names of CONTENTS are read, each at most
+    as far as the manifest says it goes, none is ever unpacked to disk under a name of its own, and every byte of them
+    is under a checksum.
+    """
+    try:
+        with open(path, "rb") as file:
+            digest = _digest(file)
+            if file.read() != SEAL + digest:
+                raise StoreError(
+                    "it was cut short or changed since it was exported (its seal does not fit); export it again"
+                )
+        with zipfile.ZipFile(path) as archive:
+            manifest = _manifest(archive)
+            contents = {item["name"]: _content(archive, item) for item in manifest["files"]}
+        return _parsed(manifest, contents)
+    except StoreError as error:
+        raise StoreError(f"{path}: refused: {error}") from error
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no such file") from None
+    except _BROKEN as error:
+        raise StoreError(f"{path}: refused: no whole bundle ({_words(error)}); export it again") from error
+
+
+def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
+    names = [entry.filename for entry in archive.infolist()]
+    if strange := [name for name in names if name not in (MANIFEST, *CONTENTS)]:
+        raise StoreError(f"it holds {strange[0][:80]!r}, which is no part of a bundle")
+    if len(set(names)) != len(names) or MANIFEST not in names or FILE_NAME not in names or RUN not in names:
+        raise StoreError(
+            f"it must hold {MANIFEST}, {FILE_NAME} and {RUN} once each; it holds {', '.join(names) or 'nothing'}"
+        )
+    manifest = json.loads(_bounded(archive, MANIFEST, MANIFEST_BYTES))
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise StoreError(f"its manifest is not one of {FORMAT}")
+    if not isinstance(manifest.get("schema"), int) or manifest["schema"] > SCHEMA:
+        raise StoreError(f"it has schema {manifest.get('schema')!r}, this ane-sweep reads {SCHEMA}: update ane-sweep")
+    if not all(isinstance(manifest.get(k), str) and _SAFE.fullmatch(manifest[k]) for k in ("sweep", "host")):
+        raise StoreError("its sweep or host has a name that cannot be a folder's")
+    listed = sorted(item["name"] for item in manifest["files"])
+    if listed != sorted(set(names) - {MANIFEST}):
+        raise StoreError(
+            f"its manifest lists {', '.join(listed)}, it holds {', '.join(sorted(set(names) - {MANIFEST}))}"
+        )
+    if sum(item["bytes"] for item in manifest["files"]) > MOST_BYTES:
+        raise StoreError(f"it would unpack to more than {MOST_BYTES >> 20} MiB")
+    return manifest
+
+
+def _content(archive: zipfile.ZipFile, item: dict[str, Any]) -> bytes:
+    content = _bounded(archive, item["name"], item["bytes"])
+    if len(content) != item["bytes"] or hashlib.sha256(content).hexdigest() != item["sha256"]:
+        raise StoreError(f"{item['name']} is not what was exported: its checksum differs")
+    return content
+
+
+def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """A file of the archive, unpacked no further than it may be, whatever its header claims."""
+    with archive.open(name) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise StoreError(f"{name} unpacks to more than the {most} bytes that it may have")
+    return content
+
+
+def _parsed(manifest: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
+    lines = contents[FILE_NAME].decode("utf-8").split("\n")
+    records = [Record.from_json(line, f"line {n} of {FILE_NAME}") for n, line in enumerate(lines, 1) if line.strip()]
+    if len(records) != manifest["records"] or not records:
+        raise StoreError(f"it has {len(records)} records, its manifest says {manifest['records']}")
+    if len({record.cell_key for record in records}) != len(records):
+        raise StoreError("it has two records of one cell")
+    for number, record in enumerate(records, 1):
+        if not _is_sound(record):
+            raise StoreError(f"line {number} of {FILE_NAME} holds something that no sweep writes")
+    info, drift = (json.loads(contents[name]) if name in contents else None for name in (RUN, DRIFT))
+    if not isinstance(info, dict) or not isinstance(drift, dict | None):
+        raise StoreError(f"{RUN} or {DRIFT} is no object")
+    return Bundle(manifest, records, info, drift)
+
+
+def _is_sound(record: Record) -> bool:
+    """Whether a record's parts have the types that reports and comparisons rely on."""
+    numbers = (int, float, type(None))
+    parts = (record.cell, record.realised, record.weights, record.host, record.toolchain)
+    try:
+        return (
+            all(isinstance(part, dict) for part in parts)
+            and all(isinstance(text, str) for text in (record.sweep, record.cell_key, record.cell["model"]))
+            and isinstance(record.reason, str | None)
+            and all(isinstance(m["name"], str) and isinstance(m["value"], numbers) for m in record.metrics)
+            and all(
+                isinstance(e["kind"], str) and all(isinstance(v, numbers) for v in (e.get("ops") or {}).values())
+                for e in record.placement
+            )
+            and all(isinstance(a["name"], str) and _is_cut(a["path"]) for a in record.artifacts)
+            and all(
+                re.fullmatch(r"[a-z_]+", stage.stage) and re.fullmatch(r"\w*", stage.key or "")
+                for stage in record.stages
+            )
+            and all(isinstance(t["round"], int) and isinstance(t["median_ms"], int | float) for t in record.timings)
+        )
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+def _is_cut(path: str) -> bool:
+    """Whether a path is one that `scrubbed` cut: nothing on the importing machine lies there."""
+    return path.startswith(".../") and "/" not in path[4:]
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:120]}".rstrip(": ")

@@ -1,0 +1,99 @@
+"""Bundles into an outputs folder: each sweep once, however often and in whatever order its exports arrive."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import bridge, bundle, runs
+from ane_sweep.bundle import Bundle
+from ane_sweep.record import FILE_NAME, Record, read_records, write_records
+
+
+@dataclass
+class Merged:
+    """What an import did: the run's folder, and how many records were new, replaced by a later export, or known."""
+
+    folder: Path
+    new: int
+    replaced: int
+    known: int
+
+
+def merge(given: Bundle, out: Path) -> Merged:
+    """Put a bundle's records where `report`, `compare` and `log` find them. Raises StoreError where the disk is in the way.
+
+    The same sweep of the same machine is merged into the run it became before, or into the very run that was exported;
+    a sweep of another machine that has the same stamp gets a name of its own.
+    """
+    folder = _own_run(given, out) or _imported_run(given, out) or _new_folder(given, out)
+    before = {record.cell_key: record for record in read_records(folder)} if (folder / FILE_NAME).exists() else {}
+    if before and not (bridge.read_json(folder / bundle.RUN) or {}).get("imported"):
+        return Merged(folder, 0, 0, len(given.records))  # the original: it knows more than its own export
+    for record in given.records:
+        record.sweep = folder.name
+    fates = [_fate(before.get(record.cell_key), record) for record in given.records]
+    if older := _older(given, folder):
+        after = {record.cell_key: record for record in given.records} | before
+    else:
+        after = before | {record.cell_key: record for record in given.records}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_records(folder, after.values())
+    if given.drift is not None and not older:
+        bridge.write_json(folder / bundle.DRIFT, given.drift)
+    if not older:
+        bridge.write_json(folder / bundle.RUN, _info(given, folder, len(after)))
+    replaced = 0 if older else fates.count("other")
+    return Merged(folder, fates.count("new"), replaced, len(fates) - fates.count("new") - replaced)
+
+
+def _fate(before: Record | None, record: Record) -> str:
+    return "new" if before is None else "same" if before.to_json() == record.to_json() else "other"
+
+
+def _older(given: Bundle, folder: Path) -> bool:
+    """Whether what is there was exported from a later state of the sweep than the bundle."""
+    info = bridge.read_json(folder / bundle.RUN) or {}
+    return _moment(info.get("finished")) > _moment(given.info.get("finished"))
+
+
+def _moment(text: Any) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _own_run(given: Bundle, out: Path) -> Path | None:
+    """The run that the bundle was exported from, if this is the folder it left and the machine it ran on."""
+    folder = out / "runs" / given.manifest["sweep"]
+    if not (out / bundle.SALT).exists() or not (folder / FILE_NAME).is_file():
+        return None
+    mine = not (bridge.read_json(folder / bundle.RUN) or {}).get("imported")
+    return folder if mine and bundle.host_id(out) == given.manifest["host"] else None
+
+
+def _imported_run(given: Bundle, out: Path) -> Path | None:
+    known = (run for run in runs.list_runs(out) if (run.info.get("imported") or {}).get("identity") == given.identity)
+    return next((run.folder for run in known), None)
+
+
+def _new_folder(given: Bundle, out: Path) -> Path:
+    plain = out / "runs" / given.manifest["sweep"]
+    return plain if not plain.exists() else plain.with_name(f"{plain.name}-{given.manifest['host'][:8]}")
+
+
+def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:
+    """run.json of an imported sweep. Its plan key is nobody's, so no command ever goes on with it."""
+    kept = {name: given.info.get(name) for name in ("command", "axes", "started", "finished")}
+    return {
+        "schema": runs.SCHEMA,
+        "stamp": folder.name,
+        "plan_key": f"imported {given.identity}",
+        **kept,
+        "started": kept["started"] or "",
+        "finished": kept["finished"] or kept["started"] or "",
+        "cells": cells,
+        "tracking": {"enabled": True, "uri": None, "experiment": "ane-sweep", "ui": None},
+        "imported": {"identity": given.identity, "host": given.manifest["host"], "sweep": given.manifest["sweep"]},
+    }

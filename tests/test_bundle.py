@@ -1,0 +1,254 @@
+"""Bundles: the same figures once, nothing that names a person or a machine, and no trust in what is read."""
+
+import hashlib
+import json
+import random
+import socket
+import zipfile
+
+import constructed
+import pytest
+
+from ane_sweep import bundle, merge
+from ane_sweep.__main__ import main
+from ane_sweep.errors import StoreError
+from ane_sweep.record import FILE_NAME, read_records, write_records
+
+
+def sweep(out, stamp=constructed.STAMP, count=12, finished="2026-01-02T03:04:05+00:00", seed=0):
+    """A finished run as a sweep leaves it, with paths, names and addresses in it that must not travel."""
+    folder = out / "runs" / stamp
+    records = constructed.records(count, stamp=stamp, seed=seed)
+    for record in records:
+        record.artifacts = [
+            {"name": "model.mlpackage", "path": str(out / "cache/convert/ab/model.mlpackage"), "bytes": 1}
+        ]
+        record.weights |= {"source": "/Users/ada/models/gpt2", "hub": "openai-community/gpt2"}
+        record.host["note"] = f"seen on {socket.gethostname()} at https://example.org/a/b, 3 tokens/s"
+    write_records(folder, records)
+    info = {
+        "schema": 1, "stamp": stamp, "plan_key": "p", "command": ["-m", "model=gpt2", "out=/Users/ada/outputs"],
+        "axes": ["chunks"], "cells": count, "started": "2026-01-02T03:00:00+00:00", "finished": finished,
+        "tracking": {"enabled": True, "uri": "http://secret@tracker", "experiment": "x", "ui": None},
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(info))
+    return folder
+
+
+@pytest.fixture
+def exported(tmp_path, monkeypatch):
+    """(outputs folder, bundle)"""
+    monkeypatch.setattr(socket, "gethostname", lambda: "adas-laptop.local")
+    out = tmp_path / "here"
+    folder = sweep(out)
+    bundle.export(folder, tmp_path / "sweep.zip", out)
+    return out, tmp_path / "sweep.zip"
+
+
+def figures(folder):
+    return [(r.cell_key, r.status, r.metrics, r.placement, r.timings) for r in read_records(folder)]
+
+
+def test_the_same_sweep_is_the_same_bytes(exported, tmp_path):
+    out, path = exported
+    bundle.export(out / "runs" / constructed.STAMP, tmp_path / "again.zip", out)
+    assert (tmp_path / "again.zip").read_bytes() == path.read_bytes()
+
+
+def test_figures_arrive_once_however_often_they_are_imported(exported, tmp_path):
+    out, path = exported
+    there = tmp_path / "there"
+    first = merge.merge(bundle.read(path), there)
+    assert (first.new, first.replaced, first.known) == (12, 0, 0)
+    again = merge.merge(bundle.read(path), there)
+    assert (again.new, again.replaced, again.known) == (0, 0, 12)
+    assert again.folder == first.folder and len(list((there / "runs").iterdir())) == 1
+    assert figures(first.folder) == figures(out / "runs" / constructed.STAMP)
+
+
+def test_an_import_into_its_own_folder_changes_nothing(exported):
+    out, path = exported
+    folder = out / "runs" / constructed.STAMP
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert merge.merge(bundle.read(path), out).known == 12
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_a_later_export_of_the_sweep_replaces_and_an_earlier_one_does_not(tmp_path):
+    out, there = tmp_path / "here", tmp_path / "there"
+    early, late = tmp_path / "early.zip", tmp_path / "late.zip"
+    bundle.export(sweep(out, count=10), early, out)
+    bundle.export(
+        sweep(out, count=12, seed=1, finished="2026-01-02T04:00:00+01:30"), late, out
+    )  # earlier by the clock's zone
+    bundle.export(sweep(out, count=12, seed=1, finished="2026-01-03T03:04:05+00:00"), late, out)
+    merge.merge(bundle.read(early), there)
+    merged = merge.merge(bundle.read(late), there)
+    assert (merged.new, merged.replaced) == (2, 10)
+    after = figures(merged.folder)
+    back = merge.merge(bundle.read(early), there)
+    assert (back.new, back.replaced, back.known) == (0, 0, 10) and figures(back.folder) == after
+
+
+def test_another_machines_sweep_of_the_same_stamp_gets_its_own_name(tmp_path):
+    paths = []
+    for name in ("one", "two"):
+        out = tmp_path / name
+        paths.append(tmp_path / f"{name}.zip")
+        bundle.export(sweep(out, seed=len(paths)), paths[-1], out)
+    there = tmp_path / "there"
+    folders = {merge.merge(bundle.read(path), there).folder for path in [*paths, *paths]}
+    assert len(folders) == 2
+    for folder in folders:
+        assert {record.sweep for record in read_records(folder)} == {folder.name}, "a tracker would mix them"
+
+
+def test_an_exported_import_is_still_the_same_sweep(exported, tmp_path):
+    _, path = exported
+    there, third = tmp_path / "there", tmp_path / "third"
+    merge.merge(bundle.read(path), there)
+    bundle.export(there / "runs" / constructed.STAMP, tmp_path / "second.zip", there)
+    merge.merge(bundle.read(path), third)
+    assert merge.merge(bundle.read(tmp_path / "second.zip"), third).known == 12
+
+
+def test_no_name_of_a_person_or_machine_travels(exported):
+    _, path = exported
+    with zipfile.ZipFile(path) as archive:
+        text = "".join(archive.read(name).decode() for name in archive.namelist())
+    for secret in ("ada", "/Users", str(path.parent), "secret", socket.gethostname()):
+        assert secret not in text, secret
+    assert ".../gpt2" in text and "openai-community/gpt2" in text and "https://example.org/a/b, 3 tokens/s" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("/home/ada/x.py", ".../x.py"),
+        ('File "/tmp/a b/c.py", line 3', None),
+        ("~/models/gpt2", ".../gpt2"),
+        ("file:///home/ada/x", ".../x"),
+        ("weights=/home/ada/w", "weights=.../w"),
+        ("https://huggingface.co/a/b", "https://huggingface.co/a/b"),
+        ("a/b/c", "a/b/c"),
+        ("1/2", "1/2"),
+        ("reads / writes", "reads / writes"),
+    ],
+)
+def test_paths_are_cut_and_nothing_else(text, kept):
+    if kept is None:
+        assert "/tmp" not in bundle.scrubbed(text)
+    else:
+        assert bundle.scrubbed(text) == kept
+
+
+# What is refused
+
+
+def rewritten(path, target, change):
+    """The bundle with its parts changed and every checksum made to fit again: what an attacker would send."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(parts.pop(bundle.MANIFEST))
+    change(manifest, parts)
+    for item in manifest["files"]:
+        if (content := parts.get(item["name"])) is not None and not item.get("kept"):
+            item |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(bundle.MANIFEST, json.dumps(manifest))
+        for name, content in parts.items():
+            archive.writestr(name, content)
+        archive.comment = bytes(bundle.SEAL_BYTES)
+    bundle.seal(target)
+    return target
+
+
+def record_with(**changes):
+    def change(manifest, parts):
+        lines = parts[FILE_NAME].decode().splitlines()
+        lines[0] = json.dumps({**json.loads(lines[0]), **changes})
+        parts[FILE_NAME] = "\n".join(lines).encode()
+
+    return change
+
+
+def with_file(name, content=b"x"):
+    return lambda manifest, parts: parts.update({name: content})
+
+
+def bomb(manifest, parts):
+    parts[FILE_NAME] = b"\n" * (50 << 20)
+    next(item for item in manifest["files"] if item["name"] == FILE_NAME).update(bytes=1000, kept=True)
+
+
+def huge(manifest, parts):
+    next(item for item in manifest["files"] if item["name"] == FILE_NAME).update(bytes=1 << 40, kept=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_file("../../evil.txt"), "no part of a bundle"),
+        (with_file("/etc/passwd"), "no part of a bundle"),
+        (bomb, "unpacks to more than the 1000 bytes"),
+        (huge, "more than 512 MiB"),
+        (lambda m, p: m.update(sweep="../../x"), "cannot be a folder's"),
+        (lambda m, p: m.update(host="a/b"), "cannot be a folder's"),
+        (lambda m, p: m.update(schema=99), "update ane-sweep"),
+        (lambda m, p: m.update(format="zip"), "manifest"),
+        (lambda m, p: m.update(records=7), "its manifest says 7"),
+        (lambda m, p: p.pop("run.json"), "once each"),
+        (lambda m, p: m["files"].pop(), "lists"),
+        (lambda m, p: p.update({FILE_NAME: p[FILE_NAME] * 2}), "manifest says"),
+        (record_with(schema=99), "newer version"),
+        (record_with(status="excellent"), "cannot be read"),
+        (record_with(metrics=[{"name": "latency_median_ms", "value": "fast"}]), "no sweep writes"),
+        (record_with(cell={}), "no sweep writes"),
+        (record_with(artifacts=[{"name": "placement.x", "path": "/etc/passwd"}]), "no sweep writes"),
+        (record_with(stages=[{"stage": "../../x", "status": "ok", "key": "k"}]), "no sweep writes"),
+        (with_file("drift.json", b"{}"), "lists"),
+    ],
+)
+def test_a_bundle_made_with_ill_intent_is_refused_with_the_reason(exported, tmp_path, change, said):
+    _, path = exported
+    there = tmp_path / "there"
+    with pytest.raises(StoreError, match="refused") as refused:
+        merge.merge(bundle.read(rewritten(path, tmp_path / "evil.zip", change)), there)
+    assert said in str(refused.value)
+    assert not there.exists() and not (tmp_path / "evil.txt").exists()
+
+
+def test_every_cut_and_every_flipped_byte_is_refused(exported, tmp_path):
+    _, path = exported
+    whole, drawn = path.read_bytes(), random.Random(0)
+    for place in [*drawn.sample(range(len(whole)), 300), *range(len(whole) - 110, len(whole))]:
+        flipped = whole[:place] + bytes([whole[place] ^ (1 << drawn.randrange(8))]) + whole[place + 1 :]
+        for content in (flipped, whole[:place]):
+            (tmp_path / "bad.zip").write_bytes(content)
+            with pytest.raises(StoreError, match="refused"):
+                bundle.read(tmp_path / "bad.zip")
+
+
+def test_the_verbs(exported, tmp_path, capsys):
+    out, _ = exported
+    path = tmp_path / "x.zip"
+    assert main(["export", f"out={out}", "last", str(path)]) == 0
+    assert main(["import", f"out={tmp_path / 'there'}", str(path)]) == 0
+    assert "12 new, 0 replaced, 0 known already" in capsys.readouterr().out
+    assert (tmp_path / "there" / "runs" / constructed.STAMP / "report.html").is_file()
+    path.write_bytes(path.read_bytes()[:1000])
+    assert main(["import", f"out={tmp_path / 'there'}", str(path)]) == 2
+    assert main(["import", f"out={tmp_path / 'there'}", str(tmp_path / "absent.zip")]) == 2
+    assert main(["export", f"out={out}", "nosuchrun", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "refused: it was cut short" in said and "no such file" in said and "Traceback" not in said
+
+
+def test_an_imported_sweep_is_reported_and_logged_and_never_gone_on_with(exported, tmp_path, capsys):
+    _, path = exported
+    there = tmp_path / "there"
+    folder = merge.merge(bundle.read(path), there).folder
+    assert main(["report", f"out={there}", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 12
+    info = json.loads((folder / "run.json").read_text())
+    assert info["plan_key"].startswith("imported ") and info["tracking"]["uri"] is None
