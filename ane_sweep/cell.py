@@ -18,8 +18,8 @@ MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "ma
 AXES = (
     "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
     "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order",
-    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects", "compiler",
-    "device",
+    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "cache", "inputs", "numerics", "effects",
+    "compiler", "device",
 )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ class Cell:
 
     model, precision   names of the options; their contents are in `model_options`, `precision_options`
     family, size       the model's, as fields of their own
-    head ... pad_last_axis   how the model is built: see models/_options.py
+    head ... inputs   how the model is built: see models/_options.py
     chunk_by ... limits_for  how it is cut: see chunking.py
     copies ... copies_order  how often it is loaded at once: see runtimes/_copies.py
     numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
@@ -65,6 +65,8 @@ class Cell:
     lm_head_splits: int
     norm: str
     pad_last_axis: int
+    cache: str
+    inputs: str
     numerics: str
     effects: list[str] | None
     throughput: int

@@ -72,6 +72,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         compute=cell.precision_options["compute"],
         seq_len=cell.seq_len,
         longest=source.max_seq_len,
+        target=cell.ios_target,
+        vocabulary=source.arch["vocab_size"],
     )
     if built:
         return built
@@ -91,11 +93,24 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return f"device=usb is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml"
     if cell.device == "usb" and (reason := usb.refusal()):
         return reason
-    if reason := _numerics_refusal(cell, runtime):
+    if reason := _numerics_refusal(cell, runtime) or _cache_refusal(cell):
         return reason
     least = cell.precision_options["min_target"]
     if TARGETS.index(cell.ios_target) < TARGETS.index(least):
         return f"precision={cell.precision} needs target={least} or newer, not {cell.target}"
+    return None
+
+
+def _cache_refusal(cell: Cell) -> str | None:
+    """What knows nothing of two functions over shared states."""
+    if cell.cache != "stateful":
+        return None
+    if cell.chunks != 1 and cell.pipeline != "manual":
+        return f"pipeline={cell.pipeline} with cache=stateful: a pipeline holds models of one function; use pipeline=manual"
+    if cell.copies > 1:
+        return f"copies={cell.copies} with cache=stateful is not built: copies are timed by whole predictions; use copies=1"
+    if cell.device == "usb":
+        return "device=usb with cache=stateful is not built: predictions there keep no states; use device=local"
     return None
 
 

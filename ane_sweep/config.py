@@ -313,8 +313,8 @@ def _cell(config: dict[str, Any]) -> Cell:
     plain: Iterable[str] = (
         "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
         "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order",
-        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "numerics", "effects", "compiler",
-        "device",
+        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "cache", "inputs", "numerics", "effects",
+        "compiler", "device",
         "throughput", "evidence", "latency", "limits",
     )  # fmt: skip
     return Cell(

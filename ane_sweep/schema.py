@@ -96,6 +96,8 @@ KEYS: dict[str, Key] = {
         ("fp16", "fp32_mean", "fp32"),
     ),
     "pad_last_axis": Key((int,), "sequence padded inside the program to a multiple of this; 0: not", (0, 64)),
+    "cache": Key((str,), "decoders: keys and values kept in states between calls", ("none", "stateful")),
+    "inputs": Key((str,), "dtype of token ids, or of all inputs of the program", ("int32", "fp16")),
     "numerics": Key((str,), "how the reference runtime computes; auto = as the program declares", ("auto", *MODES)),
     "effects": Key(
         (list, NONE), "numerics=ane: which known effects of the Neural Engine; null: those measured by several"

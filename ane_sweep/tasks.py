@@ -122,7 +122,9 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
         if runtime == "coreml":
             upstream["compiled"] = compiled
             chain.add("load", _on_coreml(chain), upstream, alone=True)
-        _add_figures(chain, {}, upstream, built["model"])
+        cached = checks.built_with(cell).changed("cache")  # the program is then called in another way
+        params: dict[str, Any] = {"options": cached} if cached else {}
+        _add_figures(chain, params, upstream, built["model"])
     else:
         options = checks.built_with(cell).changed(*_options.IN_TORCH)
         params = {**built, "variant": cell.variant, "options": options}

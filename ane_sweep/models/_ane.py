@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ._cache import Memory
+
 # Below this a layer-norm weight is taken as this, as `bias / weight` must be finite. 1e-6 of a normalised value (up to
 # sqrt(C)) is far under the 1e-4 of the output's peak to which the variants agree.
 _TINY_GAMMA = 1e-6
@@ -119,8 +121,9 @@ class Rotary(nn.Module):
         self.register_buffer("sin", sin.repeat(heads, 1)[None, :, None, :], persistent=False)
         self.register_buffer("turn", turn.repeat(heads, 1)[:, :, None, None], persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.cos + F.conv2d(x, self.turn, groups=self.heads) * self.sin
+    def forward(self, x: Tensor, memory: Memory | None = None) -> Tensor:
+        cos, sin = (table if memory is None else memory.row(table, 3) for table in (self.cos, self.sin))
+        return x * cos + F.conv2d(x, self.turn, groups=self.heads) * sin
 
 
 class Attention(nn.Module):
@@ -128,7 +131,8 @@ class Attention(nn.Module):
 
     With fewer key and value heads than query heads (`kv_heads`), neighbouring query heads share one.
     What is added to a head's scores is laid out key by query: (1, S_key, 1, 1) for padding, (1, S_key, 1, S_query) for
-    causal; a tuple holds one for each head.
+    causal; a tuple holds one for each head. With `memory`, keys and values of all positions come from there (layer
+    `layer` of it), after this call's own have been put there.
     """
 
     def __init__(
@@ -149,7 +153,9 @@ class Attention(nn.Module):
         # Each a pair, for queries and for keys.
         self.norms, self.rotary = (pair and nn.ModuleList(pair) for pair in (norms, rotary))
 
-    def forward(self, x: Tensor, *masks, context: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *masks, context: Tensor | None = None, memory: Memory | None = None, layer: int = 0
+    ) -> Tensor:
         source = x if context is None else context
         query, key, value = self.query(x), self.key(source), self.value(source)
         if self.norms:
@@ -157,7 +163,9 @@ class Attention(nn.Module):
         if self.scale != 1.0:
             query = query * self.scale
         if self.rotary:
-            query, key = self.rotary[0](query), self.rotary[1](key)
+            query, key = self.rotary[0](query, memory), self.rotary[1](key, memory)
+        if memory is not None:
+            key, value = memory.keep(layer, key, value)
         key = key.transpose(1, 3)  # (B, S, 1, C), the one transpose that the products need
         width, group = query.shape[1] // self.heads, self.heads // self.kv_heads
         keys, values = key.split(width, dim=3), value.split(width, dim=1)
@@ -201,15 +209,16 @@ class Layer(nn.Module):
         self.first, self.attention, self.second, self.feed_forward = first, attention, second, feed_forward
         self.wiring = wiring
 
-    def forward(self, x: Tensor, *masks) -> Tensor:
+    def forward(self, x: Tensor, *masks, **more) -> Tensor:
+        """`more` is the attention's: memory, layer."""
         if self.wiring == "post":
-            x = self.first(self.attention(x, *masks) + x)
+            x = self.first(self.attention(x, *masks, **more) + x)
             return self.second(self.feed_forward(x) + x)
         if self.wiring == "parallel":
             normed = self.first(x)
             other = normed if self.second is None else self.second(x)
-            return self.feed_forward(other) + self.attention(normed, *masks) + x
-        x = self.attention(self.first(x), *masks) + x
+            return self.feed_forward(other) + self.attention(normed, *masks, **more) + x
+        x = self.attention(self.first(x), *masks, **more) + x
         return self.feed_forward(self.second(x)) + x
 
 
@@ -228,7 +237,7 @@ class Embedding(nn.Module):
         added = None if positions is None else positions.t()[None, :, None, :].contiguous()
         self.positions = None if added is None else nn.Parameter(added, requires_grad=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Memory | None = None) -> Tensor:
         if tokens.is_floating_point():
             x = tokens.transpose(1, 2)[:, :, None, :]
         else:
@@ -236,7 +245,9 @@ class Embedding(nn.Module):
             x = rows.permute(2, 1, 3, 0)
             x = x if self.scale == 1.0 else x * self.scale
         x = x if self.project is None else self.project(x)
-        return x if self.positions is None else x + self.positions
+        if self.positions is None:
+            return x
+        return x + (self.positions if memory is None else memory.row(self.positions, 3))
 
 
 class Head(nn.Module):

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import _ane, _hf
+from . import _ane, _cache, _hf
 from ._layouts import Convs, first_of, head_width, key_heads
-from ._options import PLAIN, Options
+from ._options import DECODE, PLAIN, POSITION, PREFILL, Options
 from ._ports import Port, Ports
 
 
@@ -38,6 +38,7 @@ class Family:
     head_norms     names of RMS norms over each query head and each key head
     takes_positions  whether Hugging Face's module takes position_ids
     prepare        (Hugging Face's module, S): last touches so that it works with a ready mask
+    follow         (Hugging Face's module, memory): what it must be told of the position before each call with a cache
     """
 
     hf: str
@@ -67,6 +68,7 @@ class Family:
     head_norms: tuple[str, str] | None = None
     takes_positions: bool = True
     prepare: Callable[[nn.Module, int], None] | None = None
+    follow: Callable[[nn.Module, _cache.Memory], None] | None = None
 
     def configure(self, model: dict):
         import transformers
@@ -81,15 +83,18 @@ class Family:
             raise ValueError(f"family {model['family']} knows the task 'causal_lm', not {model['task']!r}")
         return getattr(transformers, self.hf)(self.configure(model))
 
-    def ports(self, model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
-        """Inputs and outputs under these options, the same for both variants."""
-        width = (1, seq_len, _embedding_width(self.configure(model))) if options.embeddings == "out" else None
-        tokens = Port("inputs_embeds", width, "float32") if width else Port("input_ids", (1, seq_len), "int32")
-        masks = [Port("causal_mask", (1, 1, seq_len, seq_len), "float32"), Port("key_mask", (1, seq_len), "float32")]
+    def ports(self, model: dict, seq_len: int, options: Options = PLAIN, function: str = PREFILL) -> Ports:
+        """Inputs and outputs under these options, the same for both variants; of prefill, or of decode (`_cache.py`)."""
+        decode = function == DECODE
+        length = 1 if decode else seq_len
+        width = (1, length, _embedding_width(self.configure(model))) if options.embeddings == "out" else None
+        tokens = [Port("inputs_embeds", width, "float32") if width else Port("input_ids", (1, length), "int32")]
+        tokens += [Port(POSITION, (1,), "int32")] if decode else []
+        masks = [Port("causal_mask", (1, 1, length, seq_len), "float32"), Port("key_mask", (1, seq_len), "float32")]
         count = {"causal_const": 0, "causal_input": 1, "qk_and_k": 2}[options.mask]
-        positions = 1 if options.head == "last" else seq_len
+        positions = 1 if options.head == "last" else length
         logits = Port("logits", (1, positions, model["arch"]["vocab_size"]), "float32")
-        return Ports((tokens, *masks[:count]), (logits,))
+        return Ports((*tokens, *masks[:count]), (logits,))
 
     @property
     def variants(self) -> tuple[Callable[..., nn.Module], Callable[..., nn.Module]]:
@@ -104,7 +109,13 @@ def _build(family: Family, make, model: dict, state: dict[str, Tensor], seq_len:
     """Either variant, in eval mode, padded inside where the options say so."""
     length = options.padded(seq_len)
     module = make(family, model, state, length, options, seq_len - 1 if options.head == "last" else None)
-    return (module if length == seq_len else Padded(module, seq_len, length, options)).eval()
+    whole = module if length == seq_len else Padded(module, seq_len, length, options)
+    if options.cache == "stateful":
+        config = family.configure(model)
+        heads, width = key_heads(config), head_width(config)
+        shape, axis = ((1, heads, length, width), 2) if make is original else ((1, heads * width, 1, length), 3)
+        whole = _cache.Cached(whole, module, config.num_hidden_layers, shape, axis, length - seq_len)
+    return whole.eval()
 
 
 class Padded(nn.Module):
@@ -114,31 +125,42 @@ class Padded(nn.Module):
         super().__init__()
         self.inner, self.seq_len, self.more, self.options = inner, seq_len, length - seq_len, options
 
-    def forward(self, tokens: Tensor, *masks: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, tokens: Tensor, *masks: Tensor, **more) -> tuple[Tensor, ...]:
         tokens = _ane.pad_tokens(tokens, self.more)
         if masks:
             causal = F.pad(masks[0], (0, self.more, 0, self.more), value=_hf.MASKED)
             masks = (causal, *(F.pad(mask, (0, self.more)) for mask in masks[1:]))
-        (logits,) = self.inner(tokens, *masks)
+        (logits,) = self.inner(tokens, *masks, **more)
         return (logits if self.options.head == "last" else logits[:, : self.seq_len],)
 
 
 class Original(nn.Module):
-    """The Hugging Face module, with the causal mask and positions given so that it need not build them."""
+    """The Hugging Face module, with the causal mask and positions given so that it need not build them.
 
-    def __init__(self, hf: nn.Module, seq_len: int, takes_positions: bool, last: int | None):
+    `follow` is the family's, for calls with a cache.
+    """
+
+    def __init__(self, hf: nn.Module, seq_len: int, takes_positions: bool, last: int | None, follow=None):
         super().__init__()
-        self.hf, self.takes_positions = hf, takes_positions
+        self.hf, self.takes_positions, self.follow = hf, takes_positions, follow
         self.keep = None if last is None else torch.tensor([last])
         self.register_buffer("position_ids", torch.arange(seq_len)[None], persistent=False)
         self.register_buffer("mask", _hf.causal_mask(seq_len), persistent=False)
 
-    def forward(self, tokens: Tensor, *masks: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, tokens: Tensor, *masks: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
+        position_ids, keep, more = self.position_ids, self.keep, {}
         mask = masks[0] if masks else self.mask
+        if memory is not None:
+            more["past_key_values"] = _cache.HuggingFaceCache(memory)
+            mask = mask if masks else memory.row(mask, 2)
+            if memory.position is not None:
+                position_ids, keep = memory.position[None], None
+            if self.follow:
+                self.follow(self.hf, memory)
         if len(masks) > 1:
             mask = mask + _hf.additive_mask(masks[1])
-        more: dict[str, Any] = {"position_ids": self.position_ids} if self.takes_positions else {}
-        more |= {} if self.keep is None else {"logits_to_keep": self.keep}
+        more |= {"position_ids": position_ids} if self.takes_positions else {}
+        more |= {} if keep is None else {"logits_to_keep": keep}
         name = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
         output = self.hf(**{name: tokens}, attention_mask=mask, use_cache=False, return_dict=False, **more)
         return (output[0],)
@@ -159,19 +181,20 @@ class SplitEinsum(nn.Module):
             for head_index, term in enumerate(terms):
                 self.register_buffer(f"mask_{kind}_{head_index}", term, persistent=False)
 
-    def forward(self, tokens: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        x = self.embedding(tokens)
+    def forward(self, tokens: Tensor, *given: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
+        x = self.embedding(tokens, memory)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         asked = [given[0].permute(0, 3, 1, 2)] if given else []  # (1, S_key, 1, S_query)
         asked += [((1.0 - mask) * _hf.MASKED)[:, :, None, None] for mask in given[1:]]
-        for layer, kind in zip(self.layers, self.kinds):
-            x = layer(x, *asked, *self._masks(kind))
-        x = x if self.last is None else x[:, :, :, self.last : self.last + 1]
+        for i, (layer, kind) in enumerate(zip(self.layers, self.kinds)):
+            x = layer(x, *asked, *self._masks(kind, memory), memory=memory, layer=i)
+        x = x if self.last is None or x.shape[3] == 1 else x[:, :, :, self.last : self.last + 1]
         x = x if self.norm is None else self.norm(x)
         return (_ane.to_sequence(self.head(x)),)
 
-    def _masks(self, kind) -> list:
+    def _masks(self, kind, memory: _cache.Memory | None) -> list:
         terms = tuple(getattr(self, f"mask_{kind}_{i}") for i in range(self.sizes[kind]))
+        terms = terms if memory is None else tuple(memory.row(term, 3) for term in terms)
         return [terms[0] if len(terms) == 1 else terms] if terms else []
 
 
@@ -180,7 +203,9 @@ def original(family: Family, model: dict, state: dict[str, Tensor], seq_len: int
     hf = _hf.filled(lambda: family.skeleton(model), state)
     if family.prepare:
         family.prepare(hf, seq_len)
-    return Original(hf, seq_len, family.takes_positions, last)
+    if options.cache == "stateful":
+        _hf.tabulate_rotary(hf, seq_len)
+    return Original(hf, seq_len, family.takes_positions, last, family.follow)
 
 
 def split_einsum(

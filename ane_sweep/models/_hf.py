@@ -47,6 +47,27 @@ def causal_mask(seq_len: int) -> torch.Tensor:
     return torch.full((seq_len, seq_len), MASKED).triu(1)[None, None]
 
 
+class RotaryTable(nn.Module):
+    """cos and sin of transformers' rotary modules as rows of tables (1, S, d), by position."""
+
+    def __init__(self, cos: torch.Tensor, sin: torch.Tensor):
+        super().__init__()
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.cos.index_select(1, position_ids[0]), self.sin.index_select(1, position_ids[0])
+
+
+def tabulate_rotary(module: nn.Module, seq_len: int) -> None:
+    """Put tables in the place of modules that compute angles from positions: as inputs of an fp16 program those would
+    lose the angles' fractions."""
+    for name, child in list(module.named_modules()):
+        if type(child).__name__.endswith("RotaryEmbedding"):
+            table = RotaryTable(*child(torch.zeros(1), torch.arange(seq_len)[None]))
+            module.set_submodule(name, table)
+
+
 def _tensors(module: nn.Module):
     yield from module.named_parameters()
     yield from module.named_buffers()

@@ -21,6 +21,27 @@ def _finite_masks(hf, seq_len: int) -> None:
         owner.register_buffer("bias", seen, persistent=False)
 
 
+class _Rows:
+    """What Hugging Face's attention slices its rows out of: here those that it needs are all there are."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __getitem__(self, index):
+        return self.rows
+
+
+def _windows(hf, memory) -> None:
+    """Hugging Face takes the last rows of each layer's window, as if its keys ended with the token at hand; in a cache
+    of fixed length they do not."""
+    length = memory.states[0][0].shape[2]
+    for block in hf.transformer.h:
+        owner = block.attn.attention
+        if "bias" in owner._buffers:
+            owner.window = owner._buffers.pop("bias")[:, :, :length, :length]
+        owner.bias = _Rows(memory.row(owner.window, 2))
+
+
 FAMILY = _decoder.Family(
     hf="GPTNeoForCausalLM",
     config="GPTNeoConfig",
@@ -34,6 +55,7 @@ FAMILY = _decoder.Family(
     window=lambda config, layer: config.window_size if config.attention_layers[layer] == "local" else None,
     scale=lambda config, layer: 1.0,
     prepare=_finite_masks,
+    follow=_windows,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -7,6 +7,8 @@ A runtime `runtimes/<name>.py` holds
     NEEDS        "program" (packages to execute) or "checkpoint" (weights for a torch module)
     available()  None, or why this host cannot ("needs macOS")
     load(params, inputs)  a Runtime; whatever is heavy is imported in here
+    functions(params, inputs, names)  the functions of a program with a key-value cache, {name: Runtime}; each with
+                 `reset()`, which makes new `states`, and a prediction that goes on from those of the one before
 
 A Runtime has `realised` (what really runs: runtime, numerics, threads, compute_units, chunks) and
 `predict(inputs) -> outputs`, both dictionaries of numpy arrays by name. This file imports nothing heavy: the planner
@@ -21,6 +23,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ane_sweep.errors import ConfigError
+from ane_sweep.models._options import DECODE, PREFILL
+from ane_sweep.runtimes import _decoding
 
 _HERE = Path(__file__).parent
 
@@ -40,6 +44,14 @@ class Runtime(Protocol):
 def names() -> list[str]:
     """Known runtimes, sorted: the modules of this folder that are not helpers."""
     return sorted(path.stem for path in _HERE.glob("*.py") if not path.stem.startswith("_"))
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+    """The Runtime of `params["runtime"]`; with options {cache: stateful}, its two functions driven as one."""
+    module = get(params["runtime"])
+    if params.get("options", {}).get("cache") != "stateful":
+        return module.load(params, inputs)
+    return _decoding.Decoding(module.functions(params, inputs, (PREFILL, DECODE)))
 
 
 @cache

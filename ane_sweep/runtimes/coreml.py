@@ -49,6 +49,7 @@ class CoreMLRuntime:
         packages = [package.read(path, kinds=("mlProgram", "pipeline")) for path in programs]
         about = [described(found.spec, function, found.path) for found in packages]
         self._takes = [[feature.name for feature in description.input] for description in about]
+        self._real = {item.name for each in about for item in each.input if _is_real(item)}
         self._stateful = [bool(description.state) for description in about]
         specs = [found.spec for found in packages]
         self._outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
@@ -66,7 +67,7 @@ class CoreMLRuntime:
         self._proxies = [_proxy(model, program) for model, program in zip(self._models, programs)]
         self.load_native_ms = [_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
         self.last_native_ms: float | None = None
-        self._states: list[Any] = []
+        self.states: list[Any] = []
         self.reset()
         self.realised: dict[str, Any] = {
             "runtime": "coreml",
@@ -81,19 +82,22 @@ class CoreMLRuntime:
 
     def reset(self) -> None:
         """States as zeros again, for a new sequence. Stateless programs have nothing to reset."""
-        self._states = [
+        self.states = [
             model.make_state() if stateful else None for model, stateful in zip(self._models, self._stateful)
         ]
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Inputs in the types that coremltools' binding takes, so that no conversion falls into a timed call."""
-        return {name: bindable(value) for name, value in inputs.items()}
+        import numpy as np
+
+        made = {name: bindable(value) for name, value in inputs.items()}
+        return {name: value.astype(np.float32) if name in self._real else value for name, value in made.items()}
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, as Core ML gives them (float16 as float32). States go on from the call before."""
         values = dict(inputs)
         taken: float | None = 0.0
-        for model, proxy, names, state in zip(self._models, self._proxies, self._takes, self._states):
+        for model, proxy, names, state in zip(self._models, self._proxies, self._takes, self.states):
             values.update(model.predict({name: values[name] for name in names if name in values}, state=state))
             spent = proxy.get_last_predict_duration_in_nano_seconds()
             taken = None if spent is None or taken is None else taken + spent / 1e6
@@ -137,6 +141,11 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
         raise StageError(f"Core ML does not load it: {error}") from error
 
 
+def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Any]:
+    """Functions of the programs by name, each loaded by itself; they do not share states by themselves."""
+    return {name: load({**params, "function": name}, inputs) for name in names}
+
+
 def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
     """The .mlmodelc of each program. Raises PackageError where one is missing."""
     found = [folder / f"{program.stem}.mlmodelc" for program in programs]
@@ -156,6 +165,13 @@ def described(spec: Any, function: str | None, path: Path) -> Any:
     if wanted not in functions:
         raise PackageError(f"{path}: has no function {wanted!r}; it has {', '.join(sorted(functions))}")
     return functions[wanted]
+
+
+def _is_real(feature: Any) -> bool:
+    from ane_sweep.mil.proto import FeatureTypes_pb2
+
+    array = FeatureTypes_pb2.ArrayFeatureType
+    return feature.type.multiArrayType.dataType in (array.FLOAT16, array.FLOAT32)
 
 
 def _proxy(model: Any, program: Path) -> Any:

@@ -20,17 +20,28 @@ def available() -> str | None:
 
 
 class ReferenceRuntime:
-    """A chain of compiled programs; tensors are handed over by name, as they are. States start as zeros at each run."""
+    """A chain of compiled programs; tensors are handed over by name, as they are.
 
-    def __init__(self, paths: list[Path], numerics: str | None = None, effects: list[str] | None = None):
+    function   of programs that have several; "": the default one
+    states     one for each program, made by `reset()`; None: each prediction starts from zeros
+    """
+
+    def __init__(
+        self,
+        paths: list[Path],
+        numerics: str | None = None,
+        effects: list[str] | None = None,
+        function: str = "",
+    ):
         from ane_sweep.mil import chain
         from ane_sweep.runtimes import _reference
         from ane_sweep.runtimes._reference import features
 
-        self.models = [_reference.load(path, numerics=numerics, effects=effects) for path in paths]
+        self.models = [_reference.load(path, function, numerics=numerics, effects=effects) for path in paths]
         specs = [model.spec for model in self.models]
         where = paths[0].parent if len(paths) > 1 else paths[0]
         self._where = where
+        self.states: list[Any] | None = None
         if len(paths) > 1:
             self._inputs = {name: features.describe(item, where) for name, item in chain.inputs(specs).items()}
             self._outputs = {name: features.describe(item, where) for name, item in chain.outputs(specs, where).items()}
@@ -45,6 +56,10 @@ class ReferenceRuntime:
     def _plans(self) -> list[Any]:
         return [model.plan for model in self.models]
 
+    def reset(self) -> None:
+        """States as they are in the beginning, zeros, from which predictions go on."""
+        self.states = [model.new_state() if model.states else None for model in self.models]
+
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, of the types that the program declares. Inputs are cast where no meaning is lost.
 
@@ -52,14 +67,14 @@ class ReferenceRuntime:
         """
         from ane_sweep.runtimes._reference import features
 
+        states = self.states or [model.new_state() if model.states else None for model in self.models]
         if len(self.models) == 1:
             (model,) = self.models
-            return model.predict(inputs, model.new_state() if model.states else None)
+            return model.predict(inputs, states[0])
         values: dict[str, Any] = dict(features.accept(inputs, self._inputs, self._where))
-        for model in self.models:
+        for model, state in zip(self.models, states, strict=True):
             values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
-            states = model.new_state().cells if model.states else {}
-            values.update(model.tensors({**values, **states}))
+            values.update(model.tensors({**values, **(state.cells if state else {})}))
         return {name: features.give(values[name], feature) for name, feature in self._outputs.items()}
 
 
@@ -69,3 +84,11 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> ReferenceRuntime:
 
     paths = package.program_paths(inputs["program"])
     return ReferenceRuntime(paths, params.get("numerics"), params.get("effects"))
+
+
+def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, ReferenceRuntime]:
+    """Functions of the programs by name; they do not share states by themselves."""
+    from ane_sweep.mil import package
+
+    paths = package.program_paths(inputs["program"])
+    return {name: ReferenceRuntime(paths, params.get("numerics"), params.get("effects"), name) for name in names}

@@ -2,6 +2,8 @@
 up against.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,17 @@ def available() -> str | None:
 
 
 class TorchRuntime:
-    """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs."""
+    """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs.
+
+    `states` and `reset` are those of a module with a key-value cache (models/_cache.py), where it is one.
+    """
 
     def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu"):
         import torch
 
         self._module, self._ports, self._device = module.to(device), ports, device
+        self.states: Any = {}
+        self.reset: Callable[[], None] = lambda: None
         self.realised: dict[str, Any] = {
             "runtime": name,
             "numerics": "fp32",
@@ -60,11 +67,33 @@ def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
 
 
 def load(
-    params: dict[str, Any], inputs: dict[str, Path], *, name: str = "torch_eager", device: str = "cpu"
+    params: dict[str, Any], inputs: dict[str, Path], name: str = "torch_eager", device: str = "cpu"
 ) -> TorchRuntime:
     """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
     errors.ConfigError.
     """
+    module, ports = _build(params, inputs)
+    return TorchRuntime(module, ports(), name, device)
+
+
+def functions(
+    params: dict[str, Any],
+    inputs: dict[str, Path],
+    names: tuple[str, ...],
+    name: str = "torch_eager",
+    device: str = "cpu",
+) -> dict[str, TorchRuntime]:
+    """Functions of a module with a key-value cache; weights and states are shared."""
+    module, ports = _build(params, inputs)
+    module = module.to(device)
+    found = {which: TorchRuntime(module.functions[which], ports(function=which), name, device) for which in names}
+    for runtime in found.values():
+        runtime.states, runtime.reset = module.states, module.reset
+    return found
+
+
+def _build(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
+    """(module, what gives its ports)."""
     from ane_sweep import models
     from ane_sweep.models import _options, weights
 
@@ -72,4 +101,4 @@ def load(
     family = models.get(model["family"])
     state = weights.load_state(params["weights"], inputs.get("checkpoint"), model)
     module = family.VARIANTS[params["variant"]](model, state, params["seq_len"], options)
-    return TorchRuntime(module, family.ports(model, params["seq_len"], options), name, device)
+    return module, partial(family.ports, model, params["seq_len"], options)

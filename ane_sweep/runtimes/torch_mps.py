@@ -24,6 +24,15 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
     """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, errors.StageError where PyTorch
     was told to run what MPS lacks on the CPU, which would be timed as the GPU.
     """
+    return _checked().load(params, inputs, name="torch_mps", device="mps")
+
+
+def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> Any:
+    """Functions of a module with a key-value cache. Raises as `load` does."""
+    return _checked().functions(params, inputs, names, name="torch_mps", device="mps")
+
+
+def _checked() -> Any:
     import torch
 
     from ane_sweep.runtimes import torch_eager
@@ -32,4 +41,4 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
         raise Unavailable("runtime=torch_mps: this PyTorch has no MPS device (macOS 14 or newer and an arm64 build)")
     if os.environ.get(_FALLBACK, "0") != "0":
         raise StageError(f"runtime=torch_mps: {_FALLBACK} is set, so ops may run on the CPU without a word; unset it")
-    return torch_eager.load(params, inputs, name="torch_mps", device="mps")
+    return torch_eager

@@ -3,10 +3,12 @@
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
         options {those of models/_options.py that are not at their default}
 inputs  checkpoint (absent for random weights)
-leaves  model.mlpackage; the same parameters give the same bytes
+leaves  model.mlpackage; the same parameters give the same bytes. With cache=stateful its functions are prefill and
+        decode (models/_cache.py)
 """
 
 import json
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -23,52 +25,91 @@ _MLMODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """See the module's docstring. Raises WeightsError; StageError when coremltools leaves another kind of program."""
     began = time.perf_counter()
-    traced, ports = _trace(params, inputs.get("checkpoint"))
+    module = _build(params, inputs.get("checkpoint"))
     package = out / "model.mlpackage"
-    program = _to_program(traced, ports, params, package)
-    ops, parameter_bytes = _census(program)
+    functions = getattr(module, "functions", None)
+    if functions is None:
+        facts = _convert(module, _ports(params), {}, params, package)
+    else:
+        facts = _convert_functions(functions, module.states, params, package)
     _settle(package)
     seconds = time.perf_counter() - began
     size = sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
-    return StageResult(
-        metrics=[metric("convert_s", seconds, "s"), metric("package_bytes", size, "bytes")],
-        facts={"ops": ops, "parameter_bytes": parameter_bytes},
-    )
+    return StageResult(metrics=[metric("convert_s", seconds, "s"), metric("package_bytes", size, "bytes")], facts=facts)
 
 
-def _trace(params: dict[str, Any], checkpoint: Path | None) -> tuple[Any, Any]:
-    """(traced module, ports).
+def _build(params: dict[str, Any], checkpoint: Path | None):
+    from ane_sweep.models import _options, weights
 
-    torch.jit.trace, not torch.export: these graphs have fixed shapes and no control flow, so a trace is the whole
+    state = weights.load_state(params["weights"], checkpoint, params["model"])
+    make = models.get(params["model"]["family"]).VARIANTS[params["variant"]]
+    return make(params["model"], state, params["seq_len"], _options.options(params))
+
+
+def _ports(params: dict[str, Any], **more: str):
+    from ane_sweep.models import _options
+
+    family = models.get(params["model"]["family"])
+    return family.ports(params["model"], params["seq_len"], _options.options(params), **more)
+
+
+def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
+    """Each function by itself, then coremltools' join, which keeps one copy of equal weights. The default is decode:
+    it is called for every token. Facts are decode's, `ops_prefill` beside them."""
+    from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
+
+    from ane_sweep.models._options import DECODE, PREFILL
+
+    facts: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        joined = MultiFunctionDescriptor()
+        for name in (PREFILL, DECODE):
+            part = Path(folder, f"{name}.mlpackage")
+            found = _convert(functions[name], _ports(params, function=name), states, params, part)
+            facts |= found if name == DECODE else {"ops_prefill": found["ops"]}
+            joined.add_function(str(part), src_function_name="main", target_function_name=name)
+        joined.default_function_name = DECODE
+        save_multifunction(joined, str(package))
+    return facts
+
+
+def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
+    """One function, traced and written as `package`; what is in it."""
+    ops, parameter_bytes = _census(_to_program(_trace(module, ports, params), ports, states, params, package))
+    return {"ops": ops, "parameter_bytes": parameter_bytes}
+
+
+def _trace(module, ports, params: dict[str, Any]):
+    """torch.jit.trace, not torch.export: these graphs have fixed shapes and no control flow, so a trace is the whole
     truth; coremltools 9.0's export frontend lacks ops that transformers' decoders then need (`__and__`, `alias`).
     On the CPU: tracing on the meta device would spare the one run of the module that a trace is, but torch 2.13
     cannot trace convolutions there.
     """
     import torch
 
-    from ane_sweep.models import _options, weights
+    from ane_sweep.models import _half, _options
 
-    family, options = models.get(params["model"]["family"]), _options.options(params)
-    ports = family.ports(params["model"], params["seq_len"], options)
-    state = weights.load_state(params["weights"], checkpoint, params["model"])
-    module = family.VARIANTS[params["variant"]](params["model"], state, params["seq_len"], options)
-    examples = tuple(torch.zeros(port.shape, dtype=getattr(torch, port.dtype)) for port in ports.inputs)
+    halves = [_half.is_half(port, _options.options(params)) for port in ports.inputs]
+    module = _half.FromHalf(module, ports).eval() if any(halves) else module
+    examples = tuple(
+        torch.zeros(port.shape, dtype=torch.float16 if half else getattr(torch, port.dtype))
+        for port, half in zip(ports.inputs, halves)
+    )
     with torch.no_grad():
         # check_trace would run the module twice more to look for control flow that is not there.
-        return torch.jit.trace(module, examples, check_trace=False), ports
+        return torch.jit.trace(module, examples, check_trace=False)
 
 
-def _to_program(traced, ports, params: dict[str, Any], package: Path):
+def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], package: Path):
     """Convert and write `package`; returns coremltools' in-memory program."""
     import coremltools as ct
     import numpy as np
 
-    from ane_sweep.models import _options
+    from ane_sweep.models import _half, _options
 
     from ._lean import lean
 
     options = _options.options(params)
-
     target = getattr(ct.target, params["target"])
     narrow = params["compute"] == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
@@ -76,8 +117,16 @@ def _to_program(traced, ports, params: dict[str, Any], package: Path):
     with lean():
         model = ct.convert(
             traced,
-            inputs=[ct.TensorType(port.name, port.shape, dtype=dtypes[port.dtype]) for port in ports.inputs],
+            inputs=[
+                ct.TensorType(port.name, port.shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
+                for port in ports.inputs
+            ],
             outputs=[ct.TensorType(port.name, dtype=real) for port in ports.outputs],
+            states=[
+                ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
+                for name, state in states.items()
+            ]
+            or None,
             convert_to="mlprogram",
             minimum_deployment_target=target,
             compute_precision=_precision(ct, params["compute"], options.norm),

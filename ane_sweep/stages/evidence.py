@@ -43,7 +43,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     values = first_input(inputs["reference"])
     pass_ = Pass(out)
-    predict = pass_.listen(lambda: predictor(runtime.load(params, inputs), values))
+    predict = pass_.listen(lambda: predictor(runtimes.load(params, inputs), values))
     pass_.measure_power(predict)
     pass_.read_memory()
     pass_.read_heat()
@@ -53,7 +53,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
 
 def predictor(loaded: Any, values: dict[str, Any]) -> Callable[[], Any]:
-    """One prediction of the same input, as a call; states begin anew each time."""
+    """One prediction of the same input, as a call; states begin anew each time. Of a program with a key-value cache one
+    decoding step, which is what `latency` times."""
+    if hasattr(loaded, "timed"):
+        return loaded.timed(values)[0]
     ready = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     reset = getattr(loaded, "reset", lambda: None)
 

@@ -28,8 +28,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
               there are several; model, weights, variant, seq_len for torch_eager
     inputs    program or checkpoint (what the runtime needs), reference (its first input is predicted)
     metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
-              peak_memory_bytes; those that were not measured are left out. With copies, seconds are per prediction,
-              and each copy's own stand beside them (runtimes/_copies.py)
+              peak_memory_bytes; those that were not measured are left out. With cache=stateful they are of the
+              last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
+              With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, and `unstable` with a sentence when they scatter
     facts     timing: this process's samples, for the record
 
@@ -45,28 +46,39 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     values = first_input(inputs["reference"])
     clock = time.perf_counter
     start = clock()
-    loaded = _copies.load(runtime, params, inputs, clock) if "copies" in params else runtime.load(params, inputs)
+    loaded = _copies.load(runtime, params, inputs, clock) if "copies" in params else runtimes.load(params, inputs)
     load_s = clock() - start
     values = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     policy = params["policy"]
     clock = getattr(loaded, "clock", clock)  # a remote device's own time, without the way there
+    call, prefill = loaded.timed(values) if hasattr(loaded, "timed") else (lambda: loaded.predict(values), None)
+    common = {name: policy[name] for name in ("warmup", "samples", "max_seconds")}
+    common |= {"clock": clock, "tick_s": _timing.tick(clock)}
     taken = _timing.measure(
-        lambda: loaded.predict(values),
-        clock=clock,
-        warmup=policy["warmup"],
-        samples=policy["samples"],
-        max_seconds=policy["max_seconds"],
+        call,
+        **common,
         idle_s=idle_seconds(policy, params["runtime"]),
-        tick_s=_timing.tick(clock),
         native=lambda: getattr(loaded, "last_native_ms", None),
     )
     if "copies" in params:
         taken = loaded.per_prediction(taken)
-    (out / "samples.json").write_text(json.dumps({"unit": "s", "clock": "perf_counter", **asdict(taken)}, indent=1))
+    written = {"unit": "s", "clock": "perf_counter", **asdict(taken)}
     result = _result(taken, load_s, loaded.realised, params)
+    if prefill:
+        whole = _timing.measure(prefill, **common)
+        written["prefill"] = asdict(whole)
+        result.metrics += _prefill_metrics(whole, params["runtime"])
     if "copies" in params:
         result.metrics += loaded.metrics(params["runtime"])
+    (out / "samples.json").write_text(json.dumps(written, indent=1))
     return result
+
+
+def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[dict[str, Any]]:
+    """Of a program with a key-value cache, whose other figures are those of one decoding step."""
+    summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
+    figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
+    return [metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
 
 
 def idle_seconds(policy: dict[str, Any], runtime: str) -> float:

@@ -27,13 +27,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     feeds = {name: mapped(folder / "inputs.npz", name) for name in names_in(folder / "inputs.npz")}
     valid = feeds.pop("valid")
     expected = {name: mapped(folder / "outputs.npz", name) for name in names_in(folder / "outputs.npz")}
-    runtime = runtimes.get(params["runtime"]).load(params, inputs)
+    runtime = runtimes.load(params, inputs)
+    prepare = getattr(runtime, "prepare", lambda values: values)
     reset = getattr(runtime, "reset", lambda: None)  # each input is a sequence of its own
     scores = _Scores(params["model"]["task"])
     with StackWriter(out / "outputs.npz", count=len(valid)) as stack:
         for index in range(len(valid)):
             reset()
-            got = runtime.predict({name: np.asarray(array[index]) for name, array in feeds.items()})
+            got = runtime.predict(prepare({name: np.asarray(array[index]) for name, array in feeds.items()}))
             got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():

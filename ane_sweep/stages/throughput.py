@@ -3,6 +3,8 @@
 The run of experiments-coreml-ane-distilbert: 1,821 sentences (the size of SST-2's test split), prepared before the clock
 starts, batch 1. Ours are our own sentences, not SST-2's, repeated until there are as many: see realised.throughput.
 
+With cache=stateful an input is a window whose last tokens are decoded one by one (realised.decoded_tokens).
+
 params  runtime and what it needs, throughput (how many inputs)
 inputs  program (or checkpoint), reference (its inputs are predicted, over and over)
 """
@@ -27,7 +29,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     feeds = all_inputs(inputs["reference"])
-    loaded = runtime.load(params, inputs)
+    loaded = runtimes.load(params, inputs)
     if hasattr(loaded, "prepare"):
         feeds = [loaded.prepare(values) for values in feeds]
     reset = getattr(loaded, "reset", lambda: None)  # each input is a sequence of its own

@@ -77,8 +77,9 @@ def run(option: dict, variant: str, options: Options, padding: int = 0) -> dict[
 def allowed(option: dict, variant: str, options: Options) -> bool:
     longest = option["max_seq_len"]
     told = _options.refusal(
-        options, model="x", task=option["task"], variant=variant, compute="fp16", seq_len=SEQ, longest=longest
-    )
+        options, model="x", task=option["task"], variant=variant, compute="fp16", seq_len=SEQ, longest=longest,
+        target="iOS18", vocabulary=option["arch"]["vocab_size"],
+    )  # fmt: skip
     return told is None
 
 
@@ -195,6 +196,8 @@ def test_what_cannot_be_honoured_is_refused_with_the_reason(options, more, reaso
         "compute": "fp16",
         "seq_len": 8,
         "longest": 512,
+        "target": "iOS18",
+        "vocabulary": 1000,
     }
     told = _options.refusal(Options(**options), **{**given, **more})
     assert told == reason if reason is None else reason in told

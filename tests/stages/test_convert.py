@@ -144,7 +144,8 @@ def test_lean_conversion_equals_a_plain_one(converted, tmp_path, name, variant):
     pipeline.remove_passes({"common::guard_negative_gather_indices"})
 
     params = task(name, variant, "fp16")
-    traced, ports = convert._trace(params, None)
+    ports = convert._ports(params)
+    traced = convert._trace(convert._build(params, None), ports, params)
     kinds = {"int32": np.int32, "float32": np.float16}
     ct.convert(
         traced,

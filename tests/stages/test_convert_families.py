@@ -49,7 +49,7 @@ def test_it_converts_and_computes_what_torch_does(name, variant, target, compute
 
 ALONE = (
     {"head": "last"}, {"mask": "causal_input"}, {"mask": "qk_and_k"}, {"embeddings": "out"}, {"lm_head_splits": 3},
-    {"norm": "fp32_mean"}, {"norm": "fp32"}, {"pad_last_axis": 64},
+    {"norm": "fp32_mean"}, {"norm": "fp32"}, {"pad_last_axis": 64}, {"cache": "stateful"}, {"inputs": "fp16"},
 )  # fmt: skip
 
 
@@ -58,7 +58,10 @@ ALONE = (
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-llama", "tiny-bert", "tiny-t5"])
 def test_options_convert(name, variant, options):
-    given = {"model": name, "task": TINY[name]["task"], "variant": variant, "compute": "fp16", "longest": 512}
+    given = {
+        "model": name, "task": TINY[name]["task"], "variant": variant, "compute": "fp16", "longest": 512,
+        "target": "iOS18", "vocabulary": TINY[name]["arch"]["vocab_size"],
+    }  # fmt: skip
     if _options.refusal(_options.Options(**options), seq_len=families.SEQ_LEN, **given):
         pytest.skip("refused at planning")
     assert families.measure(TINY[name], variant, "iOS18", **options)["psnr_db"] > BAR_DB["fp16"]
