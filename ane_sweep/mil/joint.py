@@ -1,9 +1,11 @@
 """Several functions of one package cut at the same places, so that chunk i of each uses the same weights.
 
 Two places of two functions are the same place when the weights (and states) that both functions have are parted alike:
-the same ones before it, the same ones after it, and so the same ones on both sides.
+the same ones before it, the same ones after it, and so the same ones on both sides. What the functions use a different
+number of times does not count: a table that every layer of one adds and the other looks up once, say.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from ane_sweep.mil.line import Line
@@ -28,7 +30,8 @@ def join(lines: list[Line]) -> Joint:
     first, *others = lines
     if not others:
         return Joint(first, {place: [place] for place in first.positions})
-    common = sorted(set.intersection(*(_used(line) for line in lines)), key=str)
+    uses = [_uses(line) for line in lines]
+    common = sorted((key for key in uses[0] if len({count.get(key, 0) for count in uses}) == 1), key=str)
     bits = {key: 1 << index for index, key in enumerate(common)}
     tables = [_cuts_by_parting(line, bits) for line in lines]
     places = {
@@ -49,8 +52,9 @@ def join(lines: list[Line]) -> Joint:
     return Joint(replace(first, positions=positions, crossing=crossing, blobs=blobs, sizes=sizes), places)
 
 
-def _used(line: Line) -> set[_Key]:
-    return {key for keys in _keys(line) for key in keys}
+def _uses(line: Line) -> Counter[_Key]:
+    """How many ops use each weight and state."""
+    return Counter(key for keys in _keys(line) for key in keys)
 
 
 def _keys(line: Line) -> list[set[_Key]]:

@@ -43,8 +43,12 @@ class ReferenceRuntime:
         self._where = where
         self.states: list[Any] | None = None
         if len(paths) > 1:
-            self._inputs = {name: features.describe(item, where) for name, item in chain.inputs(specs).items()}
-            self._outputs = {name: features.describe(item, where) for name, item in chain.outputs(specs, where).items()}
+            self._inputs = {
+                name: features.describe(item, where) for name, item in chain.inputs(specs, function).items()
+            }
+            self._outputs = {
+                name: features.describe(item, where) for name, item in chain.outputs(specs, where, function).items()
+            }
         chunks = sum(
             len(getattr(model, "models", [model])) for model in self.models
         )  # a pipeline is as many as it holds

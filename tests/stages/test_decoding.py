@@ -56,7 +56,8 @@ def test_one_package_holds_both_functions_and_one_copy_of_the_weights(made):
     assert states[0] == states[1] and len(states[0]) == 4
     sizes = [(made[name] / "model.mlpackage/Data/com.apple.CoreML/weights/weight.bin").stat().st_size
              for name in ("plain", "cached")]  # fmt: skip
-    assert sizes[1] < sizes[0] + 40_000  # two weight files would be 380,000 bytes more
+    # `original` looks positions up in the whole table (65,536 bytes); a second copy of all would be 335,000 bytes more.
+    assert sizes[1] < sizes[0] + 80_000
     assert made["facts"]["cached"]["ops"] > made["facts"]["plain"]["ops"]
 
 
