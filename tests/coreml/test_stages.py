@@ -42,7 +42,9 @@ def test_predict_of_every_kind(kind, compiled, scripted):
     programs = 2 if kind == "chain" else 1
     assert list(made) == ["y"], "what chunks hand over is no output"
     assert runtime.last_native_ms == pytest.approx(2.0 * programs)
-    assert len(runtime.load_ms) == programs and runtime.realised["chunks"] == (2 if kind in ("chain", "pipeline") else 1)
+    assert len(runtime.load_ms) == programs and runtime.realised["chunks"] == (
+        2 if kind in ("chain", "pipeline") else 1
+    )
     assert runtime.realised["loaded_from"] == "compiled" and runtime.realised["compute_units"] == "cpu_and_ne"
 
 
