@@ -1,6 +1,5 @@
 """The probes, in the order in which they are shown. Each asks the world and gives one Finding; none raises."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,11 +33,10 @@ def python(world: World) -> Finding:
 
 
 def architecture(world: World) -> Finding:
-    """Rosetta: `sysctl.proc_translated` is 1 in a translated process (Apple, About the Rosetta translation environment)."""
+    """A Python that Rosetta translates, or one for Intel, sees no Neural Engine."""
     if world.system != "darwin":
         return Finding("architecture", True, f"{world.system} {world.machine}", "", needed=True)
-    said = world.ask("/usr/sbin/sysctl", "-n", "sysctl.proc_translated")
-    translated = said is not None and said.stdout.strip() == "1"
+    translated = world.translated()
     evidence = f"macOS {world.machine}" + (", translated by Rosetta" if translated else "")
     remedy = "an arm64 Python: under Rosetta Core ML sees no Neural Engine and timings are of translated code"
     return Finding("architecture", world.machine == "arm64" and not translated, evidence, remedy, needed=True)
@@ -110,31 +108,20 @@ def neural_engine(world: World) -> Finding:
     return Finding("neural engine", False, why, "a Mac with Apple silicon, not a virtual machine: those show none")
 
 
-def compiler(world: World) -> Finding:
+def xcode(world: World) -> Finding:
+    version = world.xcode()
     said = world.ask("xcrun", "--find", "coremlcompiler")
-    if said is not None and said.ok and said.stdout.strip():
-        return Finding("coremlcompiler", True, said.stdout.strip(), "")
-    return Finding(
-        "coremlcompiler",
-        False,
-        _why(said, "xcrun"),
-        "Xcode from the App Store; without it Core ML itself compiles (compiler=coremltools)",
-    )
+    found = said.stdout.strip() if said is not None and said.ok else ""
+    evidence = f"{version or 'no Xcode'}; coremlcompiler {found or _why(said, 'xcrun')}"
+    remedy = "Xcode from the App Store; without it Core ML itself compiles (compiler=coremltools), and device=usb cannot be had"
+    return Finding("xcode", bool(version and found), evidence, remedy)
 
 
 def usb_devices(world: World) -> Finding:
-    said = world.ask("xcrun", "devicectl", "list", "devices", timeout_s=30)
-    rows = (
-        [line for line in said.stdout.splitlines() if re.search(r"\b(connected|available)\b", line)]
-        if said and said.ok
-        else []
-    )
-    if rows:
-        return Finding("usb devices", True, "; ".join(" ".join(row.split()) for row in rows), "")
-    evidence = "devicectl lists no device" if said is not None and said.ok else _why(said, "xcrun devicectl")
-    return Finding(
-        "usb devices", False, evidence, "an iPhone or iPad on a cable, unlocked, developer mode on; Xcode 15 or newer"
-    )
+    found = world.connected()
+    shown = "; ".join(f"{device.model or device.kind}, OS {device.os_version} ({device.os_build})" for device in found)
+    remedy = "one iPhone or iPad on a cable, unlocked, trusting this Mac, Developer Mode on; Xcode for devicectl"
+    return Finding("usb devices", len(found) == 1, shown or "devicectl lists no connected iPhone or iPad", remedy)
 
 
 def pytorch_gpu(world: World) -> Finding:
@@ -262,6 +249,6 @@ def _why(said: object, tool: str) -> str:
 
 
 PROBES: tuple[Probe, ...] = (
-    python, architecture, packages, conversion, disk, memory, core_ml, neural_engine, compiler, usb_devices, pytorch_gpu,
+    python, architecture, packages, conversion, disk, memory, core_ml, neural_engine, xcode, usb_devices, pytorch_gpu,
     power, system_log, heat, quiet, hub, tracker,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from ane_sweep import host, tools
+from ane_sweep import apple, host, tools, usb
 
 HTTP_S = 5.0
 CHILD_S = 120.0
@@ -120,6 +120,21 @@ class World:
 
     def chip(self) -> str | None:
         return host.fingerprint().get("chip")
+
+    def translated(self) -> bool:
+        """Whether Rosetta runs this Python."""
+        return apple.translated()
+
+    def architecture(self) -> str | None:
+        """That of the Neural Engine, e.g. h16g."""
+        return (apple.ane() or {}).get("architecture") if apple.is_mac() else None
+
+    def xcode(self) -> str | None:
+        return apple.xcode() if apple.is_mac() else None
+
+    def connected(self) -> list[usb.Found]:
+        """iPhones and iPads on the USB ports."""
+        return usb.connected() if apple.is_mac() else []
 
     def doubts(self) -> list[str]:
         """What would disturb timings here and now."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import doctor
+from ane_sweep import doctor, usb
 from ane_sweep.doctor import probes, world
 from ane_sweep.errors import ConfigError
 from ane_sweep.tools import Answer
@@ -18,12 +18,11 @@ VERSIONS = {
     "coremltools": "9.0", "torch": "2.13.0", "transformers": "5.23", "numpy": "2.3.5", "mlflow": "3.17", "hydra-core": "1.3.8",
 }  # fmt: skip
 COMMANDS = {
-    "/usr/sbin/sysctl": Answer(0, "0\n", ""),
     "xcrun --find": Answer(0, "/Applications/Xcode.app/coremlcompiler\n", ""),
-    "xcrun devicectl": Answer(0, "Name  State\nEva's iPhone  connected  iPhone 16\n", ""),
     "sudo": Answer(0, POWER, ""),
     "notifyutil": Answer(0, "com.apple.system.thermalpressurelevel 0\n", ""),
 }
+PHONE = usb.Found("iphone", "iPhone17,1", "18.4", "22E240", "0" * 16)
 COREML = {"native": True, "storage": True, "devices": {"CPU": None, "Neural Engine": 16}, "predict_ms": 0.125}
 
 
@@ -79,6 +78,18 @@ class Machine(world.World):
     def chip(self):
         return "Apple M4"
 
+    def translated(self):
+        return self.bad.get("translated", False)
+
+    def architecture(self):
+        return "h16g"
+
+    def xcode(self):
+        return self.bad.get("xcode", "16.3 (16E140)")
+
+    def connected(self):
+        return self.bad.get("connected", [PHONE])
+
     def doubts(self):
         return self.bad.get("doubts", [])
 
@@ -87,7 +98,7 @@ CRASH = "ended with -11: Segmentation fault"
 FLIPS = [  # probe, what is taken away, what the line then says, what it advises
     ("python", {"python": (3, 14, 0)}, "3.14.0", "Python 3.11 to 3.13"),
     ("architecture", {"machine": "x86_64"}, "macOS x86_64", "an arm64 Python"),
-    ("architecture", {"commands": {"/usr/sbin/sysctl": Answer(0, "1\n", "")}}, "translated by Rosetta", "an arm64 Python"),
+    ("architecture", {"translated": True}, "translated by Rosetta", "an arm64 Python"),
     ("packages", {"versions": {"coremltools": "8.1"}}, "coremltools 8.1", "coremltools 9.0 is what this version is checked with"),
     ("packages", {"versions": {"torch": None}}, "torch missing", "pip install"),
     ("conversion", {"coreml": {"native": False, "storage": False}}, "a build without native code", "wheels"),
@@ -100,9 +111,10 @@ FLIPS = [  # probe, what is taken away, what the line then says, what it advises
     ("core ml", {"coreml": CRASH}, "ended with -11", "_probe coreml"),
     ("neural engine", {"coreml": {**COREML, "devices": {"CPU": None, "GPU": None}}}, "Core ML lists CPU, GPU", "not a virtual machine"),
     ("neural engine", {"coreml": CRASH}, "asking ended with -11", "a Mac"),
-    ("coremlcompiler", {"commands": {"xcrun --find": Answer(72, "", "xcrun: error: unable to find utility")}}, "unable to find", "Xcode"),
-    ("usb devices", {"commands": {"xcrun devicectl": Answer(0, "Name  State\n", "")}}, "lists no device", "on a cable"),
-    ("usb devices", {"commands": {"xcrun devicectl": Answer(1, "", "xcrun: error")}}, "xcrun devicectl: xcrun: error", "Xcode 15"),
+    ("xcode", {"commands": {"xcrun --find": Answer(72, "", "xcrun: error: unable to find utility")}}, "unable to find", "Xcode"),
+    ("xcode", {"xcode": None}, "no Xcode; coremlcompiler /Applications", "compiler=coremltools"),
+    ("usb devices", {"connected": []}, "no connected iPhone or iPad", "on a cable"),
+    ("usb devices", {"connected": [PHONE, PHONE]}, "iPhone17,1, OS 18.4 (22E240); iPhone17,1", "one iPhone"),
     ("pytorch on gpu", {"torch": {"version": "2.13.0+cpu", "mps": False}}, "MPS absent", "a Mac"),
     ("pytorch on gpu", {"torch": "ended with 1: ImportError"}, "importing torch ended with 1", "pip install"),
     ("power", {"commands": {"sudo": Answer(1, "", "sudo: a password is required")}}, "would have to ask", "sudo visudo"),
