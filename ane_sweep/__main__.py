@@ -50,6 +50,10 @@ def sweep(args: list[str]) -> int:
         return OK
     request = config.load(args)
     out = outputs_folder(request.settings["out"])
+    if request.settings["nightly"]["enabled"]:
+        from ane_sweep.nightly import night
+
+        return night.night(request, out, args)
     with open_store(out) as store:
         store.sweep_tmp()
         plan = plan_for(request, store, out)
@@ -57,37 +61,44 @@ def sweep(args: list[str]) -> int:
 
 
 def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
-    """Run what a plan holds and leave records, a table and a link."""
+    """Run what a plan holds and leave records, a table, a report and a link."""
+    run, records, fresh = perform(plan, settings, store, out, args)
+    code = show(run.folder, records)
+    if fresh:
+        write_report(run.folder, records, store)
+        if settings["tracking"]["enabled"]:
+            track(run.folder, settings["tracking"])
+    return code
+
+
+def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
+    """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
     from ane_sweep import assemble, display, files, host, overview, record, runner, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
     run = runs.open_run(out, plan, args, settings)
-    if not run.finished:
-        say(overview.describe(plan, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
-        if run.lock is not None and (run.folder / "tasks").exists():
-            say(f"going on with {run.stamp}, which was interrupted")
-        view = display.make(plan)
-        try:
-            outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
-        finally:
-            view.close()
-        records = assemble.make_records(
-            plan,
-            outcomes,
-            sweep=run.stamp,
-            host=host.fingerprint(),
-            toolchain=host.toolchain(),
-            files=files.artifact_files,
-        )
-        record.write_records(run.folder, records)
-        run.finish()
-        code = show(run.folder, records)
-        write_report(run.folder, records, store)
-        if settings["tracking"]["enabled"]:
-            track(run.folder, settings["tracking"])
-        return code
-    return show(run.folder, record.read_records(run.folder))
+    if run.finished:
+        return run, record.read_records(run.folder), False
+    say(overview.describe(plan, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+    if run.lock is not None and (run.folder / "tasks").exists():
+        say(f"going on with {run.stamp}, which was interrupted")
+    view = display.make(plan)
+    try:
+        outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
+    finally:
+        view.close()
+    records = assemble.make_records(
+        plan,
+        outcomes,
+        sweep=run.stamp,
+        host=host.fingerprint(),
+        toolchain=host.toolchain(),
+        files=files.artifact_files,
+    )
+    record.write_records(run.folder, records)
+    run.finish()
+    return run, records, True
 
 
 def show(folder: Path, records: list[Any]) -> int:
@@ -189,6 +200,13 @@ def compare(args: list[str]) -> int:
     from ane_sweep.compare import verb
 
     return verb.compare(args)
+
+
+def nightly(args: list[str]) -> int:
+    """What the nights did and what comes next; `accept` tags a run as good, `write` makes files for a scheduler."""
+    from ane_sweep.nightly import verb
+
+    return verb.nightly(args)
 
 
 def log(args: list[str]) -> int:
@@ -369,6 +387,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "plan": plan,
     "report": report,
     "compare": compare,
+    "nightly": nightly,
     "log": log,
     "export": export,
     "import": import_bundle,

@@ -23,6 +23,7 @@ BAD = {
     StageStatus.TIMEOUT: Status.TIMEOUT,
     StageStatus.OUT_OF_MEMORY: Status.OUT_OF_MEMORY,
     StageStatus.BLOCKED: Status.BLOCKED,
+    StageStatus.SKIPPED: Status.SKIPPED,
 }
 
 Files = Callable[[Path], list[dict[str, Any]]]
@@ -131,7 +132,8 @@ def _verdict(
     An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
     one that says the cell ran elsewhere than asked makes it a fallback.
     """
-    bad = [(task, outcome) for task, outcome in chain if outcome.status in BAD]
+    timed = any(task.stage == "latency" and outcome.done for task, outcome in chain)
+    bad = [(t, o) for t, o in chain if o.status in BAD and not (timed and o.status == StageStatus.SKIPPED)]
     if fatal := [(task, outcome) for task, outcome in bad if task.stage != "evidence"]:
         task, outcome = next((pair for pair in fatal if pair[1].status != StageStatus.BLOCKED), fatal[0])
         reason = outcome.reason or "no reason given"

@@ -30,7 +30,7 @@ from ane_sweep.paths import conf_dir
 
 GROUPS = ("model", "precision", "sweep")
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc", "--version")
-SETTINGS = ("chips", "gate", "lanes", "memory_gib", "out", "resume", "tracking")
+SETTINGS = ("budget_minutes", "chips", "gate", "lanes", "memory_gib", "nightly", "out", "resume", "tracking")
 
 
 @dataclass

@@ -32,7 +32,8 @@ def describe(plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | No
         tasks = [task for task in plan.tasks.values() if task.stage == stage]
         if not tasks:
             continue
-        uses = sum(shared[task.key] for task in tasks)
+        keys = {task.key for task in tasks}
+        uses = sum(not keys.isdisjoint(chain) for chain in plan.chains.values())
         line = f"  {len(tasks):>5} {word:<16} for {uses} cells"
         if alone := sum(not shared[task.key] for task in tasks):
             line += f"; {alone} of them for evidence=auto to compare with"

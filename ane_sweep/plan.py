@@ -3,8 +3,8 @@
 What enters each task's key is the sharing: see `tasks.py`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ane_sweep import checks, chunking, estimates
 from ane_sweep.cell import Cell, digest
@@ -34,6 +34,23 @@ class Plan:
     def key(self) -> str:
         """What makes two sweeps the same sweep: the same cells over the same tasks."""
         return digest([self.chains, self.refused])
+
+    def needs(self, key: str) -> list[str]:
+        """Keys of all the tasks that a cell's record is made of; none for a refused cell."""
+        return [*self.chains.get(key, ()), *self.beside.get(key, {}).values()]
+
+    def only(self, keys: Collection[str]) -> "Plan":
+        """The part of the plan that some of its cells need."""
+        chains = {key: chain for key, chain in self.chains.items() if key in keys}
+        needed = {task for key in chains for task in self.needs(key)}
+        return replace(
+            self,
+            cells=[cell for cell in self.cells if cell.key in keys],
+            tasks={key: task for key, task in self.tasks.items() if key in needed},
+            chains=chains,
+            beside={key: self.beside[key] for key in chains},
+            refused={key: reason for key, reason in self.refused.items() if key in keys},
+        )
 
 
 def make_plan(

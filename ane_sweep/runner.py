@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ UNSTORED = (
 )  # a checkpoint lies in the hub's own cache; timings are never reused
 HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
 LAST = ("throughput", "evidence")  # in this order, when all timings are taken: they load the machine for long
+PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is prepared
 DONE = (StageStatus.OK, StageStatus.CACHED)
 
 
@@ -63,11 +65,15 @@ def execute(
     """Run every task of the plan that is not done; returns task key -> Outcome. Raises KeyboardInterrupt.
 
     budget   bytes of memory that all lanes may use together
+
+    After settings["budget_minutes"] no task begins any more (preparation ends at 70 % of them): what is left is skipped.
     """
     worker = Worker(
         plan, run, store, display, budget, max(1, (os.cpu_count() or 1) // settings["lanes"]), Gate(**settings["gate"])
     )
     prepared = [task for task in plan.tasks.values() if not task.alone]
+    began, minutes = time.monotonic(), settings["budget_minutes"]
+    worker.until = None if minutes is None else began + PREPARING_SHARE * 60 * minutes
     lanes = Lanes(prepared, worker.outcomes, budget)
     with interruptible(worker.stop):
         joblib.Parallel(n_jobs=settings["lanes"], backend="threading")(
@@ -76,6 +82,7 @@ def execute(
         if lanes.error is not None:
             raise lanes.error
         display.freeze()
+        worker.until = None if minutes is None else began + 60 * minutes
         for task in in_rounds([task for task in plan.tasks.values() if task.alone]):
             worker.outcomes[task.key] = worker.perform(task)
     return worker.outcomes
@@ -172,6 +179,7 @@ class Worker:
     gate: Gate
     stop: threading.Event = field(default_factory=threading.Event)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    until: float | None = None  # of time.monotonic(): from then on nothing is begun
 
     def perform(self, task: Task) -> Outcome:
         """Skip, block, reuse or run a task. Raises isolate.Interrupted when the sweep is being stopped."""
@@ -200,6 +208,8 @@ class Worker:
         earlier = self.run.earlier_result(task)
         if earlier and (task.stage in UNSTORED or earlier["status"] != "ok") and not _worth_another_try(earlier):
             return self._outcome(earlier, self.run.task_folder(task) / "out")
+        if self.until is not None and time.monotonic() >= self.until:
+            return Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
         return None
 
     def _cached(self, task: Task) -> Outcome | None:

@@ -9,7 +9,7 @@ import fcntl
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ane_sweep.plan import Plan
 from ane_sweep.tasks import Task
 
 SCHEMA = 1
+STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
 
 
 @dataclass
@@ -62,7 +63,7 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
             return wanted[0]
         raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
     for run in mine:
-        if not run.finished and _hold(run):
+        if not run.finished and not _stale(run, settings) and _hold(run):
             return run
     return _new(out, plan, command, settings["tracking"])
 
@@ -99,6 +100,12 @@ def _not_resumable(out: Path, plan: Plan, resume: str) -> str:
         )
     known = ", ".join(run.stamp for run in list_runs(out)[:8]) or "none"
     return f"resume={resume}: no earlier run of this matrix under {out / 'runs'}; runs there: {known}"
+
+
+def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
+    """Whether an unfinished run is of another night: timings of two nights are not one sample."""
+    age = datetime.now().astimezone() - datetime.fromisoformat(run.info["started"])
+    return settings["nightly"]["enabled"] and age > timedelta(hours=STALE_HOURS)
 
 
 def _new(out: Path, plan: Plan, command: Sequence[str], tracking: Mapping[str, Any]) -> Run:

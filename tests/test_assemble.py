@@ -38,3 +38,16 @@ def test_the_tracker_gets_the_per_op_tables(tmp_path):
     record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok", artifacts=artifacts)
     texts = cell_artifacts(record, tmp_path)
     assert texts["placement.predicted.m4.json"] == '{"table": []}' and "weight.bin" not in texts
+
+
+def test_a_cell_is_skipped_only_if_none_of_its_timings_was_taken():
+    from types import SimpleNamespace
+
+    from ane_sweep.record import Record, Status
+
+    cell = SimpleNamespace(precision_options={"min_psnr_db": None}, precision="fp16")
+    record = Record(sweep="s", cell_key="k", cell={}, status="ok")
+    skipped = Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
+    timed, late = (ended("latency", None)[0], Outcome(StageStatus.OK)), (ended("latency", None)[0], skipped)
+    assert assemble._verdict(cell, record, [timed, late], None) == (Status.OK, None)
+    assert assemble._verdict(cell, record, [late, late], None)[0] is Status.SKIPPED

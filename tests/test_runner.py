@@ -3,13 +3,14 @@
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ane_sweep.record import StageStatus
-from ane_sweep.runner import Lanes, Outcome, in_rounds
+from ane_sweep.runner import Lanes, Outcome, Worker, in_rounds
 from ane_sweep.tasks import Task
 
 
@@ -111,3 +112,14 @@ def test_timings_go_round_after_round_each_in_an_order_of_its_own():
     assert order == [item.key for item in in_rounds(tasks)] and sorted(order) == sorted(t.key for t in tasks)
     assert order[0] == "place" and [name[1] for name in order[1:]] == ["1"] * 6 + ["2"] * 6 + ["3"] * 6
     assert len({tuple(name[0] for name in order[i : i + 6]) for i in (1, 7, 13)}) > 1
+
+
+def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts():
+    store = SimpleNamespace(lookup=lambda stage, key: Path("there") if key == "old" else None, result=lambda folder: {})
+    run = SimpleNamespace(earlier_result=lambda item: None)
+    worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
+    assert worker._without_running(task("new")) is None
+    worker.until = time.monotonic()
+    outcome = worker._without_running(task("new"))
+    assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
+    assert worker._without_running(task("old")).status is StageStatus.CACHED

@@ -1,0 +1,92 @@
+"""One night: choose, run, compare with the good nights, tag, keep, say."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import __main__ as command
+from ane_sweep import locks
+from ane_sweep.compare import sides, verb
+from ane_sweep.compare.difference import LEVEL
+from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge
+from ane_sweep.compare.match import match
+from ane_sweep.errors import StoreError
+from ane_sweep.nightly import retention, summary
+from ane_sweep.nightly.rotation import Rotation, choose
+from ane_sweep.record import Record
+
+
+def night(request: Any, out: Path, args: list[str]) -> int:
+    """Run tonight's cells. Exit 0 no regression, 1 regression (the first night: a cell that is not ok)."""
+    settings = request.settings
+    with alone(out / "nightly"), command.open_store(out) as store:
+        store.sweep_tmp()
+        whole = command.plan_for(request, store, out)
+        rotation = Rotation.read(out)
+        tonight, left = choose(
+            whole, rotation, settings["budget_minutes"], lambda task: store.lookup(task.stage, task.key) is not None
+        )
+        if left:
+            command.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time")
+        run, records, fresh = command.perform(tonight, settings, store, out, args)
+        compared = against_good(out, records)
+        regressed = bool(compared and compared.regressed)
+        rotation.note(run.stamp, records, suspects(compared))
+        rotation.write()
+        code = command.show(run.folder, records)
+        if compared is not None:
+            code = verb.REGRESSION if regressed else verb.NO_REGRESSION
+        if not regressed:
+            sides.tag_good(out, run.stamp)
+        if fresh:
+            command.write_report(run.folder, records, store)
+            if settings["tracking"]["enabled"]:
+                command.track(run.folder, settings["tracking"])
+        kept = settings["nightly"]
+        gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
+        text = summary.text(run, records, compared, left, settings["budget_minutes"], gone)
+        print(f"summary: {os.path.relpath(summary.write(out, run.stamp, text))}")
+    return code
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the nightly's lock, which the kernel releases with the process. Raises StoreError while another night runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if not locks.attempt(descriptor, fcntl.LOCK_EX):
+            holder = os.pread(descriptor, 32, 0).decode().strip()
+            raise StoreError(
+                f"{folder}: another nightly is still running (process {holder or 'unknown'}); this one did not start. "
+                "If nights are too short, lower budget_minutes"
+            )
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def against_good(out: Path, records: list[Record]) -> Comparison | None:
+    """Tonight against each cell's last good night; None where no cell of tonight has one."""
+    if not sides.good_runs(out):
+        return None
+    good = sides.side(out, sides.GOOD)
+    seen = {record.cell_key for record in records}
+    before = sides.Side(good.word, [record for record in good.records if record.cell_key in seen], {})
+    if not before.records:
+        return None
+    found = judge(match(before, sides.Side("tonight", records, {})), level=LEVEL, least_percent=verb.LEAST_PERCENT)
+    return found if found.pairs else None
+
+
+def suspects(compared: Comparison | None) -> list[str]:
+    """Keys of the cells that regressed: measured again the next night, before all others."""
+    if compared is None:
+        return []
+    worse = {change.cell for change in compared.changes if change.bucket in REGRESSIONS}
+    return [pair.b.cell_key for pair in compared.pairs if pair.label in worse]

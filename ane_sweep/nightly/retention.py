@@ -1,0 +1,29 @@
+"""What a nightly throws away: old runs, and of the cache what was not used for longest."""
+
+from pathlib import Path
+
+from ane_sweep import bridge, record, runs
+from ane_sweep.compare import sides
+from ane_sweep.store import Store
+
+
+def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[str]:
+    """Delete what is beyond the limits; returns names of deleted runs. A run stays that is unfinished, or that `good`
+    still takes a cell's record from."""
+    needed = needed_for_good(out)
+    finished = [run for run in runs.list_runs(out) if run.finished]
+    gone = [run for run in finished[keep_runs:] if run.stamp not in needed]
+    for run in gone:
+        bridge.remove_tree(run.folder)
+    store.prune(max_bytes=int(cache_gb * 1e9))
+    return [run.stamp for run in gone]
+
+
+def needed_for_good(out: Path) -> set[str]:
+    """The runs that hold some cell's newest good record."""
+    found: dict[str, str] = {}
+    for stamp in reversed(sides.good_runs(out)):
+        for one in record.read_records(out / "runs" / stamp):
+            if one.status is not record.Status.SKIPPED:
+                found[one.cell_key] = stamp
+    return set(found.values())

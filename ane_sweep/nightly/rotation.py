@@ -1,0 +1,79 @@
+"""Which cells tonight: the most informative first, as many as the budget holds; the rest comes first the next night.
+
+The rule, in this order: cells whose last comparison showed a regression (is it real?), cells that were never measured,
+then those that were measured longest ago. Within one rank, the order of the matrix.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ane_sweep import bridge
+from ane_sweep.plan import Plan
+from ane_sweep.record import Record, Status
+from ane_sweep.tasks import Task
+
+FILL = 0.85  # of the budget is filled by estimates: they are medians, and the last task may end late
+UNKNOWN_S = {"latency": 20.0, "predict": 5.0}  # what a task is taken to last where none like it was ever run
+UNKNOWN_OTHER_S = 60.0
+
+
+@dataclass
+class Rotation:
+    """outputs/nightly/state.json: when each cell was measured last, and which ones are to be looked at again."""
+
+    path: Path
+    measured: dict[str, str] = field(default_factory=dict)
+    again: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, out: Path) -> "Rotation":
+        path = out / "nightly" / "state.json"
+        stored = bridge.read_json(path) or {}
+        return cls(path, stored.get("measured", {}), stored.get("again", []))
+
+    def write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        bridge.write_json(self.path, {"measured": self.measured, "again": self.again})
+
+    def rank(self, key: str) -> tuple[int, str]:
+        """Smaller is sooner."""
+        if key in self.again:
+            return 0, ""
+        return (2, self.measured[key]) if key in self.measured else (1, "")
+
+    def note(self, stamp: str, records: list[Record], again: list[str]) -> None:
+        """What a night measured, and what in it wants another look."""
+        seen = [record.cell_key for record in records if record.status is not Status.SKIPPED]
+        self.measured |= dict.fromkeys(seen, stamp)
+        self.again = [key for key in dict.fromkeys([*self.again, *again]) if key in again or key not in seen]
+
+
+def choose(
+    plan: Plan, rotation: Rotation, budget_minutes: float | None, is_cached: Callable[[Task], bool]
+) -> tuple[Plan, list[str]]:
+    """(tonight's part of the plan, labels of the cells that are left for the next night). At least one cell is chosen."""
+    order = sorted((cell for cell in plan.cells), key=lambda cell: rotation.rank(cell.key))
+    if budget_minutes is None:
+        return plan, []
+    chosen: set[str] = set()
+    counted: set[str] = set()
+    spent, full = 0.0, False
+    for cell in order:
+        fresh = [key for key in plan.needs(cell.key) if key not in counted]
+        cost = sum(seconds(plan.tasks[key], is_cached) for key in fresh)
+        full = full or (bool(chosen & plan.chains.keys()) and spent + cost > FILL * 60 * budget_minutes)
+        if full and fresh:
+            continue
+        chosen.add(cell.key)  # a refused cell, or one whose every task another one needs too, costs nothing
+        counted.update(fresh)
+        spent += cost
+    left = [cell.label(plan.axes or ["model"]) for cell in order if cell.key not in chosen]
+    return plan.only(chosen), left
+
+
+def seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
+    """What a task is expected to take tonight."""
+    if task.unavailable or is_cached(task):
+        return 0.0
+    return task.seconds if task.seconds is not None else UNKNOWN_S.get(task.stage, UNKNOWN_OTHER_S)

@@ -1,0 +1,62 @@
+"""`ane-sweep nightly`: what the nights did; `accept [RUN]`; `write KIND FOLDER [at=HH:MM] [-- OVERRIDES]`."""
+
+import os
+from pathlib import Path
+
+from ane_sweep import runs
+from ane_sweep.compare import sides
+from ane_sweep.errors import ConfigError
+from ane_sweep.nightly import files
+from ane_sweep.nightly.rotation import Rotation
+
+AT = "02:30"
+
+
+def nightly(args: list[str]) -> int:
+    """Show, accept or write. Raises ConfigError, RunNotFound."""
+    from ane_sweep.__main__ import outputs_folder, split
+
+    overrides = args[args.index("--") + 1 :] if "--" in args else []
+    options, words = split(args[: args.index("--")] if "--" in args else args, set(), {"at"})
+    out = outputs_folder(options.get("out"))
+    match words:
+        case []:
+            return _show(out)
+        case ["accept", *name] if len(name) < 2:
+            run = runs.find_run(out, name[0] if name else None)
+            sides.tag_good(out, run.stamp)
+            print(f"{run.stamp} is good: its cells are what later nights are compared with")
+        case ["write", kind, folder]:
+            _check(overrides)
+            job = files.job(out, options.get("at", AT), overrides)
+            for path in files.write(kind, Path(folder).expanduser(), job):
+                print(os.path.relpath(path))
+            print(files.NEXT[kind].format(label=files.LABEL))
+        case _:
+            raise ConfigError(
+                f"nightly {' '.join(words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
+                f"{', '.join(files.KINDS)}"
+            )
+    return 0
+
+
+def _check(overrides: list[str]) -> None:
+    """A command that would only fail at night is refused now. Raises ConfigError."""
+    from ane_sweep import config
+
+    if overrides and not config.load(overrides).settings["nightly"]["enabled"]:
+        raise ConfigError("these overrides are no nightly: add +sweep=nightly, or nightly.enabled=true")
+
+
+def _show(out: Path) -> int:
+    good = sides.good_runs(out)
+    rotation = Rotation.read(out)
+    latest = out / "nightly" / "latest.md"
+    print(f"good nights: {', '.join(good[:5]) or 'none yet'}")
+    print(f"cells measured so far: {len(rotation.measured)}; to be looked at again: {len(rotation.again)}")
+    print(
+        latest.read_text(encoding="utf-8")
+        if latest.is_file()
+        else f"no night yet under {out}: ane-sweep +sweep=nightly"
+    )
+    return 0

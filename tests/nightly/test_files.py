@@ -1,0 +1,105 @@
+"""Files for schedulers, as far as Linux can tell: parsed by what would read them, and their command is ours to the word."""
+
+import plistlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from ane_sweep.__main__ import main
+from ane_sweep.errors import ConfigError
+from ane_sweep.nightly import files
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A folder and an override with everything that shells, systemd, cron and YAML give a meaning to."""
+    return files.job(tmp_path / "out 100% $HOME", "03:05", ["+sweep=nightly", "weights='/a b'", "model=it's"])
+
+
+def test_what_is_asked_for_is_what_runs(job):
+    assert job.command[:3] == [sys.executable, "-m", "ane_sweep"] and job.command[-1] == f"out={job.out}"
+    assert files.job(job.out, "0:00", []).command[3] == "+sweep=nightly"
+    for wrong in ("25:00", "3", "03:60", "x:y"):
+        with pytest.raises(ConfigError, match="time of day"):
+            files.job(job.out, wrong, [])
+
+
+def test_launchd(job):
+    values = plistlib.loads(files.launchd(job)[f"{files.LABEL}.plist"].encode())
+    assert values["ProgramArguments"] == job.command and values["Label"] == files.LABEL
+    assert values["StartCalendarInterval"] == {"Hour": 3, "Minute": 5}
+    assert set(values) <= {
+        "Label",
+        "ProgramArguments",
+        "StartCalendarInterval",
+        "ProcessType",
+        "StandardOutPath",
+        "StandardErrorPath",
+    }
+
+
+def test_cron(job):
+    (line,) = files.cron(job).values()
+    minute, hour, *days, rest = line.rstrip("\n").split(" ", 5)
+    assert (minute, hour, days) == ("5", "3", ["*"] * 3)
+    assert "%" not in rest.replace("\\%", "")
+    words = shlex.split(rest.replace("\\%", "%"))
+    assert words[: len(job.command)] == job.command and words[len(job.command)] == ">>" and words[-1] == "2>&1"
+
+
+def test_github(job):
+    (text,) = files.github(job).values()
+    flow = yaml.safe_load(text)
+    on = flow.get("on", flow.get(True))  # YAML 1.1 reads `on` as a truth value
+    assert on["schedule"] == [{"cron": "5 3 * * *"}] and flow["permissions"] == {"contents": "read"}
+    steps = {step.get("name"): step for step in flow["jobs"]["nightly"]["steps"]}
+    assert steps["Tonight"]["env"]["ANE_SWEEP_OUT"] == str(job.out)
+    assert shlex.split(steps["Tonight"]["run"]) == [".venv/bin/ane-sweep", *job.command[3:-1]]
+
+
+def test_systemd_says_the_command_in_its_own_grammar(job):
+    service = files.systemd(job)[f"{files.LABEL}.service"]
+    (line,) = [line for line in service.splitlines() if line.startswith("ExecStart=")]
+    words = shlex.split(line.removeprefix("ExecStart="), posix=True)
+    assert [word.replace("%%", "%").replace("$$", "$") for word in words] == job.command
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_itself_takes_them(job, tmp_path):
+    for name, text in files.systemd(job).items():
+        (tmp_path / name).write_text(text)
+    paths = [str(tmp_path / f"{files.LABEL}.{kind}") for kind in ("service", "timer")]
+    done = subprocess.run(["systemd-analyze", "verify", "--user", *paths], capture_output=True, text=True, check=False)
+    ours = [line for line in done.stderr.splitlines() if files.LABEL in line]
+    assert not ours, done.stderr
+    when = subprocess.run(
+        ["systemd-analyze", "calendar", "*-*-* 03:05:00"], capture_output=True, text=True, check=False
+    )
+    assert when.returncode == 0
+
+
+@pytest.mark.parametrize("kind", files.KINDS)
+def test_the_verb_writes_them(kind, tmp_path, capsys):
+    assert main(["nightly", "write", kind, str(tmp_path / "files"), "at=01:15", f"out={tmp_path / 'out'}"]) == 0
+    written = sorted(path.name for path in (tmp_path / "files").iterdir())
+    assert written and all(name.startswith(files.LABEL) for name in written)
+    assert (tmp_path / "out" / "nightly").is_dir() and "files/" in capsys.readouterr().out
+
+
+def test_what_the_verb_refuses(tmp_path, capsys):
+    here = [f"out={tmp_path}"]
+    for args, said in (
+        (["write", "crond", str(tmp_path)], "choices: systemd, launchd, cron, github"),
+        (["write", "cron", str(tmp_path), "at=9"], "time of day"),
+        (["write", "cron", str(tmp_path), *here, "--", "model=tiny-gpt2"], "add +sweep=nightly"),
+        (["write", "cron", str(tmp_path), *here, "--", "+sweep=nightlyy"], "nightlyy"),
+        (["wriet"], "expected nothing, accept"),
+        (["accept"], "no sweep"),
+    ):
+        assert main(["nightly", *args, *([] if "--" in args else here)]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["nightly", *here]) == 0 and "no night yet" in capsys.readouterr().out

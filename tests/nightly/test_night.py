@@ -1,0 +1,174 @@
+"""Nights: which cells first, what is good, what is kept and said; and one real night on a tiny model."""
+
+import fcntl
+import json
+import os
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from nights import cell, slower, write_run
+
+from ane_sweep import __main__ as command
+from ane_sweep import runs
+from ane_sweep.compare import sides
+from ane_sweep.errors import StoreError
+from ane_sweep.nightly import night, retention
+from ane_sweep.nightly.rotation import Rotation, choose
+from ane_sweep.plan import Plan
+from ane_sweep.record import Status
+from ane_sweep.store import Store
+
+
+def task(key, seconds=60.0, unavailable=None, stage="latency"):
+    return SimpleNamespace(key=key, seconds=seconds, unavailable=unavailable, stage=stage)
+
+
+def planned(*names, shared_s=0.0, each_s=60.0):
+    """Cells that share one preparation and have one timing each."""
+    cells = [SimpleNamespace(key=name, label=lambda axes, name=name: name) for name in names]
+    tasks = {"shared": task("shared", shared_s), **{f"t{name}": task(f"t{name}", each_s) for name in names}}
+    return Plan(cells, ["x"], tasks, {n: ["shared", f"t{n}"] for n in names}, {n: {} for n in names})
+
+
+def chosen(plan, rotation, minutes, cached=()):
+    part, left = choose(plan, rotation, minutes, lambda task: task.key in cached)
+    assert sorted([*(c.key for c in part.cells), *left]) == sorted(c.key for c in plan.cells)
+    return [cell.key for cell in part.cells]
+
+
+def test_the_rule_regressed_then_never_measured_then_longest_ago(tmp_path):
+    rotation = Rotation(tmp_path / "s", measured={"old": "1", "new": "3", "bad": "4"}, again=["bad"])
+    order = sorted(["new", "old", "bad", "never"], key=rotation.rank)
+    assert order == ["bad", "never", "old", "new"]
+    plan = planned("new", "old", "bad", "never")
+    assert chosen(plan, rotation, 2.5) == ["bad", "never"]  # in the order of the matrix, which here is the same
+    assert chosen(plan, rotation, None) == ["new", "old", "bad", "never"]
+
+
+def test_the_budget_counts_what_is_shared_once_and_what_is_cached_not_at_all(tmp_path):
+    rotation = Rotation(tmp_path / "s")
+    assert chosen(planned("a", "b", "c", shared_s=100), rotation, 4) == ["a"]
+    assert chosen(planned("a", "b", "c", shared_s=100), rotation, 4, cached={"shared"}) == ["a", "b", "c"]
+    assert chosen(planned("a", "b"), rotation, 0.01) == ["a"]  # one at least, or nothing would ever be done
+    assert chosen(planned("a", "b", each_s=None), rotation, 1) == ["a", "b"]  # unknown timings: 20 s
+
+
+def test_refused_cells_cost_nothing_and_are_never_left(tmp_path):
+    plan = planned("a", "b", "c")
+    plan.refused["c"] = "no"
+    del plan.chains["c"]
+    assert chosen(plan, Rotation(tmp_path / "s"), 1.2) == ["a", "c"]
+
+
+def test_a_cell_is_looked_at_again_until_a_night_clears_it(tmp_path):
+    rotation = Rotation(tmp_path / "nightly" / "state.json")
+    a, b, c = (cell(chunks=n) for n in (1, 2, 3))
+    c.status = Status.SKIPPED
+    rotation.note("1", [a, b, c], [a.cell_key])
+    rotation.write()
+    rotation = Rotation.read(tmp_path)
+    assert rotation.again == [a.cell_key] and set(rotation.measured) == {a.cell_key, b.cell_key}
+    rotation.note("2", [b], [])
+    assert rotation.again == [a.cell_key]
+    rotation.note("3", [a], [])
+    assert rotation.again == [] and rotation.measured[a.cell_key] == "3"
+
+
+def test_two_nights_do_not_overlap(tmp_path):
+    with (
+        night.alone(tmp_path),
+        pytest.raises(StoreError, match=rf"still running \(process {os.getpid()}\)"),
+        night.alone(tmp_path),
+    ):
+        pass
+    with night.alone(tmp_path):  # free again
+        assert not night.locks.attempt(os.open(tmp_path / "lock", os.O_RDWR), fcntl.LOCK_EX)
+
+
+@pytest.fixture
+def dream(tmp_path, monkeypatch):
+    """Nights without any process: each call of the fixture is one night with the given records."""
+    settings = {
+        "out": str(tmp_path), "budget_minutes": None, "nightly": {"enabled": True, "keep_runs": 3, "cache_gb": 1},
+        "tracking": {"enabled": False},
+    }  # fmt: skip
+    plan = planned("x")
+    monkeypatch.setattr(command, "plan_for", lambda *_: plan)
+    monkeypatch.setattr(command, "write_report", lambda *_: None)
+
+    def one(stamp, *records):
+        def perform(*_):
+            write_run(tmp_path, stamp, list(records), started="2026-01-01T00:00:00+00:00")
+            info = {"started": "2026-01-01T02:00:00+00:00", "finished": "2026-01-01T02:40:00+00:00", "schema": 1}
+            (tmp_path / "runs" / stamp / "run.json").write_text(json.dumps({**info, "plan_key": "p", "command": []}))
+            return runs.find_run(tmp_path, stamp), list(records), True
+
+        monkeypatch.setattr(command, "perform", perform)
+        return night.night(SimpleNamespace(settings=settings), tmp_path, [])
+
+    return one
+
+
+def test_good_nights_stay_good_until_something_regresses_and_is_accepted(dream, tmp_path, capsys):
+    assert dream("n1", cell(), cell(chunks=2)) == 0
+    assert "no good night to compare with yet" in (tmp_path / "nightly" / "latest.md").read_text()
+    assert dream("n2", cell(slower(1.01)), cell(chunks=2)) == 0 and sides.good_runs(tmp_path) == ["n2", "n1"]
+    assert dream("n3", cell(slower(1.3)), cell(chunks=2)) == 1 and sides.good_runs(tmp_path) == ["n2", "n1"]
+    said = (tmp_path / "nightly" / "latest.md").read_text()
+    assert said.startswith("# ane-sweep n3: regression: 1 slower\n") and "nightly accept n3" in said
+    assert "2 cells in 40 min: 2 ok." in said
+    assert Rotation.read(tmp_path).again == [cell().cell_key]
+    assert dream("n4", cell(slower(1.3)), cell(chunks=2)) == 1  # still measured against the last good night
+    assert command.main(["nightly", "accept", "n4", f"out={tmp_path}"]) == 0
+    assert dream("n5", cell(slower(1.3)), cell(chunks=2)) == 0
+    assert len(said.splitlines()) < 20
+
+
+def test_the_first_night_answers_for_its_cells(dream, tmp_path):
+    assert dream("n1", cell(status="crashed", reason="convert: boom", medians=())) == 1
+    assert "- 1 cell crashed: convert: boom" in (tmp_path / "nightly" / "latest.md").read_text()
+    assert dream("n2", cell(status="crashed", reason="convert: boom", medians=())) == 0  # no worse than before
+
+
+def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
+    for number in range(1, 8):
+        cells = [cell(chunks=2)] if number == 1 else [cell()]
+        write_run(tmp_path, f"n{number}", cells)
+    for number in (1, 3, 4):
+        sides.tag_good(tmp_path, f"n{number}")
+    with Store(tmp_path / "cache") as store:
+        gone = retention.keep(tmp_path, store, keep_runs=2, cache_gb=1)
+    assert sorted(gone) == ["n2", "n3", "n5"] and sides.good_runs(tmp_path) == ["n4", "n1"]
+
+
+def test_an_interrupted_night_of_yesterday_is_not_gone_on_with():
+    def run(hours):
+        started = (datetime.now().astimezone() - timedelta(hours=hours)).isoformat()
+        return runs.Run(None, {"started": started, "finished": None})
+
+    on, off = ({"nightly": {"enabled": value}} for value in (True, False))
+    assert [runs._stale(run(h), on) for h in (1, 20)] == [False, True] and not runs._stale(run(20), off)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_three_real_nights_take_turns(tmp_path, capsys):
+    args = [
+        "+sweep=nightly", "-m", "model=tiny-gpt2", "weights=random", "seq_len=16", "chunks=1", "compute_units=all",
+        "variant=original,split_einsum", "runtime=torch_eager", "latency.repeats=1", "latency.samples=3",
+        "gate.wait_s=0", "tracking.enabled=false", f"out={tmp_path}",
+    ]  # fmt: skip
+    assert command.main(args) in (0, 1)
+    first = Rotation.read(tmp_path)
+    assert len(first.measured) == 2
+    capsys.readouterr()
+    for _ in range(2):  # everything but the timings is cached; the budget is too small for more than one cell
+        assert command.main([*args, "budget_minutes=0.03"]) == 0
+        said = capsys.readouterr()
+        assert (
+            "tonight 1 of 2 cells" in said.err
+            and "1 cells are left" in (tmp_path / "nightly" / "latest.md").read_text()
+        )
+    later = Rotation.read(tmp_path)
+    assert all(later.measured[key] > first.measured[key] for key in first.measured)
