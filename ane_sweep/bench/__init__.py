@@ -3,6 +3,7 @@
 One module a benchmark, with a one-line docstring and `run() -> list[Row]`. Figures are medians of whole processes.
 """
 
+import json
 import os
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass
@@ -40,6 +42,14 @@ def timed(command: Sequence[str], expect: tuple[int, ...] = (0,), **env: str) ->
             log.seek(0)
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{log.read().decode()[-2000:]}")
     return took
+
+
+def said(command: Sequence[str], **env: str) -> Any:
+    """What one process prints as its last line, which is JSON. Raises RuntimeError where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)[:300]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def median(values: Sequence[float]) -> float:

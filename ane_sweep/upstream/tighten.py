@@ -87,11 +87,13 @@ def judge_by_declared_type(module: Any) -> None:
 
 
 def holds_fp16(spec: Any) -> bool:
-    """Whether any op of an ML Program makes fp16 values."""
+    """Whether an ML Program takes fp16 values, or any of its ops makes some."""
     if spec.WhichOneof("Type") != "mlProgram":
         return False
     return any(
-        _makes_fp16(block) for f in spec.mlProgram.functions.values() for block in f.block_specializations.values()
+        any(value.type.tensorType.dataType == _FLOAT16 for value in function.inputs)
+        or any(_makes_fp16(block) for block in function.block_specializations.values())
+        for function in spec.mlProgram.functions.values()
     )
 
 
