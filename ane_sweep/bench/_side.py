@@ -1,6 +1,6 @@
 """One side of a comparison, in a process of its own: load, predict, say how it went as one line of JSON.
 
-    python -m ane_sweep.bench._side '{"side": "reference" | "torch_eager", "params": {...}, "program": PATH, "calls": 10}'
+python -m ane_sweep.bench._side '{"side": "reference" | "torch_eager", "params": {...}, "program": PATH, "calls": 10}'
 """
 
 import json
@@ -30,7 +30,8 @@ def inputs_for(params: dict[str, Any]) -> dict[str, Any]:
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     """Seconds from start to the first output, of the first call, of each steady call; peak resident bytes."""
     from ane_sweep import runtimes
-    from ane_sweep.stages.latency import measure, peak_memory_bytes
+    from ane_sweep.stages._timing import measure
+    from ane_sweep.stages.latency import peak_memory_bytes
 
     start = time.perf_counter()
     params = asked["params"]

@@ -24,7 +24,7 @@ def build(folder: Path, ops: int = OPS) -> Path:
     function.opset = "CoreML8"
     block = function.block_specializations["CoreML8"]
     source = function.inputs.add(name="x")
-    _typed(source.type, "fp16", (1, WIDTH, 1, TOKENS))
+    typed(source.type, "fp16", (1, WIDTH, 1, TOKENS))
     before = "x"
     for index in range(ops):
         before = _add_op(block, _PATTERN[index % len(_PATTERN)], before, f"v{index}")
@@ -38,8 +38,8 @@ def _add_op(block: Any, kind: str, before: str, name: str) -> str:
     inputs = {"x": before}
     if kind == "conv":
         weight = block.operations.add(type="const")
-        _typed(weight.outputs.add(name=f"{name}_weight").type, "fp16", (WIDTH, WIDTH, 1, 1))
-        _typed(weight.attributes["val"].type, "fp16", (WIDTH, WIDTH, 1, 1))
+        typed(weight.outputs.add(name=f"{name}_weight").type, "fp16", (WIDTH, WIDTH, 1, 1))
+        typed(weight.attributes["val"].type, "fp16", (WIDTH, WIDTH, 1, 1))
         weight.attributes["val"].blobFileValue.fileName = package.WEIGHTS_NAME
         inputs["weight"] = f"{name}_weight"
         for parameter, values in (("strides", (1, 1)), ("pad", (0, 0, 0, 0)), ("dilations", (1, 1))):
@@ -50,24 +50,33 @@ def _add_op(block: Any, kind: str, before: str, name: str) -> str:
         inputs["axis"] = _integers(block, f"{name}_axis", (1,), scalar=True)
     else:
         inputs["axes"] = _integers(block, f"{name}_axes", (2,))
+        inputs["keep_dims"] = _true(block, f"{name}_keep_dims")
     proto = block.operations.add(type=kind)
     for parameter, value in inputs.items():
         proto.inputs[parameter].arguments.add(name=value)
-    _typed(proto.outputs.add(name=name).type, "fp16", shape)
+    typed(proto.outputs.add(name=name).type, "fp16", shape)
     return name
 
 
 def _integers(block: Any, name: str, values: tuple[int, ...], *, scalar: bool = False) -> str:
     proto = block.operations.add(type="const")
     shape = () if scalar else (len(values),)
-    _typed(proto.outputs.add(name=name).type, "int32", shape)
+    typed(proto.outputs.add(name=name).type, "int32", shape)
     held = proto.attributes["val"]
-    _typed(held.type, "int32", shape)
+    typed(held.type, "int32", shape)
     held.immediateValue.tensor.ints.values.extend(values)
     return name
 
 
-def _typed(value_type: Any, dtype: str, shape: tuple[int, ...]) -> None:
+def _true(block: Any, name: str) -> str:
+    proto = block.operations.add(type="const")
+    typed(proto.outputs.add(name=name).type, "bool", ())
+    typed(proto.attributes["val"].type, "bool", ())
+    proto.attributes["val"].immediateValue.tensor.bools.values.append(True)
+    return name
+
+
+def typed(value_type: Any, dtype: str, shape: tuple[int, ...]) -> None:
     tensor = value_type.tensorType
     tensor.dataType = graph.DTYPE_NUMBERS.get(dtype, MIL_pb2.FLOAT16)
     tensor.rank = len(shape)
