@@ -3,9 +3,10 @@
 Evidence, and what each piece can say:
 
     latency   against CPU_ONLY and CPU_AND_GPU of the same program. Two medians are *the same* when the interval of their
-              ratio lies within 1/1.1 .. 1.1, *different* when it lies wholly outside, else undecided. The interval joins
-              two 97.5 % intervals of the medians (order statistics: no distribution assumed), so it holds with at least
-              95 %. It sees one process's scatter only; the margin of 10 % covers what differs from process to process.
+              ratio lies within 1/1.1 .. 1.1, *different* when it lies wholly outside 1/1.25 .. 1.25, else undecided. The
+              interval joins two 97.5 % intervals of the medians (order statistics: no distribution assumed), so it holds
+              with at least 95 %. It sees one process's scatter only: the margins are for what differs from process to
+              process, and the wider one stands where the answer would be "not the CPU", the worse error.
     power     of the Neural Engine or the GPU: a median of more than twice all idle samples and of 10 mW says that it
               worked (single calls drew 29 mW of the Neural Engine, a loop 1,300 and more, idle 0:
               experiments-coreml-ane-distilbert). The opposite says nothing: some chips report 0 under load
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-MARGIN = 0.10
+SAME, DIFFERENT = 0.10, 0.25
 CONFIDENCE = 0.975  # of each median's interval; two of them: 95 % together
 LEAST_SHARE = 0.25  # of the planned cost that must lie off the CPU before "as slow as the CPU" means a fall
 LEAST_MILLIWATTS = 10.0
@@ -180,11 +181,11 @@ def ratio(own: Sequence[float], other: Sequence[float], name: str) -> tuple[str,
         return "few", f"{count} samples are too few to compare latency with {name}: latency.samples={least} or more"
     low, high = mine[0] / theirs[1], mine[1] / theirs[0]
     said = f"latency is {low:.2f} to {high:.2f} times that of {name}"
-    if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
-        return "same", f"{said} (the same within {MARGIN:.0%})"
-    if high < 1 / (1 + MARGIN) or low > 1 + MARGIN:
+    if low >= 1 / (1 + SAME) and high <= 1 + SAME:
+        return "same", f"{said} (the same within {SAME:.0%})"
+    if high < 1 / (1 + DIFFERENT) or low > 1 + DIFFERENT:
         return "different", said
-    return "undecided", f"{said} (not decided: the samples scatter too much)"
+    return "undecided", f"{said} (not decided: neither within {SAME:.0%} nor beyond {DIFFERENT:.0%})"
 
 
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:

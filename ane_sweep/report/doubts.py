@@ -35,6 +35,10 @@ def _not_ok(records: list[Record]) -> Iterable[str]:
 
 def _next(status: str, record: Record) -> str:
     if status == "degraded":
+        if record.realised.get("verdict") == "disagrees":
+            return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
+        if "evidence pass" in (record.reason or ""):
+            return f"Next: read runs/{record.sweep}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
         if "psnr" in (record.reason or "").lower():
             return "Next: the same cell with precision=fp32, to see whether fp16 costs the accuracy."
         return "Next: the same command with nothing else running; preparation comes from the cache."
