@@ -160,7 +160,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
     settled: dict[Any, Any] = {}
     problems: list[str] = []
     for cell in request.cells:
-        key = (cell.model, cell.weights, cell.seed, cell.allow_pickle)
+        key = settled_once(cell)
         if key in settled:
             continue
         try:
@@ -179,13 +179,21 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
     return planning.make_plan(
         request.cells,
         request.axes,
-        {cell.key: settled[cell.model, cell.weights, cell.seed, cell.allow_pickle] for cell in request.cells},
+        {cell.key: settled[settled_once(cell)] for cell in request.cells},
         host=host.digest(),
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],
         history={stage: store.past(stage)[-500:] for stage in schema.STAGES},
         notes=request.notes,
     )
+
+
+def settled_once(cell: Any) -> tuple[Any, ...]:
+    """Cells alike in this have the same weights; an axis may reach into the architecture."""
+    from ane_sweep.cell import canonical_json
+
+    options = {name: value for name, value in cell.model_options.items() if name != "texts"}
+    return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
 
 
 def report(args: list[str]) -> int:

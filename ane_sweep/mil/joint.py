@@ -1,8 +1,8 @@
 """Several functions of one package cut at the same places, so that chunk i of each uses the same weights.
 
 Two places of two functions are the same place when the weights (and states) that both functions have are parted alike:
-the same ones before it, the same ones after it, and so the same ones on both sides. What the functions use a different
-number of times does not count: a table that every layer of one adds and the other looks up once, say.
+the same ones before it, the same ones after it, and so the same ones on both sides. A weight that the functions use a
+different number of times does not count: a table that every layer of one adds and the other looks up once, say.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ane_sweep.mil.line import Line
 
 _Key = tuple[str, int | str]
+_STATE = "state"
 
 
 @dataclass
@@ -31,7 +32,8 @@ def join(lines: list[Line]) -> Joint:
     if not others:
         return Joint(first, {place: [place] for place in first.positions})
     uses = [_uses(line) for line in lines]
-    common = sorted((key for key in uses[0] if len({count.get(key, 0) for count in uses}) == 1), key=str)
+    in_all = set.intersection(*(set(count) for count in uses))
+    common = sorted((k for k in in_all if k[0] == _STATE or len({count[k] for count in uses}) == 1), key=str)
     bits = {key: 1 << index for index, key in enumerate(common)}
     tables = [_cuts_by_parting(line, bits) for line in lines]
     places = {
@@ -61,7 +63,7 @@ def _keys(line: Line) -> list[set[_Key]]:
     """Weights and states that each op uses."""
     states = {name for name in line.program.inputs if line.program.tensor_type(name) is None}
     return [
-        {*blobs, *(("state", name) for name in names & states)}
+        {*blobs, *((_STATE, name) for name in names & states)}
         for blobs, names in zip(line.blobs, line.reads, strict=True)
     ]
 

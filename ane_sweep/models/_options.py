@@ -90,6 +90,9 @@ def refusal(
 
 
 def _wrong_task(chosen: Options, model: str, task: str) -> str | None:
+    if task == "features" and (changed := chosen.changed()):
+        name, value = next(iter(changed.items()))
+        return f"{name}={value}: {model} is a probe of plain layers, which has nothing of the kind; leave it out"
     changed = chosen.changed("head", "mask", "lm_head_splits", "cache")
     if task != "causal_lm" and changed:
         name, value = next(iter(changed.items()))

@@ -29,7 +29,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     source, ids, valid = _texts(params, checkpoint, full=options.head == "last")
     state = weights.load_state(params["weights"], checkpoint, model)
     module = family.VARIANTS["original"](model, state, seq_len, options)
-    feeds = {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs}
+    feeds = _seeded(params, ports) or {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs}
     _save(out / "inputs.npz", {**feeds, "valid": valid})
     with torch.inference_mode(), StackWriter(out / "outputs.npz", len(ids)) as stack:
         for index in range(len(ids)):
@@ -38,13 +38,29 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(realised={"texts": source})
 
 
+def _seeded(params: dict[str, Any], ports) -> dict[str, Any]:
+    """Normal numbers for a model that takes features and no text; nothing for the others."""
+    import numpy as np
+
+    if params["model"]["task"] != "features":
+        return {}
+    random = np.random.default_rng(params["texts"]["seed"])
+    count = params["texts"]["count"]
+    return {port.name: random.standard_normal((count, *port.shape), np.float32) for port in ports.inputs}
+
+
 def _texts(params: dict[str, Any], checkpoint: Path | None, full: bool) -> tuple[str, Any, Any]:
     """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool). With `full`, no window is shorter than S if the text
     allows it: the last position is the one that counts."""
+    import numpy as np
+
     from ane_sweep.errors import StageError
 
     from . import _tokens
 
+    if params["model"]["task"] == "features":
+        valid = np.ones((params["texts"]["count"], params["seq_len"]), bool)
+        return "synthetic", valid.astype(np.int32), valid
     wish, seq_len, vocabulary = params["texts"], params["seq_len"], params["model"]["arch"]["vocab_size"]
     decoder = params["model"]["task"] == "causal_lm"
     if wish["tokenizer"] is None:
