@@ -73,7 +73,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         seq_len=cell.seq_len,
         longest=source.max_seq_len,
         target=cell.ios_target,
-        vocabulary=source.arch["vocab_size"],
+        vocabulary=source.arch.get("vocab_size", 0),
     )
     if built:
         return built

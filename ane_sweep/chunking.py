@@ -67,6 +67,8 @@ def refusal(cell: Cell, source: Source) -> str | None:
 
 
 def _pipeline_refusal(cell: Cell) -> str | None:
+    if cell.pipeline != "manual" and cell.cache == "stateful" and is_cut(cell):
+        return f"pipeline={cell.pipeline} with cache=stateful: it holds neither states nor several functions; use pipeline=manual"
     if cell.pipeline != "bisect":
         return None
     if cell.chunks != 2:
