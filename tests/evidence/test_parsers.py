@@ -92,6 +92,9 @@ LINES = {
         "ane_failed",  # coremltools#2247
     "IODARTVMAllocatorGeneric::vmAlloc: VM exhausted": "memory",  # more-ane-transformers NOTES
     "IODARTMapper::iovmMapMemory: Map request failed (0xe00002bd)": "memory",  # more-ane-transformers NOTES
+    "dimensions must lie in N[1-65536] D[1-16384] C[1-65536] H[1-16384] W[1-16384]": "limit",  # FluidAudio#121
+    "Error=createProgramInstanceForModel:...: Program load failure (0x20004)": "ane_failed",  # ml-stable-diffusion#26
+    "Failed to build the model execution plan using ... 'model.mil' with error code: 14.": "plan",  # swift-chat#31
     "Illegal offset = -2144766976": "limit",  # more-ane-transformers NOTES
     "Weight file size (2525476480 bytes) exceeds the maximum (2147483648 bytes)": "limit",  # coremltools#2593
     "ANEProgramProcessRequestDirect() Failed with status=0x16 : statusType=0x9: Program Inference error":
