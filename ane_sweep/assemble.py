@@ -75,10 +75,13 @@ def _record(
     for task, outcome in chain:
         record.stages.append(_stage(task, outcome))
         if outcome.done and task.stage != "latency":
-            record.metrics += outcome.result["metrics"]
+            record.metrics = _superseded(record.metrics, outcome.result["metrics"])
             record.realised |= outcome.result["realised"]
             record.placement += outcome.result["facts"].get("placement", [])
-            if task.stage in ("convert", "chunk", "predict", "compile", "place") and outcome.folder is not None:
+            if (
+                task.stage in ("convert", "calibrate", "compress", "chunk", "predict", "compile", "place")
+                and outcome.folder is not None
+            ):
                 record.artifacts += files(outcome.folder)
     metrics, realised, record.timings = pooled([o.result for t, o in chain if t.stage == "latency" and o.done])
     record.metrics += metrics + _agreement(chain)
@@ -92,6 +95,16 @@ def _record(
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.status, record.reason = _verdict(cell, record, chain, judged)
     return record
+
+
+def _superseded(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A later stage's figure takes the place of an earlier one's: the size of the compressed program, not of both."""
+
+    def what(entry: dict[str, Any]) -> tuple[Any, ...]:
+        return entry["name"], entry["kind"], entry["chip"]
+
+    new = {what(entry) for entry in now}
+    return [*(entry for entry in before if what(entry) not in new), *now]
 
 
 def _stage(task: Task, outcome: Outcome) -> StageOutcome:

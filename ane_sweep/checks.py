@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ane_sweep import chunking, data, models, runtimes, stand_in, usb
+from ane_sweep import chunking, data, models, recipes, runtimes, stand_in, usb
 from ane_sweep.cell import TARGETS, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -95,10 +95,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return reason
     if reason := _numerics_refusal(cell, runtime) or _cache_refusal(cell):
         return reason
-    least = cell.precision_options["min_target"]
-    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
-        return f"precision={cell.precision} needs target={least} or newer, not {cell.target}"
-    return None
+    return _precision_refusal(cell)
 
 
 def _cache_refusal(cell: Cell) -> str | None:
@@ -137,6 +134,25 @@ def idle(honours: frozenset[str]) -> set[str]:
     """The axes that a runtime of those `HONOURS` has no use for; what is about chunks and copies goes with the chunks."""
     follow = dict.fromkeys((*chunking.AXES, *COPIES), "chunks")
     return {axis for axis in APPLICABLE if follow.get(axis, axis) not in honours}
+
+
+def _precision_refusal(cell: Cell) -> str | None:
+    options = cell.precision_options
+    needs = [(options["min_target"], "")]
+    if (recipe := recipes.canonical(options["weights"])) is not None:
+        target, what = recipes.least_target(recipe)
+        needs.append((target, f" ({what})"))
+    least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
+    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
+        return f"precision={cell.precision} needs target={least} or newer{what}, not {cell.target}"
+    if recipe is not None and cell.cache == "stateful":
+        return (
+            f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache=stateful has two; "
+            "use cache=none, or precision=fp16"
+        )
+    if options["compute"] == "fp32" and options["fp32_ops"]:
+        return f"precision={cell.precision}: fp32_ops keeps ops of an fp16 program in fp32, and compute=fp32 is all of them"
+    return None
 
 
 def built_with(cell: Cell) -> _options.Options:

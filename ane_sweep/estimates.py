@@ -16,6 +16,8 @@ MEMORY = {
     "fetch": (0.2 * GIB, 0.1),
     "reference": (0.8 * GIB, 1.3),
     "convert": (0.8 * GIB, 1.9),
+    "calibrate": (1.2 * GIB, 1.5),
+    "compress": (0.8 * GIB, 2.0),
     "chunk": (0.2 * GIB, 0.2),
     "predict": (0.2 * GIB, 0.0),
     "compile": (0.5 * GIB, 1.0),
@@ -48,6 +50,8 @@ def seconds(stage: str, work: int, history: History) -> float | None:
 
 def disk_bytes(stage: str, params: Mapping[str, Any], work: int, arch: Mapping[str, Any], compute: str) -> int:
     """Bytes that a task will leave in the cache: weights in the compute dtype, or outputs in fp32."""
+    if stage in ("compress", "chunk", "compile") and params.get("bits"):
+        return int(work / 32 * params["bits"])
     if stage in ("convert", "chunk", "compile"):
         return work // (2 if compute == "fp16" else 1)
     if stage in ("reference", "score"):

@@ -11,6 +11,8 @@ WORDS = {
     "fetch": "downloads",
     "reference": "fp32 references",
     "convert": "conversions",
+    "calibrate": "calibrations",
+    "compress": "compressions",
     "chunk": "chunkings",
     "predict": "predictions",
     "compile": "compilations",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from ane_sweep import recipes
 from ane_sweep.cell import COMPILERS, COMPUTE_UNITS, DEVICES, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
 from ane_sweep.runtimes._reference.effects import MODES
 
@@ -42,6 +43,8 @@ STAGES = (
     "fetch",
     "reference",
     "convert",
+    "calibrate",
+    "compress",
     "chunk",
     "predict",
     "compile",
@@ -161,7 +164,8 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
     "precision": {
         "name": Key((str,), "the option's name"),
         "compute": Key((str,), "dtype of the ops", ("fp16", "fp32")),
-        "weights": Key((NONE,), "recipe applied to the weights after conversion; this version has none"),
+        "fp32_ops": Key((list,), "fp16: types, names or modules (patterns) of the ops that stay in fp32"),
+        "weights": Key((dict, NONE), "recipe applied to the weights after conversion: see ane_sweep/recipes.py"),
         "min_target": Key((str,), "first target OS that can hold it", TARGETS),
         "min_psnr_db": Key((*NUMBER, NONE), "a cell under this PSNR is degraded; null: no gate"),
     },
@@ -180,6 +184,8 @@ def problems(config: dict[str, Any]) -> list[str]:
     found = []
     for group, keys in GROUP_KEYS.items():
         found += _problems_in(config.get(group), keys, group)
+    if isinstance(config.get("precision"), dict):
+        found += recipes.problems(config["precision"].get("weights"))
     rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
     found += _problems_in(rest, KEYS, "")
     if "sweep" in config:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import apple, checks, chunking, data, estimates, runtimes, usb, versions
+from ane_sweep import apple, checks, chunking, data, estimates, recipes, runtimes, usb, versions
 from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.models import _options
@@ -116,7 +116,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
     if runtimes.get(runtime).NEEDS == "program":
-        program = _add_program(chain, built, fetched)
+        program = _add_program(chain, built, fetched, reference)
         compiled = _add_placement(chain, program)
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if runtime == "coreml":
@@ -149,21 +149,33 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
     return chain.add("reference", {**built, "texts": texts, "options": options}, {"checkpoint": fetched})
 
 
-def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
+def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task) -> Task:
     """From the model to the program, or chain of programs, that runs."""
-    cell = chain.cell
+    cell, precision = chain.cell, chain.cell.precision_options
+    wide = {"fp32_ops": precision["fp32_ops"]} if precision["fp32_ops"] else {}
     params = {
         **built,
         "variant": cell.variant,
         "target": cell.ios_target,
-        "compute": cell.precision_options["compute"],
+        "compute": precision["compute"],
+        **wide,
         "options": checks.built_with(cell).changed(),
     }
     fault = None if cell.fault == "none" else cell.fault
     program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
+    if (recipe := recipes.canonical(precision["weights"])) is not None:
+        program = _add_compression(chain, recipe, program, reference)
     if chunking.is_cut(cell):
         program = chain.add("chunk", chunking.params(cell), {"program": program})
     return program
+
+
+def _add_compression(chain: Chain, recipe: recipes.Recipe, program: Task, reference: Task) -> Task:
+    """The compressed program. What is measured for it depends on less than the whole recipe, and is shared."""
+    upstream: dict[str, Task | None] = {"program": program}
+    if (wanted := recipes.calibration(recipe)) is not None:
+        upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
+    return chain.add("compress", {"recipe": recipe}, upstream)
 
 
 def _add_placement(chain: Chain, program: Task) -> Task:
@@ -234,17 +246,22 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
 
 def _sizes(cell: Cell) -> dict[str, Any]:
     options = cell.model_options
-    return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len}
+    recipe = recipes.canonical(cell.precision_options["weights"])
+    bits = recipes.average_bits(recipe) if recipe else None
+    return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len, "bits": bits}
 
 
+_AFTER_CONVERSION = {
+    *("chunks", *chunking.AXES, *checks.COPIES),
+    *("compute_units", "runtime", "numerics", "effects", "compiler", "device"),
+}
 # Axes that make no difference to a stage's work, and so have no place in its label.
 _UNLABELLED = {
     "fetch": {*AXES} - {"model"},
     "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
-    "convert": {
-        *("chunks", *chunking.AXES, *checks.COPIES),
-        *("compute_units", "runtime", "numerics", "effects", "compiler", "device"),
-    },
+    "convert": _AFTER_CONVERSION,
+    "calibrate": _AFTER_CONVERSION,
+    "compress": _AFTER_CONVERSION,
     "chunk": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects", "compiler", "device"},
     "predict": {*checks.COPIES, "runtime", "numerics", "effects", "compiler", "device"},
     "compile": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects"},

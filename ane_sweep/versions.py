@@ -10,7 +10,9 @@ PACKAGE = Path(__file__).parent
 CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and what `_code` adds
     "fetch": [],
     "reference": ["models/*.py", "data/*.txt"],
-    "convert": ["models/*.py"],
+    "convert": ["models/*.py", "stages/_package.py"],
+    "calibrate": ["compress/*", "recipes.py", "stages/_*.py", "coreml_anywhere/*", "runtimes/**/*.py", "mil/**/*.py"],
+    "compress": ["compress/*", "recipes.py", "stages/_package.py"],
     "chunk": ["mil/**/*.py"],
     "predict": ["placement/**/*", "mil/**/*.py"],
     "compile": ["runtimes/_coremltools.py"],

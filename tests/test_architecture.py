@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "ane_sweep"
 WORKER_ROOMS = (
-    "worker.py", "faults.py", "run.py", "diff.py", "stages", "models", "mil", "runtimes", "coreml_anywhere", "upstream",
+    "worker.py", "faults.py", "run.py", "diff.py", "stages", "compress", "models", "mil", "runtimes", "coreml_anywhere", "upstream",
 )  # fmt: skip
 HEAVY = {"torch", "coremltools", "transformers"}
 

@@ -177,7 +177,7 @@ def test_numerics_that_would_change_nothing_are_refused(args, reason):
 def test_a_target_too_old_for_the_precision_is_refused(tmp_path):
     (tmp_path / "precision").mkdir()
     (tmp_path / "precision" / "new.yaml").write_text(
-        "name: new\ncompute: fp16\nweights: null\nmin_target: iOS17\nmin_psnr_db: null\n"
+        "name: new\ncompute: fp16\nfp32_ops: []\nweights: null\nmin_target: iOS17\nmin_psnr_db: null\n"
     )
     made = planned(
         "--config-dir",

@@ -31,19 +31,25 @@ def find_tokenizer(checkpoint: Path | None):
         ) from error
 
 
-def sentences(tokenizer, count: int, seq_len: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """`count` sentences, cut or padded to seq_len -> ids (N,S) int32, valid (N,S) bool."""
+def sentences(tokenizer, count: int, seq_len: int, vocabulary: int, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """`count` sentences from the `first` on, cut or padded to seq_len -> ids (N,S) int32, valid (N,S) bool.
+
+    Past the last one it starts over.
+    """
     texts = data.sentences()
     if count > len(texts):
         raise StageError(f"texts.count={count}, but there are {len(texts)} sentences; ask for at most that many")
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=seq_len)  # keeps the closing special token, unlike a plain cut
-    rows = [tokenizer.encode(text).ids for text in texts[:count]]
+    rows = [tokenizer.encode(text).ids for text in (texts * 2)[first % len(texts) :][:count]]
     return _padded(rows, count, seq_len, _pad_id(tokenizer, ("[PAD]", "<pad>")), vocabulary)
 
 
-def windows(tokenizer, count: int, seq_len: int, vocabulary: int, full: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """`count` successive windows of the passage, the last padded on the right -> ids (N,S) int32, valid (N,S) bool.
+def windows(
+    tokenizer, count: int, seq_len: int, vocabulary: int, full: bool = False, first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """`count` successive windows of the passage from the `first` on, the last padded on the right -> ids (N,S) int32,
+    valid (N,S) bool.
 
     With `full`, a window that would be short begins earlier instead, if the passage is long enough.
     """
@@ -51,7 +57,7 @@ def windows(tokenizer, count: int, seq_len: int, vocabulary: int, full: bool = F
     tokenizer.no_truncation()
     ids = tokenizer.encode(data.passage(), add_special_tokens=False).ids
     # A window beyond the text's end starts over from its beginning, so that none is empty.
-    starts = [(i * seq_len) if i * seq_len < len(ids) else 0 for i in range(count)]
+    starts = [(i * seq_len) if i * seq_len < len(ids) else 0 for i in range(first, first + count)]
     if full:
         starts = [max(0, min(start, len(ids) - seq_len)) for start in starts]
     rows = [ids[start : start + seq_len] for start in starts]

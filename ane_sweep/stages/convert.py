@@ -1,25 +1,25 @@
 """convert: a torch module to one ML Program.
 
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
+        fp32_ops (absent where empty): patterns of the ops of an fp16 program that stay in fp32,
         options {those of models/_options.py that are not at their default}
 inputs  checkpoint (absent for random weights)
 leaves  model.mlpackage; the same parameters give the same bytes. With cache=stateful its functions are prefill and
         decode (models/_cache.py)
 """
 
-import json
 import tempfile
 import time
-import uuid
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import models
 from ane_sweep.errors import StageError
 
-from . import StageResult, metric
+from . import StageResult, _package, metric
 
-_MLMODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
+_MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -32,10 +32,17 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         facts = _convert(module, _ports(params), {}, params, package)
     else:
         facts = _convert_functions(functions, module.states, params, package)
-    _settle(package)
+    _package.settle(package)
     seconds = time.perf_counter() - began
-    size = sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
-    return StageResult(metrics=[metric("convert_s", seconds, "s"), metric("package_bytes", size, "bytes")], facts=facts)
+    bits = _package.bits_per_weight(package, facts["numbers"])
+    return StageResult(
+        metrics=[
+            metric("convert_s", seconds, "s"),
+            metric("package_bytes", _package.size(package), "bytes"),
+            metric("bits_per_weight", bits, "bit"),
+        ],
+        facts=facts,
+    )
 
 
 def _build(params: dict[str, Any], checkpoint: Path | None):
@@ -75,8 +82,9 @@ def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any]
 
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
     """One function, traced and written as `package`; what is in it."""
-    ops, parameter_bytes = _census(_to_program(_trace(module, ports, params), ports, states, params, package))
-    return {"ops": ops, "parameter_bytes": parameter_bytes}
+    program = _to_program(_trace(module, ports, params), ports, states, params, package)
+    ops, parameter_bytes = _census(program)
+    return {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": _package.float_numbers(program)}
 
 
 def _trace(module, ports, params: dict[str, Any]):
@@ -110,6 +118,7 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
     from ._lean import lean
 
     options = _options.options(params)
+    wide = Wide(options.norm, params.get("fp32_ops", []))
     target = getattr(ct.target, params["target"])
     narrow = params["compute"] == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
@@ -129,36 +138,56 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
             or None,
             convert_to="mlprogram",
             minimum_deployment_target=target,
-            compute_precision=_precision(ct, params["compute"], options.norm),
-            pass_pipeline=_pipeline(ct, options.norm),
+            compute_precision=_precision(ct, params["compute"], wide),
+            pass_pipeline=_pipeline(ct, wide),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )
     program = model._mil_program  # the public accessor deep-copies every weight
     program.validate()
+    if wide.patterns and not wide.kept:
+        types = sorted(
+            {op.op_type for function in program.functions.values() for op in function.operations} - {"const"}
+        )
+        raise StageError(f"fp32_ops={wide.patterns} match no op of this program, which has: {', '.join(types)}")
     return program
 
 
-def _precision(ct, compute: str, norm: str):
+class Wide:
+    """Which ops of an fp16 program stay in fp32: the means of the norms or all that comes from a norm's module, as `norm`
+    says, and what matches one of `patterns` by type, name, or the name or type of a torch module that it comes from."""
+
+    def __init__(self, norm: str, patterns: list[str]):
+        self.norm, self.patterns, self.kept = norm, patterns, 0
+
+    @property
+    def apart(self) -> bool:
+        """Whether a norm must stay in single ops: only then it has a mean to keep."""
+        return self.norm == "fp32_mean" or any(fnmatchcase("reduce_mean", pattern) for pattern in self.patterns)
+
+    def keeps(self, op) -> bool:
+        names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
+        matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
+        self.kept += matched
+        if matched or self.norm == "fp16":
+            return matched
+        if self.norm == "fp32_mean":
+            return op.op_type == "reduce_mean"
+        return op.op_type == "layer_norm" or any(name.endswith("Norm") for name in names)
+
+
+def _precision(ct, compute: str, wide: Wide):
     if compute == "fp32":
         return ct.precision.FLOAT32
-    if norm == "fp16":
+    if wide.norm == "fp16" and not wide.patterns:
         return ct.precision.FLOAT16
-    return ct.transform.FP16ComputePrecision(op_selector=lambda op: not _stays_wide(op, norm))
+    return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 
 
-def _stays_wide(op, norm: str) -> bool:
-    """Whether an op keeps fp32: the means of the norms, or all that comes from a norm's module."""
-    if norm == "fp32_mean":
-        return op.op_type == "reduce_mean"
-    names = [name for source in op.scopes if source.name == "TORCHSCRIPT_MODULE_TYPE" for name in op.scopes[source]]
-    return op.op_type == "layer_norm" or any(str(name).endswith("Norm") for name in names)
-
-
-def _pipeline(ct, norm: str):
+def _pipeline(ct, wide: Wide):
     """coremltools' default passes, less those that only cost here, and one more where it saves memory."""
     pipeline = ct.PassPipeline.DEFAULT
-    if norm == "fp32_mean":  # only a norm of single ops has a mean to keep apart
+    if wide.apart:
         pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
     # Guards gathers against negative indices with a compare, an add and a select before the embedding; token ids and
     # positions are never negative.
@@ -189,24 +218,3 @@ def _census(program) -> tuple[int, int]:
             elif hasattr(op.outputs[0].val, "nbytes"):
                 parameter_bytes += op.outputs[0].val.nbytes
     return ops, parameter_bytes
-
-
-def _settle(package: Path) -> None:
-    """Rewrite what coremltools leaves to chance, so that equal parameters give equal bytes: order of protobuf maps,
-    random identifiers in the manifest."""
-    from coremltools.proto import Model_pb2
-
-    path = package / _MLMODEL
-    spec = Model_pb2.Model()
-    spec.ParseFromString(path.read_bytes())
-    path.write_bytes(spec.SerializeToString(deterministic=True))
-    manifest_path = package / "Manifest.json"
-    manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-    names = {old: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])).upper() for old, item in _items(manifest)}
-    manifest["itemInfoEntries"] = {names[old]: item for old, item in _items(manifest)}
-    manifest["rootModelIdentifier"] = names[manifest["rootModelIdentifier"]]
-    manifest_path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _items(manifest: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return list(manifest["itemInfoEntries"].items())

@@ -4,7 +4,8 @@ params  model, weights, seq_len, texts {count, seed, text: digest, tokenizer: di
         options {those that change inputs or outputs and are not at their default}
 inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
-        outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is
+        outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is;
+        calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
 """
 
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from ane_sweep import models
 
 from . import StageResult
+
+CALIBRATION = 8  # inputs to calibrate on
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -26,11 +29,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     model, seq_len, checkpoint = params["model"], params["seq_len"], inputs.get("checkpoint")
     family, options = models.get(model["family"]), _options.options(params)
     ports = family.ports(model, seq_len, options)
-    source, ids, valid = _texts(params, checkpoint, full=options.head == "last")
     state = weights.load_state(params["weights"], checkpoint, model)
     module = family.VARIANTS["original"](model, state, seq_len, options)
-    feeds = _seeded(params, ports) or {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs}
-    _save(out / "inputs.npz", {**feeds, "valid": valid})
+    full, count = options.head == "last", params["texts"]["count"]
+    for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
+        source, ids, valid = _texts(params, checkpoint, first, number, full)
+        feeds = _seeded(params, ports, first, number)
+        feeds = feeds or {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs}
+        _save(out / name, {**feeds, "valid": valid})
     with torch.inference_mode(), StackWriter(out / "outputs.npz", len(ids)) as stack:
         for index in range(len(ids)):
             results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
@@ -38,20 +44,19 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(realised={"texts": source})
 
 
-def _seeded(params: dict[str, Any], ports) -> dict[str, Any]:
+def _seeded(params: dict[str, Any], ports, first: int, count: int) -> dict[str, Any]:
     """Normal numbers for a model that takes features and no text; nothing for the others."""
     import numpy as np
 
     if params["model"]["task"] != "features":
         return {}
-    random = np.random.default_rng(params["texts"]["seed"])
-    count = params["texts"]["count"]
+    random = np.random.default_rng(params["texts"]["seed"] + bool(first))
     return {port.name: random.standard_normal((count, *port.shape), np.float32) for port in ports.inputs}
 
 
-def _texts(params: dict[str, Any], checkpoint: Path | None, full: bool) -> tuple[str, Any, Any]:
-    """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool). With `full`, no window is shorter than S if the text
-    allows it: the last position is the one that counts."""
+def _texts(params: dict[str, Any], checkpoint: Path | None, first: int, count: int, full: bool) -> tuple[str, Any, Any]:
+    """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool) of `count` texts from the `first` on. With `full`, no
+    window is shorter than S if the text allows it: the last position is the one that counts."""
     import numpy as np
 
     from ane_sweep.errors import StageError
@@ -59,18 +64,18 @@ def _texts(params: dict[str, Any], checkpoint: Path | None, full: bool) -> tuple
     from . import _tokens
 
     if params["model"]["task"] == "features":
-        valid = np.ones((params["texts"]["count"], params["seq_len"]), bool)
+        valid = np.ones((count, params["seq_len"]), bool)
         return "synthetic", valid.astype(np.int32), valid
     wish, seq_len, vocabulary = params["texts"], params["seq_len"], params["model"]["arch"]["vocab_size"]
     decoder = params["model"]["task"] == "causal_lm"
     if wish["tokenizer"] is None:
-        return "synthetic", *_tokens.synthetic(wish["count"], seq_len, vocabulary, wish["seed"], full=decoder)
+        return "synthetic", *_tokens.synthetic(count, seq_len, vocabulary, wish["seed"] + bool(first), full=decoder)
     tokenizer = _tokens.find_tokenizer(checkpoint)
     if tokenizer is None:
         raise StageError(f"{checkpoint} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)")
     if decoder:
-        return "real", *_tokens.windows(tokenizer, wish["count"], seq_len, vocabulary, full=full)
-    return "real", *_tokens.sentences(tokenizer, wish["count"], seq_len, vocabulary)
+        return "real", *_tokens.windows(tokenizer, count, seq_len, vocabulary, full, first)
+    return "real", *_tokens.sentences(tokenizer, count, seq_len, vocabulary, first)
 
 
 def _feed(name: str, ids, valid, model: dict[str, Any], module):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import _lean, convert, place, reference
+from ane_sweep.stages import _lean, _package, convert, place, reference
 from ane_sweep.stages import _metrics as m
 from ane_sweep.stages import compile as compile_stage
 
@@ -47,7 +47,7 @@ def spec_of(folder: Path):
     from coremltools.proto import Model_pb2
 
     spec = Model_pb2.Model()
-    spec.ParseFromString((folder / "model.mlpackage" / convert._MLMODEL).read_bytes())
+    spec.ParseFromString((folder / "model.mlpackage" / _package.MLMODEL).read_bytes())
     return spec
 
 
@@ -74,7 +74,7 @@ def test_interface_and_facts(converted, case):
     assert result.facts["ops"] == len(operations(spec))
     blob_bytes = (folder / "model.mlpackage/Data/com.apple.CoreML/weights/weight.bin").stat().st_size
     assert result.facts["parameter_bytes"] == pytest.approx(blob_bytes, rel=0.1)
-    assert {entry["name"] for entry in result.metrics} == {"convert_s", "package_bytes"}
+    assert {entry["name"] for entry in result.metrics} == {"convert_s", "package_bytes", "bits_per_weight"}
     assert [path.name for path in folder.iterdir()] == ["model.mlpackage"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ane_sweep.bench import families
 from ane_sweep.models import _options
-from ane_sweep.stages import convert
+from ane_sweep.stages import _package, convert
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 VARIANTS = ("original", "split_einsum")
@@ -79,7 +79,7 @@ def census(tmp_path, name: str, variant: str, seq_len: int = 16, **options) -> C
     }  # fmt: skip
     convert.run(params, {}, tmp_path)
     spec = Model_pb2.Model()
-    spec.ParseFromString((tmp_path / "model.mlpackage" / convert._MLMODEL).read_bytes())
+    spec.ParseFromString((tmp_path / "model.mlpackage" / _package.MLMODEL).read_bytes())
     (function,) = spec.mlProgram.functions.values()
     (block,) = function.block_specializations.values()
     kinds = MIL_pb2.DataType

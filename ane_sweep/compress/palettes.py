@@ -1,0 +1,127 @@
+"""Tables of values for palettized weights: the best 2^bits values for a weight's numbers, in the mean-square sense.
+
+In one dimension k-means has an exact solution; coremltools carries it (`_deps/kmeans1d`) but reaches it only for
+fp16 groups of 10,000 numbers and more, and falls back on scikit-learn's, which stops at a local optimum and depends on
+threads. Here it serves every group. Numbers are clustered as fp16: a weight then has at most 65,536 distinct values.
+"""
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+Palette = tuple[np.ndarray, np.ndarray]  # table (2^bits,) of the weight's dtype, index (count,) uint8 of each number
+
+_MOST_POINTS = 8  # points that the exact solution sees, per entry of the table ...
+_LEAST_POINTS = 2048  # ... and at least; more distinct values are merged beforehand
+_POLISH = 4  # Lloyd steps over all distinct values afterwards
+_CODES = 1 << 16
+_VALUES = np.arange(_CODES, dtype=np.uint16).view(np.float16)
+
+
+def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importance: np.ndarray | None = None) -> Palette:
+    """The palette of `numbers`, any shape, fp16 or fp32, finite.
+
+    ignore_zeros   zeros are masked out elsewhere: give them no entry
+    importance     what an error counts in each, of a shape that broadcasts to that of `numbers`
+    """
+    codes = np.ascontiguousarray(numbers, dtype=np.float16).reshape(-1).view(np.uint16)
+    counts = np.bincount(codes, minlength=_CODES)
+    if importance is not None:
+        counts = np.bincount(codes, np.broadcast_to(importance, numbers.shape).reshape(-1), _CODES)
+    if ignore_zeros and counts.sum() > counts[0] + counts[0x8000]:
+        counts[0] = counts[0x8000] = 0  # both zeros
+    present = np.flatnonzero(counts)
+    present = present[np.argsort(_VALUES[present].astype(np.float64), kind="stable")]
+    values, weights = _VALUES[present].astype(np.float64), counts[present].astype(np.float64)
+    centres = _polished(values, weights, _centres(values, weights, 1 << bits))
+    table = np.zeros(1 << bits, numbers.dtype)
+    table[: len(centres)] = centres
+    nearest = np.zeros(_CODES, np.uint8)
+    nearest[present] = _nearest(values, centres)
+    return table, nearest[codes]
+
+
+def _centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+    if len(values) <= count:
+        return values
+    points, mass = _merged(values, weights, max(_MOST_POINTS * count, _LEAST_POINTS))
+    return _exact(points, mass, count)
+
+
+def _merged(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `most` points (means, masses) for sorted values: dense where a good quantizer's levels are, which is as
+    the cube root of the density (Panter and Dite, Proc. IRE 39, 1951)."""
+    if len(values) <= most:
+        return values, weights
+    gaps = np.diff(values, append=2 * values[-1] - values[-2])
+    along = np.cumsum(np.cbrt(weights) * np.cbrt(gaps) ** 2)
+    place = np.minimum((along / along[-1] * most).astype(np.int64), most - 1)
+    mass = np.bincount(place, weights, most)
+    sums = np.bincount(place, weights * values, most)
+    return (sums / np.maximum(mass, 1e-300))[mass > 0], mass[mass > 0]
+
+
+def _exact(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarray:
+    """Optimal centres of sorted weighted points: coremltools' C code, without its lists, which hold Python's lock."""
+    from coremltools._deps.kmeans1d import core
+
+    points, mass = np.ascontiguousarray(points, np.float64), np.ascontiguousarray(mass, np.float64)
+    count = min(count, len(points))
+    owner, centres = np.empty(len(points), np.uint64), np.empty(count, np.float64)
+
+    def pointer(array: np.ndarray, kind: type) -> object:
+        return array.ctypes.data_as(ctypes.POINTER(kind))
+
+    double, ulong = ctypes.c_double, ctypes.c_ulong
+    core._DLL.cluster_with_weights(
+        pointer(points, double), pointer(mass, double), ulong(len(points)), ulong(count), pointer(owner, ulong),
+        pointer(centres, double),
+    )  # fmt: skip
+    return centres
+
+
+def _polished(values: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Lloyd's steps over all values: what merging cost, undone."""
+    for _ in range(_POLISH if len(values) > len(centres) else 0):
+        owner = _nearest(values, centres)
+        mass = np.bincount(owner, weights, len(centres))
+        means = np.bincount(owner, weights * values, len(centres)) / np.maximum(mass, 1e-300)
+        centres = np.where(mass > 0, means, centres)
+    return centres
+
+
+def _nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    return np.searchsorted((centres[1:] + centres[:-1]) / 2, values)
+
+
+class Palettes:
+    """`lut_function`s for coremltools whose answers were worked out beforehand, on all cores.
+
+    Asked for a group that was not prepared, it works that out on the spot: slower, never different.
+    """
+
+    def __init__(self) -> None:
+        self._ready: dict[tuple[bytes, int, bool], Palette] = {}
+        self.late = 0
+
+    def prepare(self, groups: Iterable[tuple[np.ndarray, int, bool, np.ndarray | None]]) -> None:
+        """`kmeans`' arguments for each group to come. The C code lets go of Python's lock."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            self._ready |= pool.map(lambda group: (_key(*group[:3]), kmeans(*group)), groups)
+
+    def function(self, bits: int, ignore_zeros: bool) -> Callable[[np.ndarray], Palette]:
+        def look_up(numbers: np.ndarray) -> Palette:
+            found = self._ready.pop(_key(numbers, bits, ignore_zeros), None)
+            self.late += found is None
+            return found or kmeans(numbers, bits, ignore_zeros)
+
+        return look_up
+
+
+def _key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> tuple[bytes, int, bool]:
+    digest = hashlib.blake2b(np.ascontiguousarray(numbers).data, digest_size=16).digest()
+    return digest, bits, ignore_zeros

@@ -1,0 +1,48 @@
+"""calibrate: what a program does on real inputs, for recipes that must know before they compress.
+
+params  ranges: true                                       how far each activation reaches
+        sensitivity: {candidates, min_elements, skip}      what each weight costs the outputs at each width
+inputs  program (as converted), reference
+leaves  ranges.json, sensitivity.json: what was asked for; the second also has the curve of PSNR against size
+
+The inputs are those of calibration.npz: text of the same kind as the one that is scored, but other text.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from . import StageResult, metric
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises errors.PackageError, errors.UnsupportedOp as the reference runtime does."""
+    from ane_sweep.mil import package
+
+    from ._arrays import mapped, names_in
+
+    began = time.perf_counter()
+    source = inputs["reference"] / "calibration.npz"
+    feeds = {name: mapped(source, name) for name in names_in(source)}
+    valid = feeds.pop("valid")
+    samples = [{name: array[index] for name, array in feeds.items()} for index in range(len(valid))]
+    (program,) = package.program_paths(inputs["program"])
+    result = StageResult()
+    if params.get("ranges"):
+        from ane_sweep.compress import ranges
+
+        _write(out / "ranges.json", ranges.measure(program, samples))
+    if wanted := params.get("sensitivity"):
+        from ane_sweep.compress import sensitivity
+
+        count = sensitivity.INPUTS
+        found = sensitivity.measure(program, samples[:count], valid[:count], wanted)
+        _write(out / "sensitivity.json", found)
+        result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in found["curve"]]
+    result.metrics.append(metric("calibrate_s", time.perf_counter() - began, "s"))
+    return result
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, sort_keys=True), encoding="utf-8")
