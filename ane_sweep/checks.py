@@ -141,7 +141,7 @@ def _precision_refusal(cell: Cell) -> str | None:
     needs = [(options["min_target"], "")]
     if (recipe := recipes.canonical(options["weights"])) is not None:
         target, what = recipes.least_target(recipe)
-        needs.append((target, f" ({what})"))
+        needs.insert(0, (target, f" ({what})"))
     least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
     if TARGETS.index(cell.ios_target) < TARGETS.index(least):
         return f"precision={cell.precision} needs target={least} or newer{what}, not {cell.target}"

@@ -115,5 +115,3 @@ def test_what_two_functions_share_is_not_compressed():
 )
 def test_estimated_bits(weights, bits):
     assert recipes.average_bits(recipes.canonical(weights)) == bits
-
-
