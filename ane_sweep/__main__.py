@@ -210,6 +210,13 @@ def compare(args: list[str]) -> int:
     return verb.compare(args)
 
 
+def history(args: list[str]) -> int:
+    """Latency over the last runs, cell by cell: steps, and whether the last run stands out; exit 1 where slower."""
+    from ane_sweep.compare import history
+
+    return history.history(args)
+
+
 def nightly(args: list[str]) -> int:
     """What the nights did and what comes next; `accept` tags a run as good, `write` makes files for a scheduler."""
     from ane_sweep.nightly import verb
@@ -395,6 +402,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "plan": plan,
     "report": report,
     "compare": compare,
+    "history": history,
     "nightly": nightly,
     "log": log,
     "export": export,

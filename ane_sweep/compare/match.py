@@ -1,6 +1,7 @@
 """Which cells of two sweeps are the same request, and whether what was measured may be compared: like with like."""
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from ane_sweep.record import Record, Status, flat_cell
 
 HOST = ("system", "machine", "chip", "cores", "stand_in")  # other values: another machine
 OS = ("os_version", "os_build")
+_FOLLOWS = {"model": ("model_options.", "family", "size"), "precision": ("precision_options.",)}  # axis -> what it sets
 _HOW = ("latency.", "limits.", "allow_pickle", "fault")  # how a cell was run, not what it is
 
 
@@ -37,23 +39,24 @@ def match(a: Side, b: Side) -> Matched:
     An axis that came with a newer version is on one side only and is left out. Raises ConfigError where two cells of
     one side then are the same.
     """
-    names = _names(a.records) & _names(b.records) - {*a.chosen, *b.chosen}
-    names = {name for name in names if not name.startswith(_HOW)}
-    if any(axis == "model" for axis in (*a.chosen, *b.chosen)):
-        names = {name for name in names if not name.startswith(("model_options.", "family", "size"))}
-    if any(axis == "precision" for axis in (*a.chosen, *b.chosen)):
-        names = {name for name in names if not name.startswith("precision_options.")}
-    first, second = _by_request(a, names), _by_request(b, names)
-    labels = _labels([*first.values(), *second.values()], names)
-    pairs = [_pair(labels[key], first[key], second[key]) for key in first if key in second]
+    known = asked(names(a.records) & names(b.records), {*a.chosen, *b.chosen})
+    first, second = _by_request(a, known), _by_request(b, known)
+    label = labels([*first.values(), *second.values()], known)
+    pairs = [_pair(label[one], first[one], second[one]) for one in first if one in second]
     return Matched(
         pairs,
-        [labels[key] for key in first if key not in second],
-        [labels[key] for key in second if key not in first],
+        [label[one] for one in first if one not in second],
+        [label[one] for one in second if one not in first],
     )
 
 
-def _names(records: list[Record]) -> set[str]:
+def asked(known: set[str], chosen: Collection[str] = ()) -> set[str]:
+    """Of the names of a request, those that say what a cell is: not how it was run, and not what a selector chose."""
+    gone = [*_HOW, *(prefix for axis in chosen for prefix in _FOLLOWS.get(axis, ()))]
+    return {name for name in known - set(chosen) if not name.startswith(tuple(gone))}
+
+
+def names(records: Iterable[Record]) -> set[str]:
     return {name for record in records for name in flat_cell(record)}
 
 
@@ -62,24 +65,24 @@ def _by_request(side: Side, names: set[str]) -> dict[str, Record]:
     for record in side.records:
         if record.status is Status.SKIPPED:
             continue  # the budget was spent before its turn: nothing to compare
-        key = _key(record, names)
-        if key in found:
+        request = key(record, names)
+        if request in found:
             raise ConfigError(
                 f"{side.word}: two of its cells are one request for this comparison; name the one that is meant, as in "
                 f"{side.word}:axis=value"
             )
-        found[key] = record
+        found[request] = record
     return found
 
 
-def _key(record: Record, names: set[str]) -> str:
+def key(record: Record, names: set[str]) -> str:
     cell = flat_cell(record)
     return json.dumps([[name, cell.get(name)] for name in sorted(names)], sort_keys=True, default=str)
 
 
-def _labels(records: list[Record], names: set[str]) -> dict[str, str]:
+def labels(records: list[Record], names: set[str]) -> dict[str, str]:
     """`gpt2 chunks=2`: the model and the plain axes that tell these cells apart."""
-    cells = {_key(record, names): flat_cell(record) for record in records}
+    cells = {key(record, names): flat_cell(record) for record in records}
     plain = [n for n in flat_cell(records[0]) if n in names and "." not in n and n not in ("model", "family", "size")]
     varying = [n for n in plain if len({json.dumps(cell.get(n), default=str) for cell in cells.values()}) > 1]
     return {
@@ -96,13 +99,20 @@ def _pair(label: str, a: Record, b: Record) -> Pair:
     before, after = a.realised.get("runtime"), b.realised.get("runtime")
     if before and after and before != after:
         pair.unlike.append(f"ran on {before}, runs on {after}")
-    pair.marks += _changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS})
-    pair.marks += _changed("toolchain", a.toolchain, b.toolchain)
-    pair.marks += _changed("power", {"source": a.host.get("power")}, {"source": b.host.get("power")})
-    pair.marks += _changed("weights", {"digest": a.weights.get("digest")}, {"digest": b.weights.get("digest")})
-    how = [{n: v for n, v in flat_cell(r).items() if n.startswith("latency.")} for r in (a, b)]
-    pair.marks += _changed("timing policy", *how)
+    pair.marks = marks(a, b)
     return pair
+
+
+def marks(a: Record, b: Record) -> list[str]:
+    """What differs around two records of one request, and may be why they differ."""
+    how = [{n: v for n, v in flat_cell(r).items() if n.startswith("latency.")} for r in (a, b)]
+    return [
+        *_changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS}),
+        *_changed("toolchain", a.toolchain, b.toolchain),
+        *_changed("power", {"source": a.host.get("power")}, {"source": b.host.get("power")}),
+        *_changed("weights", {"digest": a.weights.get("digest")}, {"digest": b.weights.get("digest")}),
+        *_changed("timing policy", *how),
+    ]
 
 
 def _changed(what: str, a: dict[str, Any], b: dict[str, Any]) -> list[str]:

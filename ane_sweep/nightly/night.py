@@ -9,14 +9,15 @@ from typing import Any
 
 from ane_sweep import __main__ as command
 from ane_sweep import locks
-from ane_sweep.compare import sides, verb
+from ane_sweep.compare import history, sides, verb
 from ane_sweep.compare.difference import LEVEL
-from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge
+from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge, medians
 from ane_sweep.compare.match import match
+from ane_sweep.compare.steps import stands_out
 from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
-from ane_sweep.record import Record
+from ane_sweep.record import Record, read_records
 
 
 def night(request: Any, out: Path, args: list[str]) -> int:
@@ -81,7 +82,27 @@ def against_good(out: Path, records: list[Record]) -> Comparison | None:
     if not before.records:
         return None
     found = judge(match(before, sides.Side("tonight", records, {})), level=LEVEL, least_percent=verb.LEAST_PERCENT)
+    hold_against_nights(found, out)
     return found if found.pairs else None
+
+
+def hold_against_nights(found: Comparison, out: Path) -> None:
+    """A timing that differs from the last good night, but by no more than good nights differ among themselves, is no
+    change: processes of one night know nothing of the next one. Needs five good nights of a cell."""
+    keys = {pair.label: pair.b for pair in found.pairs}
+    nights: dict[str, list[float]] = {}
+    for stamp in reversed(sides.good_runs(out)):
+        for one in read_records(out / "runs" / stamp):
+            if times := list(medians(one, "median_ms").values()):
+                nights.setdefault(one.cell_key, []).append(history.level(times))
+    for change in found.changes:
+        if change.bucket in ("slower", "faster"):
+            tonight = keys[change.cell]
+            before = nights.get(tonight.cell_key, [])
+            p = stands_out(before, history.level(list(medians(tonight, "median_ms").values())))
+            if p is not None and p >= LEVEL:
+                change.bucket = "timing differs, but not enough"
+                change.text += f"; {len(before)} good nights differ as much among themselves (p = {p:.2g})"
 
 
 def suspects(compared: Comparison | None) -> list[str]:

@@ -131,6 +131,16 @@ def test_the_first_night_answers_for_its_cells(dream, tmp_path):
     assert dream("n2", cell(status="crashed", reason="convert: boom", medians=())) == 0  # no worse than before
 
 
+def test_what_good_nights_differ_by_among_themselves_is_no_regression(dream, tmp_path):
+    for number, factor in enumerate((1, 1.1, 0.9, 1.12, 0.92, 1.02), 1):
+        write_run(tmp_path, f"g{number}", [cell(slower(factor))])
+        sides.tag_good(tmp_path, f"g{number}")
+    assert dream("n1", cell(slower(1.15))) == 0
+    said = (tmp_path / "nightly" / "latest.md").read_text()
+    assert "**timing differs, but not enough: 1**" in said and "6 good nights differ as much among themselves" in said
+    assert dream("n2", cell(slower(2))) == 1
+
+
 def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
     for number in range(1, 8):
         cells = [cell(chunks=2)] if number == 1 else [cell()]

@@ -1,0 +1,168 @@
+"""`ane-sweep history [N]`: the latency of each cell over the last N runs, its steps, and whether the last run stands out."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import record, runs
+from ane_sweep.compare import match
+from ane_sweep.compare.difference import LEVEL, middle
+from ane_sweep.compare.judge import medians
+from ane_sweep.compare.steps import _DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
+from ane_sweep.errors import ConfigError, RunNotFound
+from ane_sweep.record import Record
+
+RUNS = 60
+LEAST_PERCENT = 3.0
+
+
+@dataclass
+class Series:
+    """One cell over the runs that measured it, oldest first: the typical process median of each, in ms."""
+
+    label: str
+    stamps: list[str] = field(default_factory=list)
+    levels: list[float] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    found: list[Step] = field(default_factory=list)
+    last_p: float | None = None
+
+    @property
+    def steady(self) -> list[float]:
+        """The runs since the last step, without the last one."""
+        return self.levels[self.found[-1].index if self.found else 0 : -1]
+
+    @property
+    def last_percent(self) -> float:
+        return 100 * (self.levels[-1] / level([*self.steady]) - 1) if self.steady else 0.0
+
+
+def level(values: list[float]) -> float:
+    """What several figures agree on: trimmed mean of their logs."""
+    return math.exp(middle([math.log(value) for value in values]).mean) if len(values) > 1 else values[0]
+
+
+def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series], list[str]]:
+    """(one series a cell, notes). Runs of another host than the last one's are left out, and counted."""
+    notes: list[str] = []
+    kept = [(stamp, group) for stamp, group in zip(stamps, groups) if group and like(group[0], groups[-1][0])]
+    if len(kept) < len(groups):
+        notes.append(f"{len(groups) - len(kept)} of {len(groups)} runs are of another host than the last one: left out")
+    names = set.intersection(*(match.names(group) for _, group in kept))
+    names = match.asked(names)
+    labels = match.labels([r for _, group in kept for r in group], names)
+    found: dict[str, Series] = {}
+    for stamp, group in kept:
+        for one in group:
+            if times := list(medians(one, "median_ms").values()):
+                key = match.key(one, names)
+                cell = found.setdefault(key, Series(labels[key]))
+                if stamp not in cell.stamps:  # two cells of a run that differ only in how they were timed: the first
+                    cell.stamps.append(stamp)
+                    cell.levels.append(level(times))
+                    cell.records.append(one)
+    return list(found.values()), notes
+
+
+def like(a: Record, b: Record) -> bool:
+    return all(a.host.get(name) == b.host.get(name) for name in match.HOST)
+
+
+def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
+    """Find steps and odd last nights in all cells, at `alpha` for all of them together (Bonferroni); notes."""
+    notes = []
+    long = [cell for cell in cells if len(cell.levels) >= FEWEST]
+    if len(long) < len(cells):
+        notes.append(
+            f"{len(cells) - len(long)} of {len(cells)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}"
+        )
+    share = alpha / max(1, len(cells))
+    if share < 1 / _DRAWS:
+        notes.append(
+            f"steps are tested at {100 / _DRAWS:g} % a cell: for {len(cells)} cells that is more than {alpha:.0%} together"
+        )
+    for cell in cells:
+        cell.found = [s for s in steps(cell.levels, max(share, 1.5 / _DRAWS)) if abs(s.percent) >= LEAST_PERCENT]
+        p = stands_out(cell.steady, cell.levels[-1])
+        cell.last_p = p if p is not None and p < share and abs(cell.last_percent) >= LEAST_PERCENT else None
+    return notes
+
+
+def changed_with(cell: Series, step: Step) -> list[str]:
+    """What else became different between the two runs that a step lies between."""
+    return match.marks(cell.records[step.index - 1], cell.records[step.index])
+
+
+def slower(cell: Series) -> bool:
+    """Whether what it runs at now is a step up, or its last night stands out above."""
+    return bool(cell.found and cell.found[-1].percent > 0) or (cell.last_p is not None and cell.last_percent > 0)
+
+
+def history(args: list[str]) -> int:
+    """Exit 0 nothing became slower, 1 something did. Raises RunNotFound, ConfigError."""
+    from ane_sweep.__main__ import outputs_folder, split
+
+    options, words = split(args, {"--json"}, set())
+    if len(words) > 1 or (words and not (words[0].isdigit() and int(words[0]) > 1)):
+        raise ConfigError(f"history {' '.join(words)}: expected how many runs to look at (2 or more), or nothing")
+    out = outputs_folder(options.get("out"))
+    cells, notes = read(out, int(words[0]) if words else RUNS)
+    notes += examine(cells)
+    print(as_json(cells, notes) if "--json" in options else as_text(cells, notes), end="")
+    return int(any(slower(cell) for cell in cells))
+
+
+def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
+    """The newest `count` finished runs that have timings."""
+    finished = [run for run in runs.list_runs(out) if run.finished and (run.folder / record.FILE_NAME).is_file()][
+        :count
+    ]
+    pairs = [(run.stamp, record.read_records(run.folder)) for run in reversed(finished)]
+    timed = [(stamp, records) for stamp, records in pairs if any(r.timings for r in records)]
+    if not timed:
+        raise RunNotFound(f"no finished run with timings under {out / 'runs'}")
+    return series([records for _, records in timed], [stamp for stamp, _ in timed])
+
+
+def as_text(cells: list[Series], notes: list[str]) -> str:
+    """Cells with something to say, one line each; then how many have nothing."""
+    lines = []
+    for cell in cells:
+        for step in cell.found:
+            lines.append(
+                f"{cell.label}: {step.before:.4g} -> {step.after:.4g} ms ({step.percent:+.1f} %) from {cell.stamps[step.index]} on, "
+                f"p = {step.p:.2g}, {len(cell.levels)} runs"
+            )
+            lines += [f"  changed then: {mark}" for mark in changed_with(cell, step)]
+        if cell.last_p is not None:
+            lines.append(
+                f"{cell.label}: the last run ({cell.stamps[-1]}) stands out, {cell.levels[-1]:.4g} ms ({cell.last_percent:+.1f} %), "
+                f"p = {cell.last_p:.2g} against {len(cell.steady)} runs before"
+            )
+    calm = sum(not cell.found and cell.last_p is None for cell in cells)
+    lines.append(
+        f"{calm} of {len(cells)} cells: no step, and the last run does not stand out (with {FEWEST_BEFORE} runs or more)"
+    )
+    return "\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n"
+
+
+def as_json(cells: list[Series], notes: list[str]) -> str:
+    whole: dict[str, Any] = {
+        "notes": notes,
+        "cells": [
+            {
+                "cell": cell.label,
+                "runs": cell.stamps,
+                "latency_ms": cell.levels,
+                "steps": [
+                    {**vars(s), "run": cell.stamps[s.index], "percent": s.percent, "changed": changed_with(cell, s)}
+                    for s in cell.found
+                ],
+                "last_stands_out": None if cell.last_p is None else {"p": cell.last_p, "percent": cell.last_percent},
+            }
+            for cell in cells
+        ],
+    }
+    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"

@@ -1,0 +1,113 @@
+"""Steps in a history: where the level of a series of nights changed, and whether the last night stands out.
+
+The unit of evidence is the night, not the process: what a night's processes agree on still moves from night to night.
+Both tests take nights as exchangeable while nothing changes; a machine that drifts slowly for weeks is not, and shows as
+a step where the drift is steepest.
+"""
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ane_sweep.compare.distributions import t_tail
+
+SHORTEST = 2  # nights on either side of a step
+FEWEST = 10  # nights: with fewer, even a perfect step is no surprise at 1 % (5 against 5: 2 in 252)
+FEWEST_BEFORE = 5  # nights that the last one is held against
+_DRAWS = 10_000
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class Step:
+    """From night `index` on the level is another: medians before and after, back to the neighbouring steps."""
+
+    index: int
+    before: float
+    after: float
+    p: float
+
+    @property
+    def percent(self) -> float:
+        return 100 * (self.after / self.before - 1)
+
+
+def steps(levels: Sequence[float], level: float = 0.01) -> list[Step]:
+    """All steps, oldest first. The largest standardised rank sum over every place to cut (a rank test needs no shape of
+    noise and is not moved by one odd night) against what it is in shuffled series of that length; where it is beyond
+    that at `level`, both sides are searched again (binary segmentation, Vostrikova 1981)."""
+    cuts = dict(_cuts(levels, 0, level))
+    edges = [0, *sorted(cuts), len(levels)]
+    middles = [statistics.median(levels[a:b]) for a, b in itertools.pairwise(edges)]
+    return [Step(cut, middles[i], middles[i + 1], cuts[cut]) for i, cut in enumerate(sorted(cuts))]
+
+
+def _cuts(levels: Sequence[float], offset: int, level: float) -> list[tuple[int, float]]:
+    if len(levels) < FEWEST:
+        return []
+    cut, height = highest(ranks(levels))
+    p = chance(len(levels), height)
+    if p >= level:
+        return []
+    before, after = _cuts(levels[:cut], offset, level), _cuts(levels[cut:], offset + cut, level)
+    return [*before, (offset + cut, p), *after]
+
+
+def ranks(levels: Sequence[float]) -> list[float]:
+    """1 for the smallest; equal values share the mean of their ranks."""
+    order = sorted(range(len(levels)), key=lambda i: levels[i])
+    found, start = [0.0] * len(levels), 0
+    while start < len(order):
+        end = start
+        while end < len(order) and levels[order[end]] <= levels[order[start]]:
+            end += 1
+        for i in order[start:end]:
+            found[i] = (start + 1 + end) / 2
+        start = end
+    return found
+
+
+def highest(ranked: Sequence[float]) -> tuple[int, float]:
+    """(cut, height): where the rank sum of what lies before is furthest from its mean, in its standard deviations.
+
+    Mean k (n + 1) / 2 and variance k (n - k) (n + 1) / 12 (Wilcoxon 1945).
+    """
+    count, total, best = len(ranked), 0.0, (0, 0.0)
+    for k in range(1, count):
+        total += ranked[k - 1]
+        if SHORTEST <= k <= count - SHORTEST:
+            height = abs(total - k * (count + 1) / 2) / math.sqrt(k * (count - k) * (count + 1) / 12)
+            if height > best[1]:
+                best = k, height
+    return best
+
+
+def chance(count: int, height: float) -> float:
+    """How often shuffling `count` nights gives such a height; never below one in 10,001."""
+    return (1 + sum(other >= height - _SAME for other in _shuffled(count))) / (1 + _DRAWS)
+
+
+@cache
+def _shuffled(count: int) -> tuple[float, ...]:
+    drawn, ranked = random.Random(count), [float(i) for i in range(1, count + 1)]
+    heights = []
+    for _ in range(_DRAWS):
+        drawn.shuffle(ranked)
+        heights.append(highest(ranked)[1])
+    return tuple(heights)
+
+
+def stands_out(before: Sequence[float], last: float) -> float | None:
+    """p that the next night of such nights is as far from them as `last`: a t prediction interval on the log scale.
+
+    None with fewer than 5 nights before.
+    """
+    if len(before) < FEWEST_BEFORE:
+        return None
+    logs = [math.log(level) for level in before]
+    spread = max(statistics.stdev(logs), 1e-3) * math.sqrt(1 + 1 / len(logs))
+    return t_tail((math.log(last) - statistics.fmean(logs)) / spread, len(logs) - 1.0)
