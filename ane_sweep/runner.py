@@ -198,7 +198,7 @@ class Worker:
     def _without_running(self, task: Task) -> Outcome | None:
         if task.unavailable:
             return Outcome(StageStatus.UNAVAILABLE, task.unavailable)
-        upstream = [(self.plan.tasks[key], self.outcomes[key]) for key in task.inputs.values()]
+        upstream = [(self.plan.tasks[key], self.outcomes[key]) for key in (*task.inputs.values(), *task.after)]
         for needed, outcome in upstream:
             if not outcome.done:
                 verb = "was blocked" if outcome.status == StageStatus.BLOCKED else f"ended as {outcome.status}"

@@ -36,6 +36,7 @@ class Task:
     alone: bool = False
     unavailable: str | None = None
     round: int = 0  # of tasks that run alone: all of one round before any of the next
+    after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
 
 
 class Costs:
@@ -79,6 +80,7 @@ class Chain:
         unavailable: str | None = None,
         round: int = 0,
         loaded: int = 1,
+        after: tuple[str, ...] = (),
     ) -> Task:
         """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
         that the weights are already in."""
@@ -104,6 +106,7 @@ class Chain:
             alone=alone,
             unavailable=unavailable,
             round=round,
+            after=after,
         )
         self.tasks.append(task)
         return task
@@ -221,11 +224,12 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
             "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, alone=True, round=number,
             loaded=cell.copies,
         )  # fmt: skip
+    timed = tuple(task.key for task in chain.tasks if task.stage == "latency")[:1]  # what died there, dies again
     if cell.throughput:
-        chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True)
+        chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True, after=timed)
     if runtime == "coreml" and cell.evidence == "auto":
         if cell.device == "local":  # power and log are this Mac's
-            chain.add("evidence", runs, inputs, alone=True)
+            chain.add("evidence", runs, inputs, alone=True, after=timed)
         _add_baselines(chain, {**runs, **copies, "policy": policy, "round": 1}, inputs)
 
 

@@ -1,13 +1,14 @@
 """From the plan's shared comparison timings to a record's verdict and status: a real plan, scripted outcomes (constructed)."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from ane_sweep import assemble, checkpoints, config, overview, plan, stand_in
 from ane_sweep.record import StageStatus
 from ane_sweep.report import table
-from ane_sweep.runner import Outcome, in_rounds
+from ane_sweep.runner import Outcome, Worker, in_rounds
 from ane_sweep.tracking.describe import describe_cell
 
 MS = {"cpu_only": 9.0, "cpu_and_gpu": 4.0, "cpu_and_ne": 2.0, "all": 2.0}
@@ -162,3 +163,25 @@ def test_evidence_off_gives_unavailable(planned, tmp_path):
     (record,) = records(planned("compute_units=cpu_and_ne", "evidence=off"), tmp_path)
     assert (record.status, record.realised["verdict"]) == ("ok", "unavailable")
     assert record.realised["verdict_reasons"] == ["evidence=off"]
+
+
+def test_what_dies_while_timed_is_not_run_again_for_evidence(planned, tmp_path):
+    made = planned("compute_units=cpu_and_ne", "throughput=5")
+    (chain,) = made.chains.values()
+    own = next(key for key in chain if made.tasks[key].stage == "latency")
+    assert all(made.tasks[key].after == (own,) for key in chain if made.tasks[key].stage in ("evidence", "throughput"))
+    worker = Worker(made, SimpleNamespace(earlier_result=lambda task: None), None, None, 0, 1, None)
+    worker.outcomes = outcomes(made, tmp_path)
+    (task,) = stages(made, "evidence")
+    assert worker._without_running(task) is None
+    worker.outcomes[own] = bad("timeout", "latency took too long")
+    assert worker._without_running(task).reason == "needs latency, which ended as timeout"
+    (record,) = assemble.make_records(
+        made,
+        {**worker.outcomes, task.key: worker._without_running(task)},
+        sweep="s",
+        host={},
+        toolchain={},
+        files=lambda f: [],
+    )
+    assert (record.status, record.reason) == ("timeout", "latency took too long")

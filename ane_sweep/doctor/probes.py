@@ -144,7 +144,7 @@ def power(world: World) -> Finding:
     try:
         (sample, *_) = powermetrics.parse(said.stdout.encode())
     except ValueError:
-        return Finding("power", False, powermetrics.refusal(said.code, said.stderr), remedy)
+        return Finding("power", False, _why(said, "sudo -n powermetrics"), remedy)
     shown = ", ".join(f"{e} {mw:.0f} mW" for e, mw in sample.milliwatts.items() if mw is not None)
     return Finding(
         "power",
