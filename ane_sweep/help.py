@@ -14,7 +14,11 @@ USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task 
   ane-sweep -m +sweep=quick                             a matrix kept in conf/sweep/
   ane-sweep plan -m model=gpt2 chunks=1,2,4             what would run, what is shared, what it costs
   ane-sweep report [--json|--markdown] [RUN]            a sweep's table or records
+  ane-sweep compare A B [--json] [--across-hosts]       what changed; A and B: a run, last, good, a path; each with :axis=value
+  ane-sweep history [N] [--json]                        steps in the latency of each cell over the last N runs
+  ane-sweep nightly [accept [RUN] | write KIND FOLDER]  what the nights did; a new level; files for systemd, launchd, cron, github
   ane-sweep log [RUN] [uri=URI] [experiment=NAME]       send stored records to a tracking server
+  ane-sweep export [RUN] FILE | import FILE             a sweep as one file that merges into another store once
   ane-sweep prune older-than-days=N | max-gb=N          delete cached artifacts
   ane-sweep lint PACKAGE... --chip m4 [--compute-units cpu_and_ne] [--json]    where its ops would run, and why not on the ANE
   ane-sweep run PACKAGE --input x.npy                   one prediction of any ML Program, on any host
@@ -51,7 +55,7 @@ def text(args: list[str]) -> str:
 
 def _line(key: str) -> str:
     entry = schema.KEYS[key]
-    choices = f" ({', '.join(entry.choices)})" if entry.choices else ""
+    choices = f" ({', '.join(map(str, entry.choices))})" if entry.choices else ""
     return f"  {key:<22} {entry.help}{choices}"
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import config
+from ane_sweep import config, help
 from ane_sweep.__main__ import VERBS
 from ane_sweep.bench.__main__ import NAMES
+from ane_sweep.schema import KEYS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,3 +46,9 @@ def test_ci_runs_the_readmes_test_command():
     pattern = re.search(r"sed -n 's/(.*?)/\\1/p'", (ROOT / ".ci" / "run").read_text())
     assert pattern is not None
     assert re.search(r"^    python3 -m venv .*pytest$", README, re.MULTILINE)
+
+
+def test_help_names_every_verb_and_key():
+    said = help.text([])
+    assert [verb for verb in VERBS if verb != "sweep" and verb not in said.split()] == []
+    assert [key for key in KEYS if not key.startswith("limits.") and key not in said] == []

@@ -14,6 +14,8 @@ PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not amon
 SIZE_SHARE = 0.01
 MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
 
+TIMED = {"median_ms": "latency_median_ms", "prefill_median_ms": "latency_prefill_median_ms", "load_ms": "load_ms"}
+SAID = {"median_ms": "", "prefill_median_ms": "prefill: ", "load_ms": "load: "}
 REGRESSIONS = ("stopped working", "slower", "loads slower", "off the ANE", "less accurate", "larger")
 IMPROVEMENTS = ("works again", "faster", "loads faster", "onto the ANE", "more accurate", "smaller")
 NOTES = (
@@ -65,7 +67,7 @@ def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = 3.0)
 
 
 def medians(record: Record, name: str) -> dict[int, float]:
-    """{round: figure of that round's process}, for `median_ms` or `load_ms`."""
+    """{round: figure of that round's process}, for a name of TIMED."""
     return {t["round"]: t[name] for t in record.timings if (t.get(name) or 0) > 0}
 
 
@@ -73,7 +75,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
     tested: dict[tuple[Any, ...], Difference] = {}
     asked: list[tuple[Pair, str, tuple[Any, ...]]] = []
     for pair in found.pairs:
-        for name in ("median_ms", "load_ms"):
+        for name in TIMED:
             a, b = medians(pair.a, name), medians(pair.b, name)
             if not a or not b:
                 continue
@@ -100,16 +102,15 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
 
 
 def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: float) -> list[Change]:
-    load = name == "load_ms"
-    text = f"{_figures(pair, 'load_ms' if load else 'latency_median_ms', 'ms')}, {_evidence(one)}"
+    text = f"{SAID[name]}{_figures(pair, TIMED[name], 'ms')}, {_evidence(one)}"
     if one.verdict == "untested":
-        return [] if load else [Change("timing untested", pair.label, f"{text}: {one.why}")]
+        return [Change("timing untested", pair.label, f"{text}: {one.why}")] if name == "median_ms" else []
     if one.verdict == "same":
         return []
     if sure and abs(one.percent) >= least_percent:
-        return [Change(f"loads {one.verdict}" if load else one.verdict, pair.label, text)]
+        return [Change(f"loads {one.verdict}" if name == "load_ms" else one.verdict, pair.label, text)]
     why = f"under {least_percent:g} %" if sure else "alone it would be significant, among this many tests it is not"
-    return [Change("timing differs, but not enough", pair.label, f"{'load: ' if load else ''}{text}; {why}")]
+    return [Change("timing differs, but not enough", pair.label, f"{text}; {why}")]
 
 
 def _evidence(one: Difference) -> str:

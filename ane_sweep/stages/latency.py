@@ -15,9 +15,7 @@ from typing import Any
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stages import StageResult, _statistics, _timing, _verdicts, metric
 
-IDLE_S = {
-    "coreml": 2.0
-}  # the pause where latency.idle_s is null: what sleeps is Apple's hardware, not a CPU interpreter
+IDLE_S = {"coreml": 2.0}  # where latency.idle_s is null: what falls asleep is Apple's hardware, not a CPU
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -68,6 +66,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         whole = _timing.measure(prefill, **common)
         written["prefill"] = asdict(whole)
         result.metrics += _prefill_metrics(whole, params["runtime"])
+        result.facts["timing"]["prefill_median_ms"] = _median_ms(whole.steady_s)
     if "copies" in params:
         result.metrics += loaded.metrics(params["runtime"])
     (out / "samples.json").write_text(json.dumps(written, indent=1))
