@@ -117,7 +117,7 @@ FLIPS = [  # probe, what is taken away, what the line then says, what it advises
     ("usb devices", {"connected": [PHONE, PHONE]}, "iPhone17,1, OS 18.4 (22E240); iPhone17,1", "one iPhone"),
     ("pytorch on gpu", {"torch": {"version": "2.13.0+cpu", "mps": False}}, "MPS absent", "a Mac"),
     ("pytorch on gpu", {"torch": "ended with 1: ImportError"}, "importing torch ended with 1", "pip install"),
-    ("power", {"commands": {"sudo": Answer(1, "", "sudo: a password is required")}}, "sudo -n powermetrics: sudo: a password is required", "sudo visudo"),
+    ("power", {"commands": {"sudo": Answer(1, "", "sudo: a password is required")}}, "sudo: a password is required", "sudo visudo"),
     ("power", {"commands": {"sudo": None}}, "no sudo", "sudo visudo"),
     ("power", {"commands": {"sudo": Answer(0, plistlib.dumps({"elapsed_ns": 1}).decode(), "")}}, "no channel", "powermetrics knows"),
     ("system log", {"log": (None, "log: Must be admin")}, "Must be admin", "administrator"),
