@@ -24,7 +24,13 @@ def wheel(tmp_path_factory):
 @pytest.mark.ci
 def test_the_wheel_holds_options_data_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for needed in ("conf/config.yaml", "conf/model/gpt2-xl.yaml", "conf/sweep/crash_test.yaml", "data/sentences.txt"):
+    for needed in (
+        "conf/config.yaml",
+        "conf/model/gpt2-xl.yaml",
+        "conf/sweep/crash_test.yaml",
+        "data/sentences.txt",
+        "evidence/log_lines.csv",
+    ):
         assert f"ane_sweep/{needed}" in names
     assert not [name for name in names if name.startswith(("tests/", "outputs/", "conf/"))]
 
