@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -120,11 +121,15 @@ def _from_files(
     **more: Any,
 ) -> Source:
     config = lookup("config.json")
-    if config is None or config.path is None:
+    if config is None and (ckpt := lookup(nanogpt.CKPT)) and ckpt.path is not None:
+        _weights_files(option, label, lookup, allow_pickle)  # a pickle is not even looked into unless it is trusted
+        arch = nanogpt.architecture(nanogpt.model_args(ckpt.path, option["name"]), option, label)
+    elif config is None or config.path is None:
         raise ConfigError(
             f"model={option['name']}: {label} has no config.json; a checkpoint folder holds config.json and model.safetensors"
         )
-    arch = _architecture(option, label, config.path)
+    else:
+        arch = _architecture(option, label, config.path)
     files = _weights_files(option, label, lookup, allow_pickle)
     notes = _differences(option, arch, label)
     tokenizer = [file.digest for name in TOKENIZER_FILES if (file := lookup(name))]
@@ -147,6 +152,8 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
+    if nanogpt.is_config(config):
+        return nanogpt.architecture(config, option, label)
     wanted, found = option["family"], config.get("model_type")
     if wanted != found:
         raise ConfigError(
@@ -183,11 +190,11 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
                 f"model={option['name']}: {label} lacks {', '.join(missing)}, which its index lists; fetch it again"
             )
         return [file for _, file in shards if file is not None]
-    if pickle := lookup("pytorch_model.bin"):
+    if pickle := lookup("pytorch_model.bin") or lookup(nanogpt.CKPT):
         if allow_pickle:
             return [pickle]
         raise ConfigError(
-            f"model={option['name']}: {label} has its weights only as a pickle (pytorch_model.bin), which can run any code when "
+            f"model={option['name']}: {label} has its weights only as a pickle ({pickle.name}), which can run any code when "
             "loaded; convert it to model.safetensors, or trust it by name with allow_pickle=true"
         )
     raise ConfigError(f"model={option['name']}: {label} has no weights; looked for {', '.join(WEIGHTS_FILES)}")
@@ -200,7 +207,7 @@ def _checkpoint_folder(option: Mapping[str, Any], weights: str) -> Path:
     hub = option["hub"] or option["name"]
     candidates = [root, root / option["name"], root / hub, root / hub.split("/")[-1]]
     for folder in candidates:
-        if (folder / "config.json").is_file():
+        if (folder / "config.json").is_file() or (folder / nanogpt.CKPT).is_file():
             return folder
     looked = ", ".join(str(folder / "config.json") for folder in dict.fromkeys(candidates))
     raise ConfigError(f"weights={weights}: no checkpoint of model={option['name']}; looked for {looked}")

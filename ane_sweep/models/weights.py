@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ane_sweep import models
+from ane_sweep import models, nanogpt
 from ane_sweep.errors import WeightsError
 
-from . import _hf
+from . import _hf, _nanogpt
 
 _SAFETENSORS = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
@@ -38,7 +38,9 @@ def load_state(weights: dict[str, Any], checkpoint: Path | None, model: dict[str
         raise WeightsError(f"weights of kind {weights['kind']!r} need a checkpoint folder and none was given")
     checkpoint = Path(checkpoint)
     _check_config(checkpoint, model)
-    source = _Checkpoint(checkpoint, bool(weights.get("allow_pickle")))
+    source: Any = _Checkpoint(checkpoint, bool(weights.get("allow_pickle")))
+    if nanogpt.is_checkpoint(checkpoint):
+        source = _nanogpt.Checkpoint(source)
     return _read(source, _match(parameters(model), source, model))
 
 
@@ -103,7 +105,7 @@ class _Checkpoint:
         self.pickled = False
         paths = _listed(folder, _SAFETENSORS)
         if not paths:
-            paths, self.pickled = _listed(folder, _PICKLE), True
+            paths, self.pickled = _listed(folder, _PICKLE) or _listed(folder, nanogpt.CKPT), True
             if not paths:
                 raise WeightsError(f"no {_SAFETENSORS} (or {_SAFETENSORS}.index.json) in {folder}")
             if not allow_pickle:
@@ -169,12 +171,14 @@ def _unpickle(path: Path) -> dict[str, torch.Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         raise WeightsError(f"{path} cannot be read as a pickle of tensors ({error})") from error
+    if path.name == nanogpt.CKPT and isinstance(content, dict):
+        content = content.get("model")
     if not isinstance(content, dict):
         raise WeightsError(f"{path} holds a {type(content).__name__}, not a dictionary of tensors")
     return content
 
 
-def _match(wanted: dict[str, tuple[int, ...]], source: _Checkpoint, model: dict[str, Any]) -> dict[str, str]:
+def _match(wanted: dict[str, tuple[int, ...]], source: Any, model: dict[str, Any]) -> dict[str, str]:
     """Parameter -> the checkpoint's name for it. Raises WeightsError naming a few of those that do not fit."""
     module = meta_skeleton(model)
     tied = {alias: target for alias, target in module.all_tied_weights_keys.items() if target in wanted}
@@ -211,7 +215,7 @@ def _match(wanted: dict[str, tuple[int, ...]], source: _Checkpoint, model: dict[
     return found
 
 
-def _refuse(model: dict[str, Any], source: _Checkpoint, problems: dict[str, list[str]]) -> None:
+def _refuse(model: dict[str, Any], source: Any, problems: dict[str, list[str]]) -> None:
     texts = [
         f"{len(items)} tensor(s) {what}: {', '.join(items[:3])}{' ...' if len(items) > 3 else ''}"
         for what, items in problems.items()
@@ -238,7 +242,7 @@ def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, str], ...]) -> 
     yield prefix + name
 
 
-def _read(source: _Checkpoint, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
+def _read(source: Any, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = {}
     parameters_by_name = {name: parameter for parameter, name in chosen.items()}
     for name, tensor in source.tensors(list(parameters_by_name)):

@@ -13,6 +13,7 @@ import tempfile
 import venv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ PINS = (
 )  # fmt: skip
 SEED, SEQ_LEN = 7, 24
 LENGTHS = (24, 17, 1)  # tokens that are real in each input; the rest is padding
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "activation": "gelu", "dim": 32, "hidden_dim": 96, "max_position_embeddings": 40, "n_heads": 4, "n_layers": 2,
     "num_labels": 3, "vocab_size": 120,
 }  # fmt: skip
@@ -44,12 +45,13 @@ def make(out: Path) -> None:
         np.savez(asked, **given)
         script = Path(__file__).with_name("_apple_distilbert.py")
         subprocess.run([environment(Path(folder, "env")), "-P", str(script), str(asked), str(made)], check=True)
-        with np.load(made) as found:
+        with np.load(made) as stored:
+            found: dict[str, Any] = dict(stored)
             out.parent.mkdir(parents=True, exist_ok=True)
             np.savez_compressed(out, **given, **found)
 
 
-def inputs() -> dict[str, np.ndarray]:
+def inputs() -> dict[str, Any]:
     """Seeded weights, token ids and masks."""
     from ane_sweep.models import weights
 
@@ -63,7 +65,7 @@ def inputs() -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def model() -> dict:
+def model() -> dict[str, Any]:
     """What our own families call it."""
     arch = {**CONFIG, "id2label": {str(i): str(i) for i in range(CONFIG["num_labels"])}}
     del arch["num_labels"]
@@ -73,14 +75,14 @@ def model() -> dict:
 def environment(folder: Path) -> str:
     """The Python of a new environment with PINS, and behind them whatever this interpreter has (PyTorch)."""
     venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
+    python = str(folder / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *PINS], check=True)
     import torch
 
     command = [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     site = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     Path(site, "behind.pth").write_text(f"{Path(torch.__file__).parents[1]}\n", encoding="utf-8")
-    return str(python)
+    return python
 
 
 if __name__ == "__main__":
