@@ -16,6 +16,10 @@ PACKAGE = Path(__file__).parent.parent.parent / "ane_sweep"
 REMOTE = "coremltools.models.ml_program.experimental"
 # file -> method -> whose it is: "module:Class"; each call of that name in the file must fit all of them
 METHODS = {
+    "runtimes/_probe.py": {
+        "predict": ["coremltools.models.model:MLModel"],
+        "get_all_compute_devices": ["coremltools.models.compute_device:MLComputeDevice"],
+    },
     "runtimes/coreml.py": {
         "predict": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],
         "make_state": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],
@@ -34,6 +38,7 @@ METHODS = {
 }
 # file -> attributes that we read of coremltools' objects, and of which class
 FIELDS = {
+    "runtimes/_probe.py": {"coremltools.models.compute_device:MLNeuralEngineComputeDevice": ["total_core_count"]},
     "stages/place.py": {
         "coremltools.models.compute_plan:MLModelStructure": ["program", "pipeline"],
         "coremltools.models.compute_plan:MLModelStructurePipeline": ["sub_models"],
