@@ -18,7 +18,6 @@ REMOTE = "coremltools.models.ml_program.experimental"
 METHODS = {
     "runtimes/_probe.py": {
         "predict": ["coremltools.models.model:MLModel"],
-        "get_all_compute_devices": ["coremltools.models.compute_device:MLComputeDevice"],
     },
     "runtimes/coreml.py": {
         "predict": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],
