@@ -14,6 +14,9 @@ Evidence, and what each piece can say:
     log       lines of our own process by which Core ML says that the Neural Engine's compiler, memory or runtime refused
               the program. Lines of the daemons may concern another program: they are told, and decide nothing.
 
+What this cannot see: a CPU that is driven otherwise when the Neural Engine is allowed, and so has another speed, is taken for
+the Neural Engine where no power and no log speaks against it.
+
 The plan is no evidence: it was seen to say CPU for what ran on a GPU (FluidAudio, ANE_Profiler). It says what to expect,
 and below a quarter of its cost off the CPU latency cannot tell a fall, so it is not asked.
 """
@@ -31,6 +34,7 @@ LEAST_MILLIWATTS = 10.0
 Answer = Literal["agrees", "disagrees", "unavailable"]
 NAMES = {"ane": "the Neural Engine", "gpu": "the GPU", "cpu": "the CPU"}
 ASKED = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": None}
+MAY_USE_ANE = ("cpu_and_ne", "all")
 BASELINES = {"cpu_only": "cpu", "cpu_and_gpu": "gpu"}
 
 
@@ -63,19 +67,16 @@ class Verdict:
     fell: bool
     reasons: list[str]
 
-    def as_dict(self) -> dict[str, Any]:
-        return vars(self)
-
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict with its reasons, each a sentence for the user."""
-    reasons: list[str] = []
+    if evidence.compute_units == "cpu_only":
+        return Verdict("agrees", "cpu", False, ["Core ML was allowed the CPU alone", *_strangers(evidence)])
+    reasons = _strangers(evidence)
     expected = _expected(evidence)
     observed = _observed(evidence, expected, reasons)
     missing = list(evidence.missing)
     plan = _plan_says(evidence.planned)
-    if evidence.compute_units == "cpu_only" and observed != "ane":
-        return Verdict("agrees", "cpu", False, ["Core ML was allowed the CPU alone"])
     if expected is None:
         return Verdict(
             "unavailable", observed, False, [*reasons, "without a plan, compute_units=all asks for no unit", *missing]
@@ -91,6 +92,14 @@ def judge(evidence: Evidence) -> Verdict:
         said = f"it ran on {NAMES[observed]}, where Core ML's plan has no op: the plan does not tell what happened"
         return Verdict("disagrees", observed, False, [said, *reasons, *plan])
     return Verdict("agrees", observed, False, reasons)
+
+
+def _strangers(evidence: Evidence) -> list[str]:
+    """Power that our program cannot have drawn: what it says of other programs."""
+    worked = power_says("ane", evidence.power)
+    if worked is None or evidence.compute_units in MAY_USE_ANE:
+        return []
+    return [f"{worked}: by another program, as this one was not allowed it"]
 
 
 def _who(evidence: Evidence, expected: str) -> str:
@@ -110,8 +119,8 @@ def _expected(evidence: Evidence) -> str | None:
 def _observed(evidence: Evidence, expected: str | None, reasons: list[str]) -> str | None:
     """Where it ran, by the strongest sign; what speaks for it is added to `reasons`."""
     refused = [f for f in evidence.findings if f["ours"] and f["says"] in ("ane_failed", "memory", "limit")]
-    wants_ane = evidence.compute_units in ("cpu_and_ne", "all") and expected in ("ane", None)
-    worked = power_says("ane", evidence.power)
+    wants_ane = evidence.compute_units in MAY_USE_ANE and expected in ("ane", None)
+    worked = power_says("ane", evidence.power) if evidence.compute_units in MAY_USE_ANE else None
     if refused and wants_ane:
         reasons += dict.fromkeys(f"Core ML said: {f['explanation']} (`{f['line']}`)" for f in refused)
         if worked:
@@ -163,6 +172,10 @@ def _cpu_or_unknown(evidence: Evidence, reasons: list[str]) -> str | None:
         if 0 < away < LEAST_SHARE:
             reasons.append(f"but only {away:.0%} of the planned cost is off the CPU: latency cannot tell a fall")
             return None
+    if evidence.compute_units in MAY_USE_ANE and "ane" not in evidence.power:
+        reasons.append(
+            "a Neural Engine that is merely no faster would look the same; its power would tell, and there is none"
+        )
     return "cpu"
 
 
