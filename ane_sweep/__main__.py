@@ -269,11 +269,12 @@ def import_bundle(args: list[str]) -> int:
 
 
 def show_links(logged: Any, ui: str | None) -> None:
-    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), the compare page."""
+    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
     from ane_sweep import tracking
 
     if command := tracking.ui_command(logged.uri, ui):
         print(f"MLflow: {command}")
+    print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
     print(f"compare: {tracking.compare_link(logged, ui=ui)}")
 
 

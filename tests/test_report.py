@@ -2,6 +2,7 @@
 
 import json
 import re
+import xml.etree.ElementTree
 from html.parser import HTMLParser
 
 import constructed
@@ -255,7 +256,9 @@ def test_a_wrong_word_is_a_sentence(out, capsys, words, said):
     assert said in capsys.readouterr().err
 
 
-def test_writing_leaves_both_files_or_neither(out):
+def test_what_a_run_folder_holds_then(out):
     folder = out / "runs" / constructed.STAMP
     page.write(folder)
-    assert {p.name for p in folder.iterdir()} == {"records.jsonl", "run.json", "report.html", "report.md"}
+    assert {p.name for p in folder.iterdir()} == {"records.jsonl", "run.json", "report.html", "report.md", "figures"}
+    drawn = sorted((folder / "figures").glob("*.svg"))
+    assert drawn and all(xml.etree.ElementTree.parse(path).getroot().tag.endswith("}svg") for path in drawn)

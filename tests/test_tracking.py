@@ -15,7 +15,8 @@ import pytest
 
 from ane_sweep.errors import TrackingError
 from ane_sweep.record import Record, read_records, varying_axes, write_records
-from ane_sweep.tracking import compare_link, describe, experiment_link, links, log_sweep, ui_command
+from ane_sweep.report import page
+from ane_sweep.tracking import compare_link, describe, experiment_link, layout, links, log_sweep, ui_command
 from ane_sweep.tracking.store import Logged, _log
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
 
@@ -65,6 +66,7 @@ def logged(tmp_path_factory):
     """(folder, Logged, client): one small sweep in a fresh sqlite database."""
     out = tmp_path_factory.mktemp("out dir")
     folder = sweep_folder(out)
+    page.write(folder)
     result = log_sweep(folder, uri=None, experiment="ane-sweep")
     from mlflow.tracking import MlflowClient
 
@@ -399,3 +401,33 @@ def log_when_up(folder, uri, patience=90):
             if time.monotonic() > deadline:
                 raise
             time.sleep(1)
+
+
+def test_the_charts_are_laid_out_for_every_axis(logged):
+    """What MLflow 3.17's UI reads from the experiment's tag; looked at in a browser when it was written."""
+    _, result, client = logged
+    tags = client.get_experiment(result.experiment_id).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{result.view}"])
+    assert f"viewStateShareKey={result.view}" in experiment_link(result)
+    assert "'2026-01-02_03-04-05'" in view["searchFilter"]
+    kinds = {card["type"]: card for card in view["compareRunCharts"]}
+    assert kinds["PARALLEL"]["selectedParams"] == ["variant", "chunks"]
+    assert kinds["PARALLEL"]["selectedMetrics"][-1] == LATENCY, "the last one gives the colours"
+    assert kinds["SCATTER"]["xaxis"] == {"key": LATENCY, "type": "METRIC"}
+    assert "CONTOUR" not in kinds, "no cell here has a package size"
+    assert len({card["uuid"] for card in view["compareRunCharts"]}) == len(view["compareRunCharts"])
+
+
+def test_a_view_too_long_for_a_tag_is_left_out():
+    records = [make("s", 0), make("s", 1, chunks=2)]
+    assert layout.shared_view(records, ["chunks"]) is not None
+    assert layout.shared_view(records, ["x" * 100] * 50) is None
+
+
+def test_the_sweep_keeps_its_report_and_plots(logged):
+    _, result, client = logged
+    names = {item.path for item in client.list_artifacts(result.parent)}
+    assert {"records.jsonl", "report.html", "report.md", "figures"} <= names
+    assert any(item.path.endswith(".svg") for item in client.list_artifacts(result.parent, "figures"))
+    parent = client.get_run(result.parent)
+    assert parent.data.tags["host.system"] == "Linux" and parent.data.tags["toolchain.torch"] == "2.13.0"

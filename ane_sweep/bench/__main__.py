@@ -1,4 +1,4 @@
-"""`python -m ane_sweep.bench NAME...`; without a name, the list."""
+"""`python -m ane_sweep.bench NAME... [--OPTION=VALUE]`; without a name, the list. Options are the benchmark's own."""
 
 import importlib
 import sys
@@ -9,7 +9,8 @@ from ane_sweep.bench import show
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
+    names = [word for word in words if not word.startswith("-")]
     unknown = [name for name in names if name not in NAMES]
     if not names or unknown:
         for name in NAMES:

@@ -74,11 +74,26 @@ def _long(block: blocks.Block) -> bool:
 
 
 def write(folder: Path) -> Path:
-    """Leave report.html and report.md in a run's folder; returns the former. Raises ConfigError where it cannot."""
+    """Leave report.html, report.md and figures/ in a run's folder; returns the first. Raises ConfigError where it cannot."""
     sweep = Sweep.read(folder)
     made = document.sections(sweep)
+    _write_figures(folder / "figures", made)
     save(folder / MARKDOWN_NAME, as_markdown(sweep, made))
     return save(folder / HTML_NAME, as_html(sweep, made))
+
+
+def _write_figures(folder: Path, made: list[Section]) -> None:
+    """The plots as files of their own, for slides and for the tracker: on white, in the light page's colours."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    plots = [
+        (s.anchor, svg) for s in made for block in s.blocks if isinstance(block, blocks.Plots) for svg, _ in block.items
+    ]
+    for number, (anchor, svg) in enumerate(plots, 1):
+        ground = '<rect width="100%" height="100%" fill="#fff"/>'
+        start = svg.index(">", svg.index("<svg")) + 1
+        save(folder / f"{number:02}-{anchor}.svg", svg[:start] + ground + svg[start:])
 
 
 def save(path: Path, text: str) -> Path:

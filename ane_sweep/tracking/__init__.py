@@ -4,6 +4,7 @@
     store.py      connects, logs, never twice; it and writers.py are all that imports mlflow
     writers.py    puts runs into the tracker, in bulk or one by one
     address.py    which tracking addresses we take, and whether somebody is there
+    layout.py     the charts of a sweep, laid out for MLflow's UI
     links.py      the compare page of a sweep, the command that starts MLflow's UI
 
 The tracker is fed from records.jsonl and nothing is ever read back from it into a record.

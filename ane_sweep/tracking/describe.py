@@ -82,6 +82,9 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
         "ane_sweep.axes": json.dumps(values),
         "ane_sweep.weights": ", ".join(sorted({str(r.weights.get("kind", "unknown")) for r in records})),
         "ane_sweep.texts": ", ".join(sorted({str(r.realised["texts"]) for r in records if "texts" in r.realised})),
+        **_shared(records, "host"),
+        **_shared(records, "toolchain"),
+        "ane_sweep.imported": (info.get("imported") or {}).get("identity"),
         "mlflow.note.content": f"{len(records)} cells: {summary}." + (f"\n\n    {command}" if command else ""),
     }
     return RunText(
@@ -196,6 +199,16 @@ def _metric_notes(record: Record) -> str:
         for e in record.metrics
     }
     return json.dumps(notes)
+
+
+def _shared(records: list[Record], group: str) -> dict[str, Any]:
+    """What all cells have in common of their host or toolchain, as tags."""
+    each = [getattr(record, group) for record in records]
+    return {
+        f"{group}.{key}": value
+        for key, value in (each[0] if each else {}).items()
+        if all(e.get(key) == value for e in each)
+    }
 
 
 def _same(records: list[Record], key: str) -> bool:

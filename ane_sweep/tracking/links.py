@@ -5,6 +5,8 @@ import shlex
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from ane_sweep.tracking import layout
+
 if TYPE_CHECKING:
     from ane_sweep.tracking.store import Logged
 
@@ -29,11 +31,13 @@ def compare_link(logged: "Logged", ui: str | None = None) -> str:
 def experiment_link(logged: "Logged", ui: str | None = None) -> str:
     """The experiment's chart view of this sweep's cells, however many there are, fastest first.
 
-    Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run.
+    Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run. With the view that
+    was laid out for the sweep (layout.py), where the tracker took it.
     """
-    wanted = f"tags.`ane_sweep.sweep` = '{logged.sweep}' AND tags.`ane_sweep.cell_key` != ''"
+    wanted = layout.cells_of(logged.sweep)
     order = quote("metrics.`measured.latency_median_ms`", safe="")
     query = f"searchFilter={quote(wanted, safe='')}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART"
+    query += f"&viewStateShareKey={logged.view}" if logged.view else ""
     return f"{_ui(logged, ui)}/#/experiments/{logged.experiment_id}/runs?{query}"
 
 

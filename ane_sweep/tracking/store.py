@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from ane_sweep.errors import TrackingError
 from ane_sweep.record import FILE_NAME, Record, read_records, varying_axes
-from ane_sweep.tracking import describe
+from ane_sweep.tracking import describe, layout
 from ane_sweep.tracking.address import artifact_folder, check_uri, sqlite_path
 from ane_sweep.tracking.describe import RunText
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
@@ -43,6 +43,7 @@ class Logged:
 
     runs   cell_key -> run id, in the order of the records
     timed  run ids of cells with a median latency
+    view   key of the charts laid out for this sweep, None where the tracker would not have them
     """
 
     uri: str
@@ -52,6 +53,7 @@ class Logged:
     parent: str
     runs: dict[str, str] = field(default_factory=dict)
     timed: list[str] = field(default_factory=list)
+    view: str | None = None
     created: int = 0
     unchanged: int = 0
     replaced: int = 0
@@ -132,9 +134,9 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         return run_id, "created" if old is None else "replaced"
 
     digests = {record.cell_key: describe.digest(record, axes) for record in records}
-    whole = hashlib.sha256("".join(digests.values()).encode()).hexdigest()[:16]
     text = describe.describe_sweep(records, axes, info)
-    text.artifacts = {FILE_NAME: (folder / FILE_NAME).read_text(encoding="utf-8")}
+    text.artifacts = _sweep_artifacts(folder)
+    whole = hashlib.sha256("".join([*digests.values(), text.artifacts.get("drift.json", "")]).encode()).hexdigest()[:16]
     logged.parent, parent_fate = put(text, whole, known.get(""), _millis(info.get("finished")) or begin)
     obsolete = [known[""]] if parent_fate == "replaced" else []
     fates = Counter[str]()
@@ -160,8 +162,28 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         client.set_tag(run_id, "mlflow.parentRunId", logged.parent)
     for run in obsolete:
         client.delete_run(run.info.run_id)
+    logged.view = _lay_out(client, logged, records, axes)
     logged.created, logged.unchanged, logged.replaced = fates["created"], fates["unchanged"], fates["replaced"]
     return logged
+
+
+def _sweep_artifacts(folder: Path) -> dict[str, str]:
+    """Name -> text of what the sweep as a whole left: its records, its report, the report's plots."""
+    names = (FILE_NAME, "report.html", "report.md", "drift.json", "figures/*.svg")
+    found = (path for name in names for path in sorted(folder.glob(name)))
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in found}
+
+
+def _lay_out(client: Any, logged: Logged, records: list[Record], axes: list[str]) -> str | None:
+    """Leave the charts of this sweep with its experiment; a tracker that refuses them costs only the layout."""
+    text = layout.shared_view(records, axes)
+    if text is None:
+        return None
+    key = layout.view_key(logged.sweep)
+    with suppress(Exception):
+        client.set_experiment_tag(logged.experiment_id, layout.TAG + key, text)
+        return key
+    return None
 
 
 def _artifacts(client: Any, run_id: str, uri: str, texts: dict[str, str]) -> None:
