@@ -12,11 +12,12 @@ import numpy as np
 from ane_sweep.bench import Row, _pool
 from ane_sweep.compare.difference import LEVEL, weigh
 from ane_sweep.compare.distributions import beta_share, t_tail
+from ane_sweep.stages._statistics import quantile
 
 ROUNDS, DRAWS = 64, 1000
 SIZES = (3, 5, 8, 12, 20)
 ALARM_BAR, POWER_BAR = "at most 3 %", "at least 90 %"
-Side = dict[int, float]
+Side = dict[int, tuple[float, float]]  # of each process: median and lower quartile of its samples, in ms
 Draw = Callable[[random.Random, int], tuple[Side, Side]]
 
 
@@ -37,14 +38,19 @@ def _realised(pool: dict[str, Any]) -> tuple[str, str]:
     """What the pool itself shows: how much processes scatter, and what the delay really came to."""
     scatter, delay = [], []
     for program in pool["programs"]:
-        logs = {slot: np.log(list(_side(pool, program, slot).values())) for slot in _pool.SLOTS}
+        logs = {slot: np.log(list(_medians(_side(pool, program, slot)).values())) for slot in _pool.SLOTS}
         scatter.append(f"{program} {100 * logs['a'].std(ddof=1):.1f} %")
         delay.append(f"{program} {100 * (np.exp(np.mean(logs['delayed'] - logs['a'])) - 1):.1f} %")
     return "scatter " + ", ".join(scatter), "delay " + ", ".join(delay)
 
 
 def _side(pool: dict[str, Any], program: str, slot: str) -> Side:
-    return {r["round"]: r["median_ms"] for r in pool["runs"] if (r["program"], r["slot"]) == (program, slot)}
+    runs = [run for run in pool["runs"] if (run["program"], run["slot"]) == (program, slot)]
+    return {run["round"]: (run["median_ms"], quantile(run["samples_ms"], 0.25)) for run in runs}
+
+
+def _medians(side: Side) -> dict[int, float]:
+    return {number: median for number, (median, _) in side.items()}
 
 
 def across(pool: dict[str, Any], program: str, other: str) -> Draw:
@@ -96,21 +102,29 @@ def _row(pool: dict[str, Any], way: str, size: int, other: str, what: str, bar: 
     """Hits of the test in use, with their binomial interval, beside those of other tests on the same draws."""
     ways = [WAYS[way](pool, program, other) for program in pool["programs"]]
     drawn = random.Random(f"{way} {size} {other}")
-    hits = {"trimmed": 0, "untrimmed": 0, "permutation": 0, "ranks": 0}
+    hits = dict.fromkeys(("both", "medians", "lower quartiles", "untrimmed medians", "permuted medians", "ranks"), 0)
     try:
         for number in range(DRAWS):
             a, b = ways[number % len(ways)](drawn, size)
             paired = way == "within a sweep"
-            evidence = weigh(a, b, paired=paired)
-            hits["trimmed"] += evidence is not None and evidence.p < LEVEL
-            for name, p in others(list(a.values()), list(b.values()), paired).items():
-                hits[name] += p < LEVEL
+            p = {name: _p_of(a, b, part, paired) for part, name in enumerate(("medians", "lower quartiles"))}
+            p |= {"both": 2 * min(p.values())}
+            p |= others([m for m, _ in a.values()], [m for m, _ in b.values()], paired)
+            for name in hits:
+                hits[name] += p[name] < LEVEL
     except ValueError:  # the pool is too small for that many processes a side
         return None
-    low, high = binomial(hits["trimmed"], DRAWS)
-    ours = f"{100 * hits['trimmed'] / DRAWS:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
-    instead = ", ".join(f"{name} {100 * count / DRAWS:.1f} %" for name, count in hits.items() if name != "trimmed")
+    low, high = binomial(hits["both"], DRAWS)
+    ours = f"{100 * hits['both'] / DRAWS:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    instead = ", ".join(f"{name} {100 * count / DRAWS:.1f} %" for name, count in hits.items() if name != "both")
     return Row(what, ours, instead, bar=bar)
+
+
+def _p_of(a: Side, b: Side, part: int, paired: bool) -> float:
+    """What compare/difference.py makes of one figure a process; 1 where it refuses to test."""
+    first, second = ({number: figures[part] for number, figures in side.items()} for side in (a, b))
+    evidence = weigh(first, second, paired=paired)
+    return 1.0 if evidence is None else evidence.p
 
 
 def others(a: list[float], b: list[float], paired: bool, rounds: int = 999) -> dict[str, float]:
@@ -121,17 +135,17 @@ def others(a: list[float], b: list[float], paired: bool, rounds: int = 999) -> d
     if paired:
         step = second - first
         signs = generator.choice((-1.0, 1.0), size=(rounds, len(step)))
-        shapes = {"permutation": step, "ranks": np.sign(step) * (np.argsort(np.argsort(np.abs(step))) + 1)}
+        shapes = {"permuted medians": step, "ranks": np.sign(step) * (np.argsort(np.argsort(np.abs(step))) + 1)}
         by_chance = {name: _p(values.sum(), signs @ np.abs(values)) for name, values in shapes.items()}
         error, freedom = step.std(ddof=1) / len(a) ** 0.5, len(a) - 1
     else:
         both = np.concatenate([first, second])
         order = np.argsort(generator.random((rounds, len(both))), axis=1)[:, : len(a)]
-        shapes = {"permutation": both - both.mean(), "ranks": np.argsort(np.argsort(both)) - (len(both) - 1) / 2}
+        shapes = {"permuted medians": both - both.mean(), "ranks": np.argsort(np.argsort(both)) - (len(both) - 1) / 2}
         by_chance = {name: _p(v[: len(a)].sum(), v[order].sum(axis=1)) for name, v in shapes.items()}
         squares = first.var(ddof=1) / len(a), second.var(ddof=1) / len(b)
         error, freedom = sum(squares) ** 0.5, sum(squares) ** 2 / sum(s**2 / (len(a) - 1) for s in squares)
-    return {"untrimmed": t_tail(float((second - first).mean() / error), float(freedom)), **by_chance}
+    return {"untrimmed medians": t_tail(float((second - first).mean() / error), float(freedom)), **by_chance}
 
 
 def _p(seen: float, by_chance: Any) -> float:

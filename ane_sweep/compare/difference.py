@@ -2,7 +2,7 @@
 
 The unit of evidence is the process, not the call: samples of one process share its memory layout, its caches and its
 luck, so a thousand of them say nothing about what the next process would give. Two timings are therefore compared by
-the medians of their processes, on a log scale (a ratio is what people ask for, and scatter grows with the figure):
+one figure a process, on a log scale (a ratio is what people ask for, and scatter grows with the figure):
 within one sweep round by round, across sweeps side by side, in both cases by Student's t on trimmed means (Yuen 1974),
 which a process that met a busy machine does not blind. With one process a side nothing can be tested and the answer
 says so. Which test, and why: `python -m ane_sweep.bench alarms`, README "Rulings".
@@ -11,9 +11,13 @@ says so. Which test, and why: `python -m ane_sweep.bench alarms`, README "Ruling
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ane_sweep.compare.distributions import t_quantile, t_tail
+from ane_sweep.stages._statistics import quantile
+
+Timings = Sequence[Mapping[str, Any]]  # of a record: one entry a process
 
 LEVEL = 0.01
 FEWEST = 3  # processes a side: with two, the scatter is known so badly that only a landslide would show
@@ -26,6 +30,7 @@ class Difference:
     """How much slower `b` is than `a`: ratio of the typical process medians, with its interval at 1 - level.
 
     p         two-sided; None when nothing can be tested
+    of        the processes' figure that was compared: medians, lower quartiles
     verdict   slower | faster | same (no difference shown) | untested (with the reason in `why`)
     """
 
@@ -36,6 +41,7 @@ class Difference:
     verdict: str
     processes: tuple[int, int]
     why: str = ""
+    of: str = "medians"
 
     @property
     def percent(self) -> float:
@@ -61,6 +67,31 @@ def difference(
     verdict = "same" if evidence.p >= level else "slower" if evidence.mean > 0 else "faster"
     ratio, low, high = (math.exp(evidence.mean + step) for step in (0, -reach, reach))
     return Difference(ratio, low, high, evidence.p, verdict, sizes)
+
+
+def timing_difference(
+    a: Timings, b: Timings, *, name: str = "median_ms", paired: bool = False, level: float = LEVEL
+) -> Difference:
+    """Compare two records' `timings`. Latency is tested twice, each time at half the level, and the surer answer given:
+    by the processes' medians, which is what is reported, and by their lower quartiles, which a busy machine disturbs far
+    less, as it only ever adds time. Other figures (`load_ms`) are tested once. Raises ValueError without a process."""
+    if name != "median_ms":
+        return difference(figures(a, name), figures(b, name), paired=paired, level=level)
+    by = [
+        replace(difference(figures(a, key), figures(b, key), paired=paired, level=level / 2), of=of)
+        for key, of in (("median_ms", "medians"), ("quartile_ms", "lower quartiles"))
+    ]
+    surest = min(by, key=lambda one: one.p if one.p is not None else 2.0)
+    return surest if surest.p is None else replace(surest, p=min(1.0, 2 * surest.p))
+
+
+def figures(timings: Timings, name: str) -> dict[int, float]:
+    """{round: one figure of that round's process}; `quartile_ms` is the lower quartile of its samples."""
+    if name == "quartile_ms":
+        return {
+            t["round"]: quantile(t.get("samples_ms") or [t["median_ms"]], 0.25) for t in timings if t["median_ms"] > 0
+        }
+    return {timing["round"]: timing[name] for timing in timings if (timing.get(name) or 0) > 0}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 from ane_sweep import record, runs
 from ane_sweep.compare import match
-from ane_sweep.compare.difference import LEVEL, middle
-from ane_sweep.compare.judge import medians
+from ane_sweep.compare.difference import LEVEL, figures, middle
 from ane_sweep.compare.steps import _DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.record import Record
@@ -56,7 +55,7 @@ def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series],
     found: dict[str, Series] = {}
     for stamp, group in kept:
         for one in group:
-            if times := list(medians(one, "median_ms").values()):
+            if times := list(figures(one.timings, "median_ms").values()):
                 key = match.key(one, names)
                 cell = found.setdefault(key, Series(labels[key]))
                 if stamp not in cell.stamps:  # two cells of a run that differ only in how they were timed: the first

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.compare.difference import LEVEL, Difference, difference, holm
+from ane_sweep.compare.difference import LEVEL, Difference, figures, holm, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.record import Record, Status
 
@@ -66,18 +66,12 @@ def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = 3.0)
     return found
 
 
-def medians(record: Record, name: str) -> dict[int, float]:
-    """{round: figure of that round's process}, for a name of TIMED."""
-    return {t["round"]: t[name] for t in record.timings if (t.get(name) or 0) > 0}
-
-
 def _timings(found: Comparison, level: float, least_percent: float) -> None:
     tested: dict[tuple[Any, ...], Difference] = {}
     asked: list[tuple[Pair, str, tuple[Any, ...]]] = []
     for pair in found.pairs:
         for name in TIMED:
-            a, b = medians(pair.a, name), medians(pair.b, name)
-            if not a or not b:
+            if not figures(pair.a.timings, name) or not figures(pair.b.timings, name):
                 continue
             if pair.unlike:
                 if name == "median_ms":
@@ -91,7 +85,8 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
                 pair.b.sweep,
             )
             if key not in tested:  # cells that share a timing are one test
-                tested[key] = difference(a, b, paired=pair.a.sweep == pair.b.sweep, level=level)
+                paired = pair.a.sweep == pair.b.sweep
+                tested[key] = timing_difference(pair.a.timings, pair.b.timings, name=name, paired=paired, level=level)
             asked.append((pair, name, key))
             found.timings.setdefault(pair.label, {})[name] = tested[key]
     sure = dict(zip(tested, holm([one.p for one in tested.values()], level)))
@@ -118,7 +113,8 @@ def _evidence(one: Difference) -> str:
     if one.p is None or one.low is None or one.high is None:
         return text
     reach = f"{100 * (one.low - 1):+.1f} to {100 * (one.high - 1):+.1f}"
-    return f"{text} ({reach}), p = {one.p:.2g}, {one.processes[0]} and {one.processes[1]} processes"
+    of = "" if one.of == "medians" else f" by {one.of}"
+    return f"{text}{of} ({reach}), p = {one.p:.2g}, {one.processes[0]} and {one.processes[1]} processes"
 
 
 def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[str]:

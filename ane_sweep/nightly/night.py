@@ -10,8 +10,8 @@ from typing import Any
 from ane_sweep import __main__ as command
 from ane_sweep import locks
 from ane_sweep.compare import history, sides, verb
-from ane_sweep.compare.difference import LEVEL
-from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge, medians
+from ane_sweep.compare.difference import LEVEL, figures
+from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge
 from ane_sweep.compare.match import match
 from ane_sweep.compare.steps import stands_out
 from ane_sweep.errors import StoreError
@@ -93,13 +93,13 @@ def hold_against_nights(found: Comparison, out: Path) -> None:
     nights: dict[str, list[float]] = {}
     for stamp in reversed(sides.good_runs(out)):
         for one in read_records(out / "runs" / stamp):
-            if times := list(medians(one, "median_ms").values()):
+            if times := list(figures(one.timings, "median_ms").values()):
                 nights.setdefault(one.cell_key, []).append(history.level(times))
     for change in found.changes:
         if change.bucket in ("slower", "faster"):
             tonight = keys[change.cell]
             before = nights.get(tonight.cell_key, [])
-            p = stands_out(before, history.level(list(medians(tonight, "median_ms").values())))
+            p = stands_out(before, history.level(list(figures(tonight.timings, "median_ms").values())))
             if p is not None and p >= LEVEL:
                 change.bucket = "timing differs, but not enough"
                 change.text += f"; {len(before)} good nights differ as much among themselves (p = {p:.2g})"

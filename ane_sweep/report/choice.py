@@ -6,7 +6,7 @@ The page's own script chooses again when somebody types another limit; `best` is
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ane_sweep.compare.difference import FEWEST, difference, too_few
+from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
 from ane_sweep.record import Record
 
 # name of a figure -> (head, unit, divisor of the stored value, +1 where more is better)
@@ -102,7 +102,7 @@ def same_timing(one: Record, other: Record) -> bool:
         return True
     sides = [rounds(record) for record in (one, other)]
     if min(map(len, sides)) >= FEWEST:
-        return difference(sides[0], sides[1], paired=one.sweep == other.sweep).verdict == "same"
+        return timing_difference(one.timings, other.timings, paired=one.sweep == other.sweep).verdict == "same"
     spans = [_span(record) for record in (one, other)]
     return spans[0][0] <= spans[1][1] and spans[1][0] <= spans[0][1]
 

@@ -124,7 +124,11 @@ def head_lines(records: list[Record]) -> list[str]:
         lines.append("all cells: " + " ".join(shared))
     runtimes = _runtimes(records)
     if runtimes:
-        words = "latency: measured, median ± IQR, " + " or ".join(_ran_on(name, records) for name in runtimes)
+        words = (
+            "latency: measured, median ± IQR, "
+            + _processes(records)
+            + " or ".join(_ran_on(name, records) for name in runtimes)
+        )
         if any(r.realised and r.realised.get("compute_units") is None for r in records):
             words += "; units not applicable" + ("" if "coreml" not in runtimes else " where it is not Core ML")
         lines.append(words)
@@ -226,6 +230,15 @@ def as_json(records: list[Record]) -> str:
 def _runtimes(records: list[Record]) -> list[str]:
     timed = [r for r in records if r.value("latency_median_ms") is not None]
     return list(dict.fromkeys(str(r.realised["runtime"]) for r in timed if r.realised.get("runtime")))
+
+
+def _processes(records: list[Record]) -> str:
+    """How many processes timed a cell, where it was more than one: then figures are medians over them."""
+    counts = sorted({int(record.value("latency_processes") or 1) for record in records if record.timings})
+    if not counts or counts[-1] == 1:
+        return ""
+    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"of {span} processes a cell, "
 
 
 def _ran_on(runtime: str, records: list[Record]) -> str:

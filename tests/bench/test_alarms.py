@@ -18,7 +18,16 @@ def pool_file(tmp_path):
             for slot in _pool.SLOTS:
                 median = math.exp(drawn.gauss(0, 0.02)) * (1.1 if slot == "delayed" else 1)
                 median *= 1.33 if drawn.random() < 0.1 else 1
-                runs.append({"round": number, "position": 0, "program": program, "slot": slot, "median_ms": median})
+                runs.append(
+                    {
+                        "round": number,
+                        "position": 0,
+                        "program": program,
+                        "slot": slot,
+                        "median_ms": median,
+                        "samples_ms": [median],
+                    }
+                )
     path = tmp_path / "pool.json"
     path.write_text(json.dumps({"programs": {"p": {"delay_ms": 0.1}, "q": {"delay_ms": 0.1}}, "runs": runs}))
     return path

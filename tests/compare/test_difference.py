@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ane_sweep.compare.difference import difference, holm, interval, middle
+from ane_sweep.compare.difference import difference, figures, holm, interval, middle, timing_difference
 from ane_sweep.compare.distributions import beta_share, t_quantile, t_tail
 
 
@@ -104,3 +104,40 @@ def test_interval():
     assert interval([5.0]) is None
     low, high = interval([9.0, 10.0, 11.0])
     assert low < 9 and 11 < high < 15
+
+
+def timings(*processes):
+    """One entry a process, from its samples."""
+    return [{"round": n, "median_ms": sorted(s)[len(s) // 2], "samples_ms": s} for n, s in enumerate(processes, 1)]
+
+
+def process(drawn, *, by=1.0, disturbed=0.0, slow_share=0.0):
+    """Nine calls around 10 ms: `disturbed` of them 10 to 60 % slower by chance, the last `slow_share` by half for sure."""
+    calls = [10 * by * math.exp(drawn.gauss(0, 0.01)) for _ in range(9)]
+    calls = [call * (1 + drawn.uniform(0.1, 0.6) * (drawn.random() < disturbed)) for call in calls]
+    return [call * (1.5 if i >= 9 * (1 - slow_share) else 1) for i, call in enumerate(calls)]
+
+
+def test_on_a_busy_machine_lower_quartiles_decide():
+    drawn = random.Random(5)
+    a, b = ([process(drawn, by=by, disturbed=0.4) for _ in range(8)] for by in (1, 1.1))
+    found = timing_difference(timings(*a), timings(*b))
+    assert (found.verdict, found.of) == ("slower", "lower quartiles") and found.low < 1.1 < found.high
+    assert difference(figures(timings(*a), "median_ms"), figures(timings(*b), "median_ms")).verdict == "same"
+
+
+def test_where_most_calls_take_a_slow_path_medians_decide():
+    drawn = random.Random(6)
+    a, b = ([process(drawn, slow_share=share) for _ in range(8)] for share in (0, 0.6))
+    found = timing_difference(timings(*a), timings(*b))
+    assert (found.verdict, found.of) == ("slower", "medians")
+
+
+def test_two_tests_of_one_timing_keep_the_level():
+    drawn, alarms = random.Random(7), 0
+    for _ in range(300):
+        a, b = (timings(*(process(drawn, disturbed=0.3) for _ in range(5))) for _ in range(2))
+        alarms += timing_difference(a, b, level=0.05).verdict != "same"
+    assert alarms <= 24  # 15 expected at most
+    one = timing_difference(timings([1.0]), timings([2.0]))
+    assert (one.verdict, one.p, one.ratio) == ("untested", None, 2.0)
