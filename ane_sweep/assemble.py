@@ -84,7 +84,7 @@ def _record(
             ):
                 record.artifacts += files(outcome.folder)
     metrics, realised, record.timings = pooled([o.result for t, o in chain if t.stage == "latency" and o.done])
-    record.metrics += metrics + _agreement(chain)
+    record.metrics += metrics + _agreement(chain, host)
     record.realised |= realised
     timing = next(task.key for task, _ in chain if task.stage == "latency")
     record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
@@ -120,7 +120,7 @@ def _stage(task: Task, outcome: Outcome) -> StageOutcome:
     )
 
 
-def _agreement(chain: list[tuple[Task, Outcome]]) -> list[dict[str, Any]]:
+def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[dict[str, Any]]:
     """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
     place = folders.get("place")
@@ -128,13 +128,10 @@ def _agreement(chain: list[tuple[Task, Outcome]]) -> list[dict[str, Any]]:
     if planned is None:
         return []
     chip = planned["chip"]
+    source = f"stand-in {host['stand_in']}: MLComputePlan" if "stand_in" in host else "MLComputePlan"
     predicted = bridge.read_json((folders.get("predict") or Path()) / f"placement.predicted.{chip}.json")
     share = plan_agreement(predicted["table"], planned["table"]) if predicted else None
-    return (
-        []
-        if share is None
-        else [metric("plan_agreement", share, "1", kind="predicted", source="MLComputePlan", chip=chip)]
-    )
+    return [] if share is None else [metric("plan_agreement", share, "1", kind="predicted", source=source, chip=chip)]
 
 
 def _verdict(

@@ -9,6 +9,15 @@ from typing import Any
 from ane_sweep import bridge
 
 _TAIL_BYTES = 64 << 10
+_COMPILE_FOR_ANE = ("place", "load")
+_SLOW = (
+    ": Core ML compiles for the Neural Engine meanwhile, which can take hours; more chunks, compute_units=cpu_and_gpu, or "
+    "limits.{stage}.timeout_s=SECONDS"
+)
+_KILLED = (
+    ": Core ML was seen to do that where the Neural Engine's compiler had failed (coremltools issue 2758), and so does the "
+    "kernel when memory runs out; more chunks, or compute_units=cpu_and_gpu"
+)
 
 
 def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
@@ -29,13 +38,16 @@ def cause_of_death(
     if ended_by == "memory":
         return "out_of_memory", f"{stage} was killed above its memory limit of {_gib(limit)}"
     if ended_by == "timeout":
-        return "timeout", f"{stage} had not ended after {timeout_s:g} s and was killed{_where(tail)}"
+        said = f"{stage} had not ended after {timeout_s:g} s and was killed"
+        return "timeout", said + (_SLOW.format(stage=stage) if stage in _COMPILE_FOR_ANE else _where(tail))
     name = exit_name(code)
     if name == "SIGKILL" and ran_out:
         return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
     if limit is not None and name != "SIGKILL" and bridge.speaks_of_memory(tail):
         return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
     if name == "SIGKILL":
+        if stage in _COMPILE_FOR_ANE or task.get("params", {}).get("runtime") == "coreml":
+            return "crashed", f"{stage} was killed by SIGKILL from outside{_KILLED}"
         return "crashed", (
             f"{stage} was killed by SIGKILL from outside (the kernel's out-of-memory killer does that, and so does "
             "macOS for a code signature it refuses); look into the system log"

@@ -124,7 +124,8 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if runtime == "coreml":
             upstream["compiled"] = compiled
-            chain.add("load", _on_coreml(chain), upstream, alone=True)
+            several = {"functions": [_options.PREFILL, _options.DECODE]} if cell.cache == "stateful" else {}
+            chain.add("load", {**_on_coreml(chain), **several}, upstream, alone=True)
         cached = checks.built_with(cell).changed("cache")  # the program is then called in another way
         params: dict[str, Any] = {"options": cached} if cached else {}
         _add_figures(chain, params, upstream, built["model"])

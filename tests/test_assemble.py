@@ -22,10 +22,10 @@ def test_prediction_and_plan_of_one_chip_agree_as_a_metric(tmp_path):
     (tmp_path / "placement.planned.m4.json").write_text(json.dumps({"chip": "m4", "table": rows}))
     predicted = [rows[0], {"op_type": "conv", "preferred": "cpu"}]
     (tmp_path / "placement.predicted.m4.json").write_text(json.dumps({"table": predicted}))
-    (found,) = assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)])
+    (found,) = assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)], {})
     assert (found["name"], found["value"], found["chip"]) == ("plan_agreement", 0.5, "m4")
     (tmp_path / "placement.predicted.m4.json").rename(tmp_path / "placement.predicted.m1.json")
-    assert assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)]) == []
+    assert assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)], {}) == []
 
 
 def test_the_tracker_gets_the_per_op_tables(tmp_path):

@@ -80,7 +80,12 @@ def _wait(child: subprocess.Popen, quiet_file: Path) -> tuple[dict[str, int], st
 
 def _died(stage: str, what: str, code: int | None, said: str) -> Died:
     status, reason = autopsy.cause_of_death(
-        {"stage": what, "limits": {}, "result": ""}, None, code, said, ran_out=False, timeout_s=None
+        {"stage": what, "params": {"runtime": "coreml"}, "limits": {}, "result": ""},
+        None,
+        code,
+        said,
+        ran_out=False,
+        timeout_s=None,
     )
     return Died(status, reason)
 

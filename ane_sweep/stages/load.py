@@ -1,6 +1,6 @@
 """load: what it takes until a compiled program is ready, each step in a fresh process. macOS only.
 
-params  compute_units, device, function; host
+params  compute_units, device, host; functions, of a program that has several and is run by more than one
 inputs  program, compiled, reference (its first input is predicted)
 leaves  load.json: both steps in full, helpers before and after
 
@@ -65,19 +65,21 @@ def fresh(program: Path, work: Path) -> dict[str, str]:
 
 
 def load_step(request: dict[str, Any]) -> dict[str, Any]:
-    """In a process of its own: load every program of the chain, then predict once."""
+    """In a process of its own: load every program of the chain, and each of its functions, then predict once."""
     from ane_sweep.stages.latency import first_input
 
     inputs = {role: Path(path) for role, path in request["inputs"].items()}
-    runtime = coreml.load(request["params"], inputs)
+    names = request["params"].get("functions") or [None]
+    loaded = [coreml.load({**request["params"], "function": name}, inputs) for name in names]
+    runtime = loaded[0]
     values = runtime.prepare(first_input(inputs["reference"]))
     _steps.quiet(request)
     begun = time.perf_counter()
     runtime.predict(values)
     took = 1000 * (time.perf_counter() - begun)
     return {
-        "load_ms": runtime.load_ms,
-        "load_native_ms": runtime.load_native_ms,
+        "load_ms": [ms for each in loaded for ms in each.load_ms],
+        "load_native_ms": [ms for each in loaded for ms in each.load_native_ms],
         "first_predict_ms": took,
         "first_predict_native_ms": runtime.last_native_ms,
     }

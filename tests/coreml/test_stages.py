@@ -186,6 +186,22 @@ def test_place_of_every_kind(compiled, scripted, tmp_path):
     assert summary["reasons"][0]["reason"] == "not among the supported units"
 
 
+def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
+    """Constructed, in the form of recorded/analytics_embedding.mil; Core ML leaves it in the cache of the home folder."""
+    (tmp_path / "analytics.mil").write_text(
+        'tensor<fp16, [4, 8]> y_4D454D5F4F5054 = relu(x = a)[BackendSupport = list<string, 5>(["unsupported", "bnns"]), '
+        'EstimatedRuntime = dict<string, fp64>({{"bnns", 0.25}}), SelectedBackend = string("bnns"), ValidationMessage = '
+        'dict<string, string>({{"ane", "Unsupported tensor data type: int32"}}), milId = uint64(1)];\n'
+    )
+    scripted({"on": "plan", "op": "relu", "preferred": "cpu", "supported": ["cpu"]},
+             {"on": "plan", "analytics": str(tmp_path / "analytics.mil")})  # fmt: skip
+    linear, relu = planned(compiled("single"), tmp_path)
+    assert "backend" not in linear
+    assert (relu["backend"], relu["estimated_ms"]) == ("bnns", {"bnns": 0.25})
+    (reason,) = (entry for entry in place.reasons([linear, relu]) if entry["source"] == "analytics.mil")
+    assert (reason["reason"], reason["names"]) == ("Unsupported tensor data type: int32", ["y"])
+
+
 def test_a_plan_that_names_no_device_leaves_the_cell_ok(compiled, scripted, tmp_path):
     scripted({"on": "plan", "plan": "none", "source": "HOUSE facts: low deployment targets"})
     rows = planned(compiled("single"), tmp_path)
