@@ -265,3 +265,77 @@ def test_the_throughput_preset_is_the_notebooks_run_beside_pytorch():
     assert set(made.refused.values()) == {
         "runtime=torch_mps needs a Mac with Apple silicon; runtime=reference runs anywhere"
     }
+
+
+CUT = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference"]
+
+
+@pytest.mark.parametrize(
+    ("axes", "chunkings"),
+    [
+        (["chunks=2", "chunk_by=bytes,layers,time"], 3),
+        (["chunks=3", "own_chunks=none,embeddings,head,both"], 4),
+        (["chunks=2", "pipeline=manual,coreml,bisect"], 3),
+        (["chunks=2", "limits_for=m1,a17_pro"], 1),
+        (["chunks=2", "chunk_by=time", "limits_for=m1,a17_pro"], 2),
+        (["chunks=auto", "limits_for=m1,a17_pro,a14"], 3),
+        (["chunks=auto", "limits_for=m1,m1_pro"], 1),
+        (["chunks=1", "chunk_by=bytes,layers", "pipeline=manual,coreml"], 0),
+        (["chunks=2", "copies=1,2", "copies_order=forward,reverse"], 1),
+    ],
+)
+def test_what_enters_the_key_of_a_chunking(axes, chunkings):
+    made = planned(*CUT, *axes)
+    assert counts(made).get("chunk", 0) == chunkings and not made.refused
+    assert counts(made)["convert"] == 1
+
+
+def test_copies_are_timed_apart_and_nothing_else_is():
+    made = planned(*CUT, "copies=1,3", "copies_kind=identical,different", "copies_order=forward,reverse")
+    assert counts(made)["latency"] == 1 + 4 and counts(made)["score"] == 1
+    eager = planned(
+        "-m", "model=tiny-gpt2", "weights=random", "runtime=torch_eager", "copies=1,2", "chunk_by=bytes,time"
+    )
+    assert len(eager.refused) == 2 and counts(eager)["latency"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["chunks=4", "pipeline=bisect"], "cuts in two and chunks=4; use chunks=2, or pipeline=manual"),
+        (["chunks=auto", "pipeline=bisect"], "cuts in two and chunks=auto"),
+        (["chunks=2", "pipeline=bisect", "chunk_by=time"], "knows neither own_chunks nor chunk_by"),
+        (["chunks=2", "own_chunks=both"], "those are among the chunks, so chunks=3 or more, or auto"),
+        (["chunks=1", "own_chunks=head"], "so chunks=2 or more, or auto"),
+        (["chunks=2", "own_chunks=embeddings", "embeddings=out"], "looks up no embeddings"),
+        (["model=tiny-bert", "chunks=2", "own_chunks=head"], "has no vocabulary head or classifier"),
+        (["model=probe-tiny", "chunks=2", "own_chunks=embeddings"], "looks up no embeddings"),
+        (["model=probe-tiny", "head=last"], "a probe of plain layers, which has nothing of the kind"),
+        (["chunks=2", "pipeline=coreml", "cache=stateful"], "it holds neither states nor several functions"),
+        (["model=pythia-2.8b", "chunks=auto", "limits_for=m1"], "5.55 GB, are above the 3.38 GB that m1 maps at once"),
+        (["copies=16", "copies_kind=different"], "at most 15 are told apart"),
+    ],
+)
+def test_cuts_and_copies_that_cannot_be(args, reason):
+    made = planned(
+        *[part for part in CUT[1:] if not (part.startswith("model=") and args[0].startswith("model="))], *args
+    )
+    (found,) = made.refused.values()
+    assert reason in found
+
+
+def test_auto_is_estimated_before_there_is_a_program():
+    made = planned("-m", "model=gpt2-xl", "weights=random", "runtime=reference", "chunks=auto", "limits_for=m1,a17_pro")
+    estimates = [note for note in made.notes if note.startswith("chunks=auto")]
+    assert ["about 2 (estimated: 3.1" in estimates[0], "about 4 (estimated: 3.1" in estimates[1]] == [True, True]
+    with pytest.raises(ConfigError, match="limits_for: chip=m99: unknown"):
+        planned(*CUT, "chunks=auto", "limits_for=m99")
+
+
+def test_a_host_that_is_no_apple_chip_has_the_limits_of_an_m1(monkeypatch):
+    from ane_sweep import chunking, host
+
+    (cell,) = planned(*CUT, "chunks=auto").cells
+    for brand, chip in {"Intel(R) Xeon(R)": "m1", None: "m1", "Apple M4 Pro": "m4_pro", "Apple M99": "m1"}.items():
+        monkeypatch.setattr(host, "chip", lambda brand=brand: brand)
+        assert chunking.limits(cell).chip == chip

@@ -18,7 +18,7 @@ PIPELINES = ("manual", "coreml", "bisect")
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """See the module's docstring.
 
-    facts    chunks, chunk_bytes, boundary_bytes, cut_points: see mil/chunker.py
+    facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
     metrics  chunk_bytes_max, chunk_bytes_ideal (an equal share), boundary_bytes (all cuts together)
     Raises errors.ChunkError when the program cannot be cut so.
     """
@@ -72,6 +72,7 @@ def _bisect(source: Path, out: Path) -> dict[str, Any]:
         "chunks": 2,
         "chunk_bytes": [cuts.weight_bytes(chunk, [])[0] for chunk in lines],
         "boundary_bytes": [sum(kind.byte_count for kind in kinds if kind is not None)],
+        "largest_tensor_bytes": max((size for chunk in lines for size in chunk.sizes.values()), default=0),
     }
 
 

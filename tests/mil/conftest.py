@@ -16,11 +16,13 @@ def mil():
         mb = Builder
 
         @staticmethod
-        def save(path: Path, inputs: dict, body, target: str = "iOS18") -> Path:
+        def save(path: Path, inputs: dict, body, target: str = "iOS18", states: dict | None = None) -> Path:
+            """`states`: {name: shape}, fp16."""
             goal = getattr(ct.target, target)
             kinds = {np.float16: types.fp16, np.float32: types.fp32, np.int32: types.int32}
             specs = [Builder.TensorSpec(value.shape, kinds[value.dtype.type]) for value in inputs.values()]
-            names = ", ".join(inputs)
+            specs += [Builder.StateTensorSpec(shape, types.fp16) for shape in (states or {}).values()]
+            names = ", ".join([*inputs, *(states or {})])
             program = Builder.program(input_specs=specs, opset_version=goal)(
                 eval(f"lambda {names}: body({names})", {"body": body})
             )

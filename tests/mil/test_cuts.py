@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -80,3 +81,53 @@ def test_equal_layers_are_cut_within_ten_percent_of_the_ideal(count):
     found = chunk_sizes(made, cuts.choose(made, count))
     assert max(found) <= 1.1 * math.fsum(found) / count
     assert all(place % 4 == 0 for place in cuts.choose(made, count)), "and between layers, where little crosses"
+
+
+def ops_line(types, uses=None, sizes=None, crossing=None):
+    """A Line of ops of given types, each making a value `v<place>`."""
+    ops = [SimpleNamespace(type=kind, outputs=[f"v{place}"]) for place, kind in enumerate(types)]
+    made = line(sizes or {}, uses or [[] for _ in types], list(range(1, len(types))), {})
+    made.compute = ops
+    made.crossing = crossing or dict.fromkeys(made.positions, 4)
+    return made
+
+
+def test_by_layers_each_chunk_has_as_many_however_large_they_are():
+    kinds = ["gather", *["linear", "gelu", "conv", "add"] * 6]
+    uses = [[0], *([[1 + place] if kind in cuts.LAYERS else [] for place, kind in enumerate(kinds[1:])])]
+    sizes = {key: 50_000_000 if key < 4 else 1_000_000 for keys in uses for key in keys}
+    made = ops_line(kinds, uses, sizes)
+    chosen = cuts.choose(made, 3, cuts.Wish("layers"))
+    layers = [sum(op.type in cuts.LAYERS for op in made.compute[a:b]) for a, b in pairwise([0, *chosen, len(kinds)])]
+    assert layers == [4, 4, 4] and cuts.choose(made, 3) != chosen
+
+
+def test_by_time_each_chunk_takes_as_long():
+    made = ops_line(["mul"] * 8)
+    times = {f"v{place}": 6.0 if place == 0 else 1.0 for place in range(8)}
+    assert cuts.choose(made, 2, cuts.Wish("time", times)) == [1]
+    assert cuts.choose(made, 2, cuts.Wish("layers")) == [4], "without layers every op counts as one"
+
+
+@given(lines(), st.sampled_from([30_000, 100_000, 400_000, 900_000]))
+def test_fewest_is_the_least_number_that_keeps_under_the_limit(made, limit):
+    found = cuts.fewest(made, limit)
+    fits = [
+        n for n in range(len(made.positions) + 1)
+        if any(max(chunk_sizes(made, other)) <= limit for other in combinations(made.positions, n))
+    ]  # fmt: skip
+    if not fits:
+        assert found is None
+    else:
+        assert len(found) == fits[0] and max(chunk_sizes(made, found)) <= limit
+
+
+def test_chunks_of_their_own_are_among_the_number():
+    uses = [[0], *[[key] for key in range(1, 9)], [9]]
+    sizes = {0: 300_000, **dict.fromkeys(range(1, 9), 50_000), 9: 10_000}
+    made = line(sizes, uses, list(range(1, 10)), dict.fromkeys(range(1, 10), 1))
+    both = cuts.Wish(first=1, last=9)
+    assert [cuts.choose(made, n, both) for n in (3, 4, 6)] == [[1, 9], [1, 5, 9], [1, 3, 5, 7, 9]]
+    assert cuts.most(made, both) == 10 and cuts.most(made, cuts.Wish(first=3)) == 8
+    assert cuts.fewest(made, 210_000, both) is None, "the embedding alone has more"
+    assert cuts.fewest(made, 310_000, both) == [1, 5, 9]

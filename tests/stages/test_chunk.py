@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ane_sweep.mil import package
+from ane_sweep.mil import graph, package
 from ane_sweep.runtimes import reference
 from ane_sweep.stages import chunk
 
@@ -121,3 +121,98 @@ def test_facts(converted, tmp_path, compute, target):
     assert facts["boundary_bytes"] == [sum(width * math.prod(array.shape) for array in handed_over)]
     lacks_fp16 = compute == "fp16" and target == "iOS15"
     assert all(feature.name.endswith("_as_fp32") == lacks_fp16 for feature in last.description.input)
+
+
+@pytest.mark.parametrize(("compute", "target"), CASES)
+def test_one_pipeline_package_computes_the_same_bits(converted, tmp_path, compute, target):
+    from ane_sweep.placement import programs
+
+    folder = converted[compute, target]
+    whole = reference.load({}, {"program": folder}).predict({"ids": IDS})
+    manual, merged = tmp_path / "manual", tmp_path / "merged"
+    facts = cut(folder, manual, 3).facts
+    assert cut(folder, merged, 3, pipeline="coreml").facts == facts
+    (path,) = package.program_paths(merged)
+    runtime = reference.load({}, {"program": merged})
+    assert runtime.realised["chunks"] == 3
+    found = runtime.predict({"ids": IDS})
+    assert list(found) == list(whole), "early outputs too"
+    for name in whole:
+        np.testing.assert_array_equal(found[name], whole[name], strict=True)
+    seen, expected = programs.load_chain([path]), programs.load_chain(package.program_paths(manual))
+    assert [p.chunk for p in seen] == ["chunk_01", "chunk_02", "chunk_03"] == [p.chunk for p in expected]
+    assert [p.weight_file_bytes for p in seen] == [p.weight_file_bytes for p in expected]
+    assert [len(p.sites) for p in seen] == [len(p.sites) for p in expected]
+
+
+def test_coremltools_takes_the_pipeline(converted, tmp_path):
+    """Its own make_pipeline of the same chunks names the same inputs and weight files; it would lose `early`."""
+    import coremltools as ct
+
+    cut(converted["fp16", "iOS18"], tmp_path / "manual", 2)
+    cut(converted["fp16", "iOS18"], tmp_path / "merged", 2, pipeline="coreml")
+    parts = [ct.models.MLModel(str(p), skip_model_load=True) for p in package.program_paths(tmp_path / "manual")]
+    theirs = ct.models.utils.make_pipeline(*parts).get_spec()
+    (path,) = package.program_paths(tmp_path / "merged")
+    ours = ct.models.MLModel(str(path), skip_model_load=True).get_spec()
+    assert [f.name for f in ours.description.input] == [f.name for f in theirs.description.input]
+    assert {f.name for f in ours.description.output} >= {"logits", "early"}
+    assert len(ours.pipeline.models) == len(theirs.pipeline.models) == 2
+    files = sorted(p.name for p in path.rglob("*.bin"))
+    assert files == ["0-weight.bin", "1-weight.bin"]
+    assert all(
+        f"weights/{index}-weight.bin" in str(model.mlProgram) for index, model in enumerate(ours.pipeline.models)
+    )
+
+
+@pytest.mark.parametrize(("compute", "target"), [("fp16", "iOS18"), ("fp32", "iOS15")])
+def test_bisect_model_is_there_to_be_compared_with(converted, tmp_path, compute, target):
+    """It cuts elsewhere, hands over fp32 and computes an early output's whole prefix again; its sums are the same."""
+    folder = converted[compute, target]
+    ours, theirs = cut(folder, tmp_path / "ours", 2).facts, cut(folder, tmp_path / "theirs", 2, pipeline="bisect").facts
+    assert [p.name for p in (tmp_path / "theirs").iterdir()] and len(package.program_paths(tmp_path / "theirs")) == 2
+    assert theirs["chunks"] == 2 and theirs["boundary_bytes"][0] >= ours["boundary_bytes"][0]
+    assert max(theirs["chunk_bytes"]) >= max(ours["chunk_bytes"])
+    runtime = reference.load({}, {"program": tmp_path / "theirs"})
+    whole = reference.load({}, {"program": folder}).predict({"ids": IDS})
+    found = runtime.predict({"ids": IDS})
+    for name in whole:
+        np.testing.assert_allclose(found[name], whole[name], atol=1e-2)
+
+
+def test_what_is_shared_out_decides_where_it_is_cut(converted, tmp_path):
+    facts = {
+        by: cut(converted["fp16", "iOS18"], tmp_path / by, 3, by=by, chip="m1").facts
+        for by in ("bytes", "layers", "time")
+    }
+    assert max(facts["bytes"]["chunk_bytes"]) <= min(max(facts[by]["chunk_bytes"]) for by in ("layers", "time"))
+    layers = [
+        sum(op.type in ("linear", "matmul", "conv") for op in graph.load(path).ops)
+        for path in package.program_paths(tmp_path / "layers")
+    ]
+    assert sum(layers) == 4 * 6 + 1 and max(layers) == 9, "no chunk has more than an equal share, rounded up"
+    whole = reference.load({}, {"program": converted["fp16", "iOS18"]}).predict({"ids": IDS})
+    for by in facts:
+        found = reference.load({}, {"program": tmp_path / by}).predict({"ids": IDS})
+        assert all(np.array_equal(found[name], whole[name]) for name in whole)
+
+
+def test_time_is_the_placement_rooms_estimate_of_each_op(converted):
+    from ane_sweep.mil.line import line_up
+    from ane_sweep.placement import times
+
+    path = converted["fp16", "iOS18"] / "model.mlpackage"
+    found = times.op_times(path, "m4")
+    line = line_up(graph.load(path))
+    missing = [op.outputs[0] for op in line.compute if op.outputs[0] not in found]
+    assert not missing and all(ms >= 0 for ms in found.values())
+    kinds = {op.type: found[op.outputs[0]] for op in line.compute}
+    assert kinds["linear"] > kinds["reshape"]
+
+
+def test_figures_of_the_cuts_reach_the_record(converted, tmp_path):
+    result = cut(converted["fp16", "iOS18"], tmp_path / "out", "auto", program_bytes=60_000, mapped_bytes=None)
+    figures = {entry["name"]: entry["value"] for entry in result.metrics}
+    assert result.realised == {"chunks": result.facts["chunks"]} and result.facts["chunks"] > 1
+    assert figures["chunk_bytes_max"] <= 60_000 and figures["chunk_bytes_max"] >= figures["chunk_bytes_ideal"]
+    assert figures["boundary_bytes"] == sum(result.facts["boundary_bytes"])
