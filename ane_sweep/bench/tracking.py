@@ -18,10 +18,11 @@ log_sweep(Path(sys.argv[1]), uri=None, experiment="x")
 """
 # What a user writes today: a nested run per cell, a call per figure, a file as artifact.
 NAIVE = """
-import json, sys
+import json, os, sys
 import mlflow
 records = [json.loads(line) for line in open(sys.argv[1] + "/records.jsonl")]
-mlflow.set_tracking_uri("sqlite:///" + sys.argv[2])
+os.chdir(sys.argv[1])  # MLflow leaves artifacts in ./mlruns
+mlflow.set_tracking_uri("sqlite:///naive.db")
 mlflow.set_experiment("x")
 with mlflow.start_run(run_name="sweep"):
     for record in records:
@@ -76,6 +77,6 @@ def run() -> list[Row]:
         write_records(run_folder, records(count))
         ours = timed([sys.executable, "-c", OURS, str(run_folder)])
         began = time.perf_counter()
-        timed([sys.executable, "-c", NAIVE, str(run_folder), f"{folder}/naive.db"], MLFLOW_DISABLE_TELEMETRY="true")
+        timed([sys.executable, "-c", NAIVE, str(run_folder)], MLFLOW_DISABLE_TELEMETRY="true")
         naive = time.perf_counter() - began
     return [Row(f"logging {count:,} cells to sqlite", f"{ours:.1f} s", f"{naive:.1f} s", f"{ours / naive:.3f}")]
