@@ -73,6 +73,10 @@ class Lines:
         if timed:
             self._show(Text(f"timing {timed} program{'s' if timed > 1 else ''}, one at a time{self._left()}", "bold"))
 
+    def say(self, line: str) -> None:
+        """A word between two tasks."""
+        self._show(Text(line, "yellow"))
+
     def _left(self) -> str:
         """`, about 4 min left`: by durations of this run, else of past ones; nothing where there are neither."""
         tasks = self.todo.values()

@@ -17,6 +17,7 @@ import psutil
 
 from ane_sweep import host
 from ane_sweep.bridge import Interrupted
+from ane_sweep.evidence import thermal as pressure
 
 HOT_CELSIUS = 90  # Linux reports temperatures; laptops throttle from some 95
 _LOOK_S = 0.2  # how long the processor is watched for one look
@@ -37,7 +38,7 @@ def look(busy_limit: float) -> State:
     busy = 1 - _idle_share()
     if busy > busy_limit:
         passing.append("other programs were using the processor")
-    if hot(host.thermal()):
+    if hot(host.thermal()) or _pressure() != "nominal":
         passing.append("the machine was hot")
     if host.power() == "battery":
         lasting.append("the machine ran on battery")
@@ -49,6 +50,14 @@ def look(busy_limit: float) -> State:
 def _idle_share() -> float:
     times = psutil.cpu_times_percent(interval=_LOOK_S)
     return (times.idle + getattr(times, "iowait", 0.0)) / 100
+
+
+def _pressure() -> str:
+    """macOS' thermal pressure; Apple's own chips report no speed limit. Nominal where nothing tells."""
+    try:
+        return pressure.pressure()
+    except ValueError:
+        return "nominal"
 
 
 def hot(thermal: dict[str, Any] | None) -> bool:
@@ -71,16 +80,19 @@ class Gate:
         busy: float,
         *,
         look: Callable[[float], State] = look,
+        tell: Callable[[str], None] = lambda line: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.wait_s, self.busy, self.patient = wait_s, busy, True
-        self.look, self.clock, self.sleep = look, clock, sleep
+        self.look, self.tell, self.clock, self.sleep = look, tell, clock, sleep
 
     def wait(self, stop: threading.Event) -> dict[str, Any]:
         """{ready, waited_s, doubts}: returns once ready, or when waiting was in vain. Raises Interrupted at `stop`."""
         began = self.clock()
         state = self.look(self.busy)
+        if state.passing and self.patient and self.wait_s:
+            self.tell(f"{' and '.join(state.passing)}: waiting up to {self.wait_s:g} s for that to pass (gate.wait_s)")
         while state.passing and self.patient and self.clock() - began < self.wait_s:
             if stop.is_set():
                 raise Interrupted("the sweep is being stopped; it was waiting for a quiet machine")

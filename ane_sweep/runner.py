@@ -57,6 +57,7 @@ class Display(Protocol):
     def begin(self, task: Task) -> None: ...
     def end(self, task: Task, outcome: Outcome) -> None: ...
     def freeze(self) -> None: ...
+    def say(self, line: str) -> None: ...
 
 
 def execute(
@@ -69,7 +70,13 @@ def execute(
     After settings["budget_minutes"] no task begins any more (preparation ends at 70 % of them): what is left is skipped.
     """
     worker = Worker(
-        plan, run, store, display, budget, max(1, (os.cpu_count() or 1) // settings["lanes"]), Gate(**settings["gate"])
+        plan,
+        run,
+        store,
+        display,
+        budget,
+        max(1, (os.cpu_count() or 1) // settings["lanes"]),
+        Gate(**settings["gate"], tell=display.say),
     )
     prepared = [task for task in plan.tasks.values() if not task.alone]
     began, minutes = time.monotonic(), settings["budget_minutes"]

@@ -1,6 +1,6 @@
 """Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
 
-run.json      {schema, stamp, plan_key, command, axes, cells, started, finished, tracking}
+run.json      {schema, stamp, plan_key, command, axes, cells, started, finished, tracking, nightly}
 tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
 records.jsonl the sweep's records (record.py)
 """
@@ -65,7 +65,7 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
     for run in mine:
         if not run.finished and not _stale(run, settings) and _hold(run):
             return run
-    return _new(out, plan, command, settings["tracking"])
+    return _new(out, plan, command, settings)
 
 
 def list_runs(out: Path) -> list[Run]:
@@ -108,7 +108,7 @@ def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
     return settings["nightly"]["enabled"] and age > timedelta(hours=STALE_HOURS)
 
 
-def _new(out: Path, plan: Plan, command: Sequence[str], tracking: Mapping[str, Any]) -> Run:
+def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     for name in _names(stamp):
         folder = out / "runs" / name
@@ -125,7 +125,8 @@ def _new(out: Path, plan: Plan, command: Sequence[str], tracking: Mapping[str, A
             "cells": len(plan.cells),
             "started": _now(),
             "finished": None,
-            "tracking": dict(tracking),
+            "tracking": dict(settings["tracking"]),
+            "nightly": settings["nightly"]["enabled"],
         }
         run = Run(folder, info)
         _hold(run)

@@ -46,8 +46,16 @@ def slower(by: float, medians=STEADY):
     return tuple(by * median for median in medians)
 
 
-def write_run(out: Path, stamp: str, records: list[Record], started: str | None = None) -> None:
+def write_run(out: Path, stamp: str, records: list[Record], started: str | None = None, nightly: bool = True) -> None:
     folder = out / "runs" / stamp
     write_records(folder, [Record(**{**vars(record), "sweep": stamp}) for record in records])
-    info = {"schema": 1, "stamp": stamp, "plan_key": "p", "command": [], "started": started or stamp, "finished": stamp}
+    info = {
+        "schema": 1,
+        "stamp": stamp,
+        "plan_key": "p",
+        "command": [],
+        "nightly": nightly,
+        "started": started or stamp,
+        "finished": stamp,
+    }
     (folder / "run.json").write_text(json.dumps(info))

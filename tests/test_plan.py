@@ -339,3 +339,14 @@ def test_a_host_that_is_no_apple_chip_has_the_limits_of_an_m1(monkeypatch):
     for brand, chip in {"Intel(R) Xeon(R)": "m1", None: "m1", "Apple M4 Pro": "m4_pro", "Apple M99": "m1"}.items():
         monkeypatch.setattr(host, "chip", lambda brand=brand: brand)
         assert chunking.limits(cell).chip == chip
+
+
+def test_a_part_of_a_plan_holds_all_that_its_cells_need_and_nothing_else():
+    made = planned(
+        "-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "variant=original,split_einsum", "chunks=1,99"
+    )
+    wanted = {cell.key for cell in made.cells if cell.variant == "original"}
+    part = made.only(wanted)
+    assert {cell.key for cell in part.cells} == wanted and len(part.chains) == len(part.refused) == 1
+    assert set(part.tasks) == {task for key in part.chains for task in made.needs(key)} < set(made.tasks)
+    assert part.key != made.key == made.only({cell.key for cell in made.cells}).key

@@ -32,8 +32,11 @@ def test_a_ready_machine_is_not_waited_for():
 def test_what_passes_is_waited_for_up_to_the_limit():
     machine = Machine(BUSY, BUSY, QUIET)
     assert machine.gate(30).wait(threading.Event()) == {"ready": True, "waited_s": 2.0, "doubts": []}
-    machine = Machine(*[BUSY] * 9)
-    assert machine.gate(3).wait(threading.Event()) == {"ready": False, "waited_s": 3.0, "doubts": ["busy"]}
+    machine, told = Machine(*[BUSY] * 9), []
+    gate = machine.gate(3)
+    gate.tell = told.append
+    assert gate.wait(threading.Event()) == {"ready": False, "waited_s": 3.0, "doubts": ["busy"]}
+    assert told == ["busy: waiting up to 3 s for that to pass (gate.wait_s)"]
 
 
 def test_after_waiting_in_vain_it_waits_again_only_once_it_saw_the_machine_ready():
@@ -66,6 +69,8 @@ def test_what_a_look_sees(monkeypatch):
     for name in ("power", "low_power", "thermal"):
         monkeypatch.setattr(host, name, lambda: None)
     assert ready.look(0.6) == State()
+    monkeypatch.setattr(ready.pressure, "pressure", lambda: "heavy")
+    assert ready.look(0.6) == State(["the machine was hot"])
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from ane_sweep.store import Store
 
 
 def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[str]:
-    """Delete what is beyond the limits; returns names of deleted runs. A run stays that is unfinished, or that `good`
-    still takes a cell's record from."""
+    """Delete what is beyond the limits; returns names of deleted runs. A run stays that is unfinished, that no nightly
+    made, or that `good` still takes a cell's record from."""
     needed = needed_for_good(out)
-    finished = [run for run in runs.list_runs(out) if run.finished]
+    finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
     gone = [run for run in finished[keep_runs:] if run.stamp not in needed]
     for run in gone:
         bridge.remove_tree(run.folder)

@@ -16,7 +16,7 @@ from ane_sweep.errors import StoreError
 from ane_sweep.nightly import night, retention
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.plan import Plan
-from ane_sweep.record import Status
+from ane_sweep.record import Status, read_records
 from ane_sweep.store import Store
 
 
@@ -145,11 +145,16 @@ def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
     for number in range(1, 8):
         cells = [cell(chunks=2)] if number == 1 else [cell()]
         write_run(tmp_path, f"n{number}", cells)
+    write_run(tmp_path, "m0", [cell()], nightly=False)
     for number in (1, 3, 4):
         sides.tag_good(tmp_path, f"n{number}")
     with Store(tmp_path / "cache") as store:
         gone = retention.keep(tmp_path, store, keep_runs=2, cache_gb=1)
-    assert sorted(gone) == ["n2", "n3", "n5"] and sides.good_runs(tmp_path) == ["n4", "n1"]
+    assert (
+        sorted(gone) == ["n2", "n3", "n5"]
+        and (tmp_path / "runs" / "m0").exists()
+        and sides.good_runs(tmp_path) == ["n4", "n1"]
+    )
 
 
 def test_an_interrupted_night_of_yesterday_is_not_gone_on_with():
@@ -166,12 +171,18 @@ def test_an_interrupted_night_of_yesterday_is_not_gone_on_with():
 def test_three_real_nights_take_turns(tmp_path, capsys):
     args = [
         "+sweep=nightly", "-m", "model=tiny-gpt2", "weights=random", "seq_len=16", "chunks=1", "compute_units=all",
-        "variant=original,split_einsum", "runtime=torch_eager", "latency.repeats=1", "latency.samples=3",
+        "variant=original,split_einsum", "runtime=torch_eager", "latency.repeats=2", "latency.samples=3",
         "gate.wait_s=0", "tracking.enabled=false", f"out={tmp_path}",
     ]  # fmt: skip
     assert command.main(args) in (0, 1)
     first = Rotation.read(tmp_path)
     assert len(first.measured) == 2
+    for one in read_records(runs.find_run(tmp_path, None).folder):
+        assert [(t["round"], len(t["samples_ms"]), t["gate"]["ready"]) for t in one.timings] == [
+            (1, 3, True),
+            (2, 3, True),
+        ]
+        assert one.value("latency_processes") == 2 and [s.stage for s in one.stages].count("latency") == 2
     capsys.readouterr()
     for _ in range(2):  # everything but the timings is cached; the budget is too small for more than one cell
         assert command.main([*args, "budget_minutes=0.03"]) == 0
