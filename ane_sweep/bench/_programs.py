@@ -1,5 +1,6 @@
 """Programs made for benchmarks, written directly: a chain of large layers, and the many ops of `bench lint` with weights."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,15 +58,16 @@ def with_weights(path: Path) -> Path:
 
 
 def _add(weights: BlobWriter, shape: tuple[int, ...], seed: int) -> int:
-    """Small multiples of 2^-8, so that no sum overflows."""
+    """Small integers times a power of two that keeps a layer's output about as large as its input."""
     rows = shape[0]
     generator = np.random.default_rng(seed)
     rest = int(np.prod(shape[1:]))
+    scale = np.float16(2.0 ** -round(math.log2(2.6 * math.sqrt(rest))))  # 2.6: deviation of -4 .. 4
 
     def pieces() -> Iterator[bytes]:
         for first in range(0, rows, 1024):
             count = min(1024, rows - first)
-            yield (generator.integers(-4, 5, (count, rest), dtype=np.int8) * np.float16(2.0**-8)).tobytes()
+            yield (generator.integers(-4, 5, (count, rest), dtype=np.int8) * scale).tobytes()
 
     return weights.add_pieces(_HALF, 2 * rows * rest, 0, pieces())
 
