@@ -5,7 +5,7 @@
     model.mlmodelc/model.mil              the program as text, for people and for coremltools' own tests
     model.mlmodelc/coremldata.bin         says what made the folder
 
-Core ML cannot load these, and nothing here can load Core ML's: the format is Apple's own, without documentation.
+Core ML cannot load these. Of Core ML's own, model.mil is read as far as mil/text.py understands it.
 """
 
 import os
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from ane_sweep.coreml_anywhere import miltext
 from ane_sweep.errors import PackageError
+from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import Model_pb2
 
@@ -69,14 +70,12 @@ def write_text(folder: Path, spec: Any) -> None:
 
 
 def read(folder: Path) -> Package:
-    """The model of a folder made here. Raises PackageError for one that Core ML made."""
+    """The model of a folder made here, or what model.mil tells of one that Core ML made. Raises PackageError."""
     mark, model = folder / MARK_NAME, folder / MODEL_NAME
     if not folder.is_dir():
         raise PackageError(f"{folder}: no such compiled model; is the path right?")
     if not model.is_file() or not mark.is_file() or mark.read_bytes() != MARK:
-        raise PackageError(
-            f"{folder}: compiled by Core ML itself, whose format only Core ML reads; give the .mlpackage it was made of"
-        )
+        return packages.read(folder)
     spec = Model_pb2.Model()
     try:
         spec.ParseFromString(model.read_bytes())

@@ -131,7 +131,9 @@ def _tensor(kind: Any, tensor: Any) -> str:
     else:
         texts = [_number(item) for item in held]
     shape = [size.constant.size for size in kind.dimensions]
-    return _nested(texts, shape) if shape and np.prod(shape) == len(texts) else ", ".join(texts)
+    if shape and np.prod(shape) == len(texts):
+        return _nested(texts, shape)
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def _nested(texts: list[str], shape: list[int]) -> str:

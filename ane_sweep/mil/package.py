@@ -20,6 +20,7 @@ from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobFile
 
 WEIGHTS_NAME = "@model_path/weights/weight.bin"  # how a program refers to its weight file
+TEXT_NAME = "model.mil"  # of a compiled model
 _AUTHOR = "com.apple.CoreML"
 _NAMESPACE = uuid.UUID("6f4ed2a5-7a35-5c0c-9a43-0c2e1f1d9a11")  # any fixed value: equal packages get equal manifests
 
@@ -69,12 +70,16 @@ def chunk_name(index: int) -> str:
 
 
 def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
-    """Find and parse a package (or a bare .mlmodel file). The weights stay where they are.
+    """Find and parse a package, a bare .mlmodel file, or the text of a compiled model. The weights stay where they are.
 
     `kinds`: which models the caller can use, by the name of the field in Model.proto.
     """
     path = Path(path)
     model_path = _model_file(path)
+    if model_path.name == TEXT_NAME:
+        from ane_sweep.mil import text
+
+        return Package(path, model_path, text.read(model_path))
     try:
         data = model_path.read_bytes()
     except OSError as error:
@@ -100,7 +105,11 @@ def _model_file(path: Path) -> Path:
     if not path.exists():
         raise PackageError(f"{path}: no such model; is the path right?")
     if path.suffix == ".mlmodelc" or (path / "coremldata.bin").exists():
-        raise PackageError(f"{path}: a compiled model; give the .mlpackage that it was compiled from")
+        if (path / TEXT_NAME).is_file():
+            return path / TEXT_NAME
+        raise PackageError(
+            f"{path}: a compiled model without {TEXT_NAME}; give the .mlpackage that it was compiled from"
+        )
     if path.is_file():
         return path
     manifest = path / "Manifest.json"

@@ -143,7 +143,7 @@ def test_other_formats_load_with_a_warning_and_predict_says_why(ct, tmp_path):
 def test_a_real_compiled_model_is_refused(ct, tmp_path):
     (tmp_path / "real.mlmodelc").mkdir()
     (tmp_path / "real.mlmodelc" / "coremldata.bin").write_bytes(b"\x00")
-    with pytest.raises(RuntimeError, match=r"compiled by Core ML itself.*\.mlpackage"):
+    with pytest.raises(RuntimeError, match=r"a compiled model without model\.mil.*\.mlpackage"):
         ct.models.CompiledMLModel(str(tmp_path / "real.mlmodelc"))
 
 

@@ -1,0 +1,107 @@
+"""What MIL text says about values, as messages: elements of tensors, and the features of a model that has only its text."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.mil import graph
+from ane_sweep.mil.proto import FeatureTypes_pb2
+
+_FIELDS = {
+    "fp32": "floats",
+    "fp64": "doubles",
+    "int32": "ints",
+    "int64": "longInts",
+    "bool": "bools",
+    "string": "strings",
+}
+_ARRAY = FeatureTypes_pb2.ArrayFeatureType
+_FEATURES = {
+    "fp16": _ARRAY.FLOAT16,
+    "fp32": _ARRAY.FLOAT32,
+    "fp64": _ARRAY.DOUBLE,
+    "int32": _ARRAY.INT32,
+    "int8": _ARRAY.INT8,
+}
+_ESCAPED = {"n": "\n", "t": "\t"}
+
+
+def number_of(dtype: str) -> int:
+    if dtype not in graph.DTYPE_NUMBERS:
+        raise ValueError(f"the type {dtype} is not known")
+    return graph.DTYPE_NUMBERS[dtype]
+
+
+def fill(kind: Any, tensor: Any, words: list[str]) -> None:
+    """Put elements into a TensorValue message, in the field that coremltools uses for their type."""
+    dtype = graph.DTYPE_NAMES[kind.tensorType.dataType]
+    if dtype in graph.PACKED_BITS:
+        tensor.bytes.values = _packed([int(word) for word in words], kind, graph.PACKED_BITS[dtype])
+    elif dtype in _FIELDS:
+        values = getattr(tensor, _FIELDS[dtype]).values
+        tensor.SetInParent()
+        getattr(tensor, _FIELDS[dtype]).SetInParent()
+        values.extend(_value(word, dtype) for word in words)
+    elif dtype in graph.NUMPY:
+        with np.errstate(over="ignore"):
+            tensor.bytes.values = np.array([_value(word, dtype) for word in words], graph.NUMPY[dtype]).tobytes()
+    else:
+        raise ValueError(f"numbers of type {dtype} are not read here")
+
+
+def _value(word: str, dtype: str) -> Any:
+    if dtype == "string":
+        if not word.startswith('"'):
+            raise ValueError(f"expected a string, found {word}")
+        return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), word[1:-1])
+    if dtype == "bool":
+        if word not in ("true", "false", "1", "0"):
+            raise ValueError(f"expected true or false, found {word}")
+        return word in ("true", "1")
+    if dtype in ("fp16", "fp32", "fp64"):
+        return float.fromhex(word) if "x" in word.lower() else float(word)
+    return int(word, 0)
+
+
+def _packed(numbers: list[int], kind: Any, bits: int) -> bytes:
+    """Elements of less than a byte, lowest bits first; or, where there are as few as that, the packed bytes themselves."""
+    count = math.prod(size.constant.size for size in kind.tensorType.dimensions)
+    if len(numbers) != count and len(numbers) == -(-count * bits // 8):
+        return bytes(numbers)
+    rows = (np.array(numbers, np.int64)[:, None] >> np.arange(bits)) & 1
+    return np.packbits(rows.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+
+
+def describe(spec: Any) -> None:
+    """Features for what the functions take and give."""
+    functions = spec.mlProgram.functions
+    spec.description.defaultFunctionName = "main" if "main" in functions or not functions else min(functions)
+    several = len(functions) > 1
+    for name in sorted(functions):
+        into = spec.description.functions.add(name=name) if several else spec.description
+        block = functions[name].block_specializations[functions[name].opset]
+        types = {value.name: value.type for value in functions[name].inputs}
+        types |= {value.name: value.type for proto in block.operations for value in proto.outputs}
+        for value in functions[name].inputs:
+            is_state = value.type.WhichOneof("type") == "stateType"
+            _feature((into.state if is_state else into.input).add(name=value.name), value.type)
+        for output in block.outputs:
+            _feature(into.output.add(name=output), types[output])
+    if not several:
+        spec.description.ClearField("defaultFunctionName")
+
+
+def _feature(feature: Any, kind: Any) -> None:
+    array = feature.type.multiArrayType
+    if kind.WhichOneof("type") == "stateType":
+        array, kind = feature.type.stateType.arrayType, kind.stateType.wrappedType
+    found = graph.tensor_type(kind)
+    if found is None:
+        raise ValueError(f"{feature.name} is no tensor, and only tensors can come in and go out")
+    array.dataType = _FEATURES.get(found.dtype, _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32)
+    array.shape.extend([size or 1 for size in found.shape] or [1])
+    if not found.is_static:
+        for size in found.shape:
+            array.shapeRange.sizeRanges.add(lowerBound=size or 1, upperBound=-1 if size is None else size)
