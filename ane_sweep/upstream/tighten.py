@@ -87,7 +87,7 @@ def judge_by_declared_type(module: Any) -> None:
 
 
 def holds_fp16(spec: Any) -> bool:
-    """Whether an ML Program takes fp16 values, or any of its ops makes some."""
+    """Whether an ML Program takes fp16 values, or any of its ops makes some or computes with some."""
     if spec.WhichOneof("Type") != "mlProgram":
         return False
     return any(
@@ -98,12 +98,20 @@ def holds_fp16(spec: Any) -> bool:
 
 
 def _makes_fp16(block: Any) -> bool:
+    """Whether an op of a block makes fp16 values, or computes with an fp16 constant (a test's choice of weights)."""
+    halves = {
+        value.name for op in block.operations for value in op.outputs if value.type.tensorType.dataType == _FLOAT16
+    }
     return any(
-        any(value.type.tensorType.dataType == _FLOAT16 for value in operation.outputs)
-        or any(_makes_fp16(inner) for inner in operation.blocks)
-        for operation in block.operations
-        if operation.type != "const"
+        any(_makes_fp16(inner) for inner in op.blocks)
+        or (op.type != "const" and not halves.isdisjoint(value.name for value in op.outputs))
+        or (not op.type.startswith("const") and not halves.isdisjoint(_reads(op)))
+        for op in block.operations
     )
+
+
+def _reads(op: Any) -> set[str]:
+    return {binding.name for argument in op.inputs.values() for binding in argument.arguments}
 
 
 def apply(precision: str) -> None:

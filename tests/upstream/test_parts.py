@@ -145,3 +145,32 @@ def test_a_crash_costs_one_item_and_the_others_go_on(tmp_path, monkeypatch):
         "a.py::three": "passed",
     }
     assert calls == [[], ["a.py::one", "a.py::two"]]
+
+
+@pytest.mark.parametrize(
+    ("taken", "weight", "made", "reader", "expected"),
+    [
+        ("fp32", "fp32", "fp32", "linear", False),
+        ("fp16", "fp32", "fp32", "linear", True),
+        ("fp32", "fp16", "fp32", "linear", True),
+        ("fp32", "fp16", "fp32", "constexpr_affine_dequantize", False),
+        ("fp32", "fp32", "fp16", "linear", True),
+    ],
+)
+def test_a_program_is_judged_as_fp16_where_it_computes_with_fp16(taken, weight, made, reader, expected):
+    from ane_sweep.mil import graph
+    from ane_sweep.mil.proto import Model_pb2
+
+    def typed(value, dtype):
+        value.type.tensorType.dataType = graph.DTYPE_NUMBERS[dtype]
+
+    spec = Model_pb2.Model()
+    function = spec.mlProgram.functions["main"]
+    typed(function.inputs.add(name="x"), taken)
+    block = function.block_specializations["CoreML7"]
+    typed(block.operations.add(type="const").outputs.add(name="w"), weight)
+    op = block.operations.add(type=reader)
+    op.inputs["x"].arguments.add(name="x")
+    op.inputs["weight"].arguments.add(name="w")
+    typed(op.outputs.add(name="y"), made)
+    assert tighten.holds_fp16(spec) is expected
