@@ -1,13 +1,10 @@
 """What a recipe may say, what it comes to, and where that enters the plan."""
 
 import pytest
-import yaml
+from shipped_recipes import OPTIONS
 from test_plan import counts, planned
 
 from ane_sweep import recipes
-from ane_sweep.paths import conf_dir
-
-OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "precision").glob("*.yaml"))}
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -102,7 +102,30 @@ def mean_pool(hidden: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 def nearest_other(vectors: np.ndarray) -> np.ndarray:
     """For each of (N, H) vectors the index of the other one at the smallest angle -> (N,) int. N must be 2 or more."""
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    similarity = unit @ unit.T
+    similarity = _similarity(vectors)
     np.fill_diagonal(similarity, -np.inf)
     return similarity.argmax(axis=1)
+
+
+def rank_agreement(*, reference: np.ndarray, candidate: np.ndarray) -> float:
+    """Spearman's rank correlation of the cosine similarities of all pairs of (N, H) vectors, -1 to 1; N of 3 or more.
+
+    1: every search among these vectors gives the same order as with the reference. 0 where all pairs are equally near.
+    """
+    upper = np.triu_indices(len(reference), 1)
+    ranks = [_ranks(_similarity(vectors)[upper]) for vectors in (reference, candidate)]
+    centred = [values - values.mean() for values in ranks]
+    norm = float(np.linalg.norm(centred[0]) * np.linalg.norm(centred[1]))
+    return float(centred[0] @ centred[1]) / norm if norm else 0.0
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Positions in ascending order; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def _similarity(vectors: np.ndarray) -> np.ndarray:
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return unit @ unit.T

@@ -5,7 +5,8 @@ inputs  program (or checkpoint), reference
 leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
-of the output `logits`, psnr_db and cosine of all outputs.
+of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
+and rank_agreement compares the order of all pairs by similarity.
 """
 
 from pathlib import Path
@@ -92,15 +93,13 @@ class _Scores:
         ]
         if self.kl_count:
             found.append(metric("kl", self.kl_sum / self.kl_count, "nat"))
-        same = self.same or self._same_neighbours()
+        same = self.same
+        if len(self.pooled[0]) >= 3:  # with two sentences, the other one is always the nearest
+            import numpy as np
+
+            reference, candidate = (np.stack(vectors) for vectors in self.pooled)
+            same = same or (self.m.nearest_other(reference) == self.m.nearest_other(candidate)).tolist()
+            found.append(metric("rank_agreement", self.m.rank_agreement(reference=reference, candidate=candidate), "1"))
         if same:
             found.append(metric("top1_agreement", sum(same) / len(same), "1"))
         return found
-
-    def _same_neighbours(self) -> list[bool]:
-        import numpy as np
-
-        if len(self.pooled[0]) < 3:  # with two sentences, the other one is always the nearest
-            return []
-        reference, candidate = (self.m.nearest_other(np.stack(vectors)) for vectors in self.pooled)
-        return (reference == candidate).tolist()

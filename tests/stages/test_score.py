@@ -93,6 +93,24 @@ def test_cosine_of_zeros_and_shape_mismatch():
         m.psnr_db(reference=np.zeros(3), candidate=np.zeros(2))
 
 
+def test_rank_agreement_is_spearmans_of_all_pairs():
+    from scipy.stats import spearmanr
+
+    reference = RNG.standard_normal((9, 5))
+    unit = reference / np.linalg.norm(reference, axis=1, keepdims=True)
+    noisy = reference + RNG.standard_normal((9, 5))
+    other = noisy / np.linalg.norm(noisy, axis=1, keepdims=True)
+    upper = np.triu_indices(9, 1)
+    expected = spearmanr((unit @ unit.T)[upper], (other @ other.T)[upper]).statistic
+    assert m.rank_agreement(reference=reference, candidate=noisy) == pytest.approx(expected, abs=1e-12)
+    assert m.rank_agreement(reference=reference, candidate=3 * reference) == pytest.approx(1.0)
+    assert m.rank_agreement(reference=reference, candidate=np.ones((9, 5))) == 0.0
+
+
+def test_equal_similarities_share_their_rank():
+    assert m._ranks(np.array([5.0, 1.0, 5.0, 2.0])).tolist() == [3.5, 1.0, 3.5, 2.0]
+
+
 def test_nearest_other():
     vectors = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 2]])
     assert m.nearest_other(vectors).tolist() == [1, 0, 3, 2]

@@ -1,0 +1,25 @@
+"""What the tests of compression share: the shipped recipes, one input, and what a program makes of it."""
+
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from ane_sweep import recipes
+from ane_sweep.paths import conf_dir
+
+SEQ = 32
+FEED = {"input_ids": (np.arange(SEQ, dtype=np.int32)[None] * 7) % 900}
+OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "precision").glob("*.yaml"))}
+
+
+def recipe(name: str) -> dict:
+    """The recipe of an option in conf/precision, in full."""
+    return recipes.canonical(OPTIONS[name]["weights"])
+
+
+def predicted(folder: Path) -> np.ndarray:
+    """Logits, float32, by the reference runtime."""
+    from ane_sweep.runtimes import reference
+
+    return reference.load({}, {"program": folder}).predict(FEED)["logits"].astype(np.float32)
