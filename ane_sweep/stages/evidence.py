@@ -139,6 +139,8 @@ class Pass:
         (self.out / "power.json").write_text(
             json.dumps({"idle": [vars(s) for s in idle], "loaded": [vars(s) for s in loaded]}, indent=1)
         )
+        if said := loaded[-1].thermal_pressure:
+            self.sources["thermal_pressure"] = said.lower()
         silent = [self._engine(engine, idle, loaded, seconds_each) for engine in powermetrics.ENGINES]
         self.sources["power"] = "; ".join(filter(None, silent)) or "measured"
 
@@ -189,11 +191,12 @@ class Pass:
         ]
 
     def read_heat(self) -> None:
-        """Thermal pressure and the hottest die sensor, right after the loop."""
-        try:
-            self.sources["thermal_pressure"] = thermal.pressure()
-        except ValueError as error:
-            self.sources["thermal_pressure"] = str(error)
+        """Thermal pressure, where powermetrics did not tell it, and the hottest die sensor, right after the loop."""
+        if "thermal_pressure" not in self.sources:
+            try:
+                self.sources["thermal_pressure"] = thermal.pressure()
+            except ValueError as error:
+                self.sources["thermal_pressure"] = str(error)
         try:
             self.metrics.append(metric("die_celsius", thermal.die_celsius(), "degC", source="HID sensors"))
         except ValueError as error:

@@ -89,8 +89,14 @@ def test_nothing_there_is_no_failure(pass_):
     assert "energy_ane_mj" not in figures(result)
 
 
+def test_powermetrics_tells_the_pressure_first(pass_):
+    hot = [{**answer, "stdout": answer["stdout"].replace("<dict>", "<dict><key>thermal_pressure</key><string>Heavy</string>", 1)}
+           for answer in POWER]  # fmt: skip
+    assert pass_(LOG, *hot, HEAT).realised["evidence"]["thermal_pressure"] == "heavy"
+
+
 def test_sudo_refuses(pass_):
-    result = pass_(LOG, {"on": "command", "argv": SUDO, "stderr": "sudo: a password is required\n", "code": 1})
+    result = pass_(LOG, HEAT, {"on": "command", "argv": SUDO, "stderr": "sudo: a password is required\n", "code": 1})
     assert "sudo visudo -f /etc/sudoers.d/powermetrics" in result.realised["evidence"]["power"]
     assert result.realised["evidence"]["log"] == "measured", "one source that is missing costs no other"
 
