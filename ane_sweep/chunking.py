@@ -7,7 +7,7 @@ The planner cannot know the program, so `chunks=auto` is a request: its key hold
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ane_sweep import host
+from ane_sweep import host, recipes
 from ane_sweep.cell import Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.placement import sizes
@@ -52,7 +52,13 @@ def copies(cell: Cell) -> dict[str, Any]:
 
 def weight_bytes(precision: Mapping[str, Any], source: Source) -> int:
     """Estimated bytes of a program's weights: the parameters at the precision's bits."""
-    return source.parameter_bytes // 32 * (16 if precision["compute"] == "fp16" else 32)
+    recipe = recipes.canonical(precision["weights"])
+    bits = _dense_bits(precision) if recipe is None else recipes.average_bits(recipe)
+    return int(source.parameter_bytes / 32 * bits)
+
+
+def _dense_bits(precision: Mapping[str, Any]) -> int:
+    return 16 if precision["compute"] == "fp16" else 32
 
 
 def estimate(cell: Cell, source: Source) -> int:
@@ -101,12 +107,13 @@ def _count_refusal(cell: Cell, source: Source) -> str | None:
             f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
             f"({source.layers} layers), so chunks=1..{most}"
         )
-    allowed, expected = limits(cell), weight_bytes(cell.precision_options, source)
-    if allowed.mapped_bytes is not None and expected > allowed.mapped_bytes:
+    allowed = limits(cell)
+    mapped = source.parameter_bytes / 32 * _dense_bits(cell.precision_options)  # compressed weights are mapped dense
+    if allowed.mapped_bytes is not None and mapped > allowed.mapped_bytes:
         return (
-            f"chunks=auto: the weights of {cell.model}, about {expected / 1e9:.2f} GB, are above the "
-            f"{allowed.mapped_bytes / 1e9:.2f} GB that {allowed.chip} maps at once, however they are cut; "
-            "use a precision with fewer bits, limits_for of a chip without that limit, or a number of chunks"
+            f"chunks=auto: the weights of {cell.model}, about {mapped / 1e9:.2f} GB when they are in use, are above the "
+            f"{allowed.mapped_bytes / 1e9:.2f} GB that {allowed.chip} maps at once, however they are cut or compressed; "
+            "use limits_for of a chip without that limit, or a number of chunks"
         )
     if estimate(cell, source) > most:
         return (

@@ -312,7 +312,10 @@ def test_copies_are_timed_apart_and_nothing_else_is():
         (["model=probe-tiny", "chunks=2", "own_chunks=embeddings"], "looks up no embeddings"),
         (["model=probe-tiny", "head=last"], "a probe of plain layers, which has nothing of the kind"),
         (["chunks=2", "pipeline=coreml", "cache=stateful"], "it holds neither states nor several functions"),
-        (["model=pythia-2.8b", "chunks=auto", "limits_for=m1"], "5.55 GB, are above the 3.38 GB that m1 maps at once"),
+        (
+            ["model=pythia-2.8b", "chunks=auto", "limits_for=m1"],
+            "5.55 GB when they are in use, are above the 3.38 GB that m1 maps at once",
+        ),
         (["copies=16", "copies_kind=different"], "at most 15 are told apart"),
     ],
 )
@@ -328,6 +331,16 @@ def test_auto_is_estimated_before_there_is_a_program():
     made = planned("-m", "model=gpt2-xl", "weights=random", "runtime=reference", "chunks=auto", "limits_for=m1,a17_pro")
     estimates = [note for note in made.notes if note.startswith("chunks=auto")]
     assert ["about 2 (estimated: 3.1" in estimates[0], "about 4 (estimated: 3.1" in estimates[1]] == [True, True]
+    made = planned(
+        "-m",
+        "model=gpt2-xl",
+        "weights=random",
+        "runtime=reference",
+        "chunks=auto",
+        "limits_for=a17_pro",
+        "precision=p4",
+    )
+    assert any("about 1 (estimated: 0.78 GB" in note for note in made.notes), "four bits a weight"
     with pytest.raises(ConfigError, match="limits_for: chip=m99: unknown"):
         planned(*CUT, "chunks=auto", "limits_for=m99")
 

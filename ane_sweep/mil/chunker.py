@@ -125,7 +125,7 @@ def _automatic(line: Line, request: Request, wish: cuts.Wish, name: str) -> list
     if request.mapped_bytes is not None and total > request.mapped_bytes:
         raise ChunkError(
             f"chunks=auto: {name} has {total} bytes of weights, above the {request.mapped_bytes} that can be mapped at "
-            "once, however it is cut; compress the weights, or take limits_for of a chip without that limit, or a number"
+            "once, however it is cut or compressed; take limits_for of a chip without that limit, or a number"
         )
     return chosen
 
