@@ -79,7 +79,7 @@ def _record(
             record.realised |= outcome.result["realised"]
             record.placement += outcome.result["facts"].get("placement", [])
             if (
-                task.stage in ("convert", "calibrate", "compress", "chunk", "predict", "compile", "place")
+                task.stage in ("convert", "calibrate", "compress", "chunk", "predict", "compile", "place", "load")
                 and outcome.folder is not None
             ):
                 record.artifacts += files(outcome.folder)

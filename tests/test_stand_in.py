@@ -7,9 +7,12 @@ import time
 
 import pytest
 
-from ane_sweep import checks, host, stand_in, tools
+from ane_sweep import checks, host, record, stand_in, tools
 from ane_sweep.errors import ConfigError
+from ane_sweep.report import table
+from ane_sweep.report.doubts import doubts
 from ane_sweep.runtimes import coreml
+from ane_sweep.tracking import describe
 
 
 @pytest.fixture
@@ -68,6 +71,21 @@ def test_it_makes_this_host_a_mac_that_is_no_mac(script, monkeypatch):
     assert made.label() in checks.notes([], [], [])[0]
 
 
+def test_the_label_is_in_table_doubts_and_tracker(tmp_path):
+    made = record.Record(
+        sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok", host={"stand_in": "mine (script.json, abc)"},
+        realised={"stand_in": "mine (script.json, abc)"}, weights={"kind": "pretrained"},
+    )  # fmt: skip
+    assert "stand-in, no Mac" in table.as_text([made])
+    assert any("no Mac took part" in line and "mine (script.json, abc)" in line for line in doubts([made]))
+    told = describe.describe_cell(made, ["model"], tmp_path)
+    assert "[stand-in]" in told.name and told.tags["realised.stand_in"] == "mine (script.json, abc)"
+    assert "nothing of this was measured on a Mac" in told.tags["mlflow.note.content"]
+    assert "stand-in" not in table.as_text(
+        [record.Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok")]
+    )
+
+
 def test_commands_are_answered_from_the_script_alone(script):
     script(
         {"on": "command", "argv": ["*/sysctl", "-n", "hw.model"], "stdout": "Mac16,1\n"},
@@ -103,11 +121,13 @@ def test_the_scripted_clock(script):
     scripted.install(script({"on": "predict", "ms": [5, 2]}))
     try:
         answer = stand_in.active().answer("predict")
-        for wanted in (5, 2, 2):
+        more = []  # than the script says; a busy machine adds what it likes, so the least of many counts
+        for wanted in (5, *[2] * 30):
             start = time.perf_counter()
             with scripted._taking(answer):
                 sum(range(100_000))
-            assert 0 <= 1000 * (time.perf_counter() - start) - wanted < 0.5
+            more.append(1000 * (time.perf_counter() - start) - wanted)
+        assert min(more) >= 0 and sorted(more)[len(more) // 4] < 0.5
         start, began = time.perf_counter(), time.monotonic()
         time.sleep(60)
         assert time.perf_counter() - start >= 60 and time.monotonic() - began < 5

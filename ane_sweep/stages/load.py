@@ -14,14 +14,15 @@ process: see _steps.py. The early window, the steady state and the call after a 
 """
 
 import json
+import shutil
 import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import helpers
-from ane_sweep.errors import Unavailable
+from ane_sweep import bridge, helpers
+from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
 from . import StageResult, _steps, compile, metric
@@ -38,30 +39,55 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     home = work / "home"
     home.mkdir()
     before = helpers.state()
-    asked = {"params": params, "inputs": {"reference": str(inputs["reference"])} | fresh(inputs["program"], work)}
+    folders, what = fresh(inputs, work)
+    asked = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
     steps = {}
     for name in ("cold", "cached"):
         entries = bundles(home)
-        steps[name] = _steps.run("load", "load_step", f"load ({name})", {HOME_VARIABLE: str(home)}, **asked)
+        steps[name] = with_own_cache("load", "load_step", f"load ({name})", home, **asked)
         steps[name]["new_cache_entries"] = len(bundles(home) - entries)
-    realised = {name: state(name, steps) for name in steps}
-    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": {"before": before, "after": helpers.state()}}
+    realised = {name: state(name, steps, what) for name in steps}
+    seen = {"before": before, "after": helpers.state()}
+    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": seen}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return StageResult(_metrics(steps), {"load": realised}, {"load": {"helpers": content["helpers"]}})
+    return StageResult(_metrics(steps), {"load": realised, "ane_helpers": seen})
 
 
-def fresh(program: Path, work: Path) -> dict[str, str]:
-    """Copies of the programs under a new identity, and those compiled: {"program": folder, "compiled": folder}."""
+def with_own_cache(stage: str, step: str, what: str, home: Path, **asked: Any) -> dict[str, Any]:
+    """A step with its caches in `home` (which it is told); where it fails so, with the user's own, and `own_cache` says why.
+
+    Raises what the second attempt raises; Died at once, as a killed process would be killed again.
+    """
+    asked["home"] = str(home)
+    try:
+        return {**_steps.run(stage, step, what, {HOME_VARIABLE: str(home)}, **asked), "own_cache": None}
+    except Died:
+        raise
+    except StageError as error:
+        return {**_steps.run(stage, step, what, **asked), "own_cache": str(error)}
+
+
+def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
+    """({"program": folder, "compiled": folder} of the programs under a new identity, what that is in words).
+
+    Where Core ML does not compile the copy under a new identity, it is the compiled program in a new place.
+    """
     from ane_sweep.mil import identity, package
 
     copies, compiled = work / "program", work / "compiled"
     copies.mkdir()
     compiled.mkdir()
     token = str(uuid.uuid4())
-    for source in package.program_paths(program):
-        copy = identity.fresh_copy(source, copies / source.name, token)
-        compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
-    return {"program": str(copies), "compiled": str(compiled)}
+    try:
+        for source in package.program_paths(inputs["program"]):
+            copy = identity.fresh_copy(source, copies / source.name, token)
+            compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
+    except StageError as error:
+        bridge.remove_tree(compiled)
+        shutil.copytree(inputs["compiled"], compiled)
+        folders = {"program": str(inputs["program"]), "compiled": str(compiled)}
+        return folders, f"the compiled program in a new place (under a new identity: {error})"
+    return {"program": str(copies), "compiled": str(compiled)}, "a new package"
 
 
 def load_step(request: dict[str, Any]) -> dict[str, Any]:
@@ -86,17 +112,18 @@ def load_step(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundles(home: Path) -> set[str]:
-    """Entries of the e5 bundle cache under a home folder, by path."""
-    return {str(path) for path in home.glob(E5_CACHE) if path.is_dir()}
+    """Entries of the e5 bundle cache under this home folder and the user's own, by path."""
+    return {str(path) for root in (home, Path.home()) for path in root.glob(E5_CACHE) if path.is_dir()}
 
 
-def state(name: str, steps: dict[str, Any]) -> str:
+def state(name: str, steps: dict[str, Any], what: str) -> str:
     """What the cache was really like for a step, in one sentence, from the entries that the steps left in it."""
-    new = steps[name]["new_cache_entries"]
+    new, own = steps[name]["new_cache_entries"], steps[name]["own_cache"] is None
     if name == "cold":
+        where = "an empty cache" if own else "the user's own cache"
         if new:
-            return f"cold: a new package in an empty cache; {new} entries were written"
-        return "cold by construction: a new package in an empty cache folder; no entry of the cache could be seen"
+            return f"cold: {what} in {where}; {new} entries were written"
+        return f"cold by construction: {what} in {where}; no entry of the cache could be seen"
     if new:
         return f"not cached: loading the same files again wrote {new} more entries"
     if steps["cold"]["new_cache_entries"]:

@@ -24,7 +24,7 @@ from typing import Any
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
-from . import StageResult, _steps, _trace, compile, load, metric
+from . import StageResult, _trace, compile, load, metric
 
 _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
 _NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken into a row
@@ -62,9 +62,9 @@ def _steps_of(params: dict[str, Any], inputs: dict[str, Path]) -> list[dict[str,
         for function, path in _functions(program, compiled):
             chunk = program.stem if len(programs) > 1 else None
             what = f"place {program.stem}" + (f" ({function})" if function else "")
-            home = tempfile.mkdtemp(prefix="home-")
-            asked = {"program": str(path), "chunk": chunk, "function": function, "home": home, "params": params}
-            found.append(_steps.run("place", "plan_step", what, {load.HOME_VARIABLE: home}, **asked))
+            home = Path(tempfile.mkdtemp(prefix="home-"))
+            asked = {"program": str(path), "chunk": chunk, "function": function, "params": params}
+            found.append(load.with_own_cache("place", "plan_step", what, home, **asked))
     return found
 
 

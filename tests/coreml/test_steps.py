@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from ane_sweep import bridge
 from ane_sweep.errors import Died, StageError
 from ane_sweep.mil import identity, package
-from ane_sweep.stages import _steps, load
+from ane_sweep.stages import _steps, compile, load
 
 from .test_stages import PARAMS
 
@@ -42,20 +43,38 @@ def test_the_ladder_cold_then_cached(inputs, scripted, tmp_path):
     }
     content = json.loads((tmp_path / "load.json").read_text())
     assert [round(ms) for ms in content["steps"]["cold"]["load_native_ms"]] == [4200, 4200]
+    assert found.realised["ane_helpers"] == content["helpers"]
     assert [row["name"] for row in content["helpers"]["before"]] == ["aned"]
     assert [row["name"] for row in content["helpers"]["after"]] == ["ANECompilerService", "aned"]
 
 
 def test_what_the_ladder_says_when_the_cache_does_not_do_as_expected():
-    def said(cold, cached):
-        steps = {"cold": {"new_cache_entries": cold}, "cached": {"new_cache_entries": cached}}
-        return [load.state(name, steps) for name in steps]
+    def said(cold, cached, own=None):
+        entries = {"cold": cold, "cached": cached}
+        steps = {name: {"new_cache_entries": count, "own_cache": own} for name, count in entries.items()}
+        return [load.state(name, steps, "a new package") for name in steps]
 
     assert said(1, 1)[1] == "not cached: loading the same files again wrote 1 more entries"
     assert said(0, 0) == [
-        "cold by construction: a new package in an empty cache folder; no entry of the cache could be seen",
+        "cold by construction: a new package in an empty cache; no entry of the cache could be seen",
         "the same files again; whether they were cached cannot be seen",
     ]
+    assert said(1, 0, "no such folder")[0] == "cold: a new package in the user's own cache; 1 entries were written"
+
+
+def test_what_a_copy_cannot_do_is_done_another_way(inputs, scripted, tmp_path):
+    """Nobody has seen Core ML take a new identity, or a home of our own: neither may cost a cell its ladder."""
+    scripted()
+    found = inputs("single") | {"compiled": tmp_path / "compiled"}
+    found["compiled"].mkdir()
+    compile.run({"compiler": "coremltools"}, found, found["compiled"])
+    scripted({"on": "compile", "fail": "unknown key in buildInfo"})
+    (tmp_path / "work").mkdir()
+    folders, what = load.fresh(found, tmp_path / "work")
+    assert what.startswith(
+        "the compiled program in a new place (under a new identity: model.mlpackage does not compile:"
+    )
+    assert Path(folders["compiled"], "model.mlmodelc", "model.mil").exists()
 
 
 @pytest.mark.parametrize("kind", ["single", "pipeline", "functions"])
@@ -108,6 +127,17 @@ def test_what_a_step_raises_is_said_once(inputs, scripted, tmp_path):
         StageError, match=r"^load \(cold\): Core ML does not load it: Error creating the ML Program model"
     ):
         load.run(PARAMS, inputs("single"), tmp_path)
+
+
+def test_a_cache_of_its_own_that_is_refused_is_given_up(monkeypatch, tmp_path):
+    def refuse(stage, step, what, env=None, **asked):
+        if env:
+            raise StageError("no such home")
+        return {"load_ms": [1.0]}
+
+    monkeypatch.setattr(load._steps, "run", refuse)
+    found = load.with_own_cache("load", "load_step", "load", tmp_path)
+    assert found == {"load_ms": [1.0], "own_cache": "no such home"}
 
 
 def test_a_step_that_leaves_nothing_is_told(scripted, monkeypatch):
