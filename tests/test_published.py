@@ -6,11 +6,12 @@ import constructed
 import pytest
 
 from ane_sweep import config, published
-from ane_sweep.__main__ import open_store, plan_for
+from ane_sweep.command import open_store
 from ane_sweep.paths import conf_dir
 from ane_sweep.placement import chips
 from ane_sweep.report import beside
 from ane_sweep.report.views import Cells
+from ane_sweep.sweep import plan_for
 
 TRANSFORMER = re.compile(
     r"gpt|bert|pythia|llama|\bopt-|\bt5|phi-|qwen|bloom|gemma|transformer|\bllm|codegen|santacoder|lfm|mistral|whisper|"

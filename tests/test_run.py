@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ane_sweep.__main__ import main
 from ane_sweep.diff import compared, diff
 from ane_sweep.errors import ConfigError
 from ane_sweep.run import run
@@ -64,9 +65,9 @@ def test_run_by_name_and_at_random(models, x, tmp_path, capsys):
 
 
 def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
-    assert run([str(tmp_path / "no.mlpackage")]) == 2
+    assert main(["run", str(tmp_path / "no.mlpackage")]) == 2
     assert "no such model" in capsys.readouterr().err
-    assert run([models["wide"]]) == 2
+    assert main(["run", models["wide"]]) == 2
     assert "'x' is missing. It takes x (float32 [3, 4])" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--input .*none\.npy: cannot be read"):
         run([models["wide"], "--input", str(tmp_path / "none.npy")])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import record, runs
+from ane_sweep.command import outputs_folder, split
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEVEL, figures, middle
 from ane_sweep.compare.steps import _DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
@@ -101,8 +102,6 @@ def slower(cell: Series) -> bool:
 
 def history(args: list[str]) -> int:
     """Exit 0 nothing became slower, 1 something did. Raises RunNotFound, ConfigError."""
-    from ane_sweep.__main__ import outputs_folder, split
-
     options, words = split(args, {"--json"}, set())
     if len(words) > 1 or (words and not (words[0].isdigit() and int(words[0]) > 1)):
         raise ConfigError(f"history {' '.join(words)}: expected how many runs to look at (2 or more), or nothing")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ane_sweep.command import number, outputs_folder, say, split
 from ane_sweep.compare import judge, show, sides
 from ane_sweep.compare.difference import LEVEL
 from ane_sweep.compare.match import match
@@ -13,8 +14,6 @@ LEAST_PERCENT = 3.0
 
 def compare(args: list[str]) -> int:
     """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
-    from ane_sweep.__main__ import number, outputs_folder, say, split
-
     options, words = split(args, {"--json", "--markdown", "--across-hosts"}, {"level", "least-percent"})
     if len(words) > 2:
         raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import __main__ as command
-from ane_sweep import locks
+from ane_sweep import command, locks, sweep
 from ane_sweep.compare import history, sides, verb
 from ane_sweep.compare.difference import LEVEL, figures
 from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge
@@ -25,27 +24,27 @@ def night(request: Any, out: Path, args: list[str]) -> int:
     settings = request.settings
     with alone(out / "nightly"), command.open_store(out) as store:
         store.sweep_tmp()
-        whole = command.plan_for(request, store, out)
+        whole = sweep.plan_for(request, store, out)
         rotation = Rotation.read(out)
         tonight, left = choose(
             whole, rotation, settings["budget_minutes"], lambda task: store.lookup(task.stage, task.key) is not None
         )
         if left:
             command.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time")
-        run, records, fresh = command.perform(tonight, settings, store, out, args)
+        run, records, fresh = sweep.perform(tonight, settings, store, out, args)
         compared = against_good(out, records)
         regressed = bool(compared and compared.regressed)
         rotation.note(run.stamp, records, suspects(compared))
         rotation.write()
-        code = command.show(run.folder, records)
+        code = sweep.show(run.folder, records)
         if compared is not None:
             code = verb.REGRESSION if regressed else verb.NO_REGRESSION
         if not regressed:
             sides.tag_good(out, run.stamp)
         if fresh:
-            command.write_report(run.folder, records, store)
+            sweep.write_report(run.folder, records, store)
             if settings["tracking"]["enabled"]:
-                command.track(run.folder, settings["tracking"])
+                sweep.track(run.folder, settings["tracking"])
         kept = settings["nightly"]
         gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
         text = summary.text(run, records, compared, left, settings["budget_minutes"], gone)

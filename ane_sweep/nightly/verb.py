@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from ane_sweep import runs
+from ane_sweep.command import outputs_folder, split
 from ane_sweep.compare import sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.nightly import files
@@ -14,8 +15,6 @@ AT = "02:30"
 
 def nightly(args: list[str]) -> int:
     """Show, accept or write. Raises ConfigError, RunNotFound."""
-    from ane_sweep.__main__ import outputs_folder, split
-
     overrides = args[args.index("--") + 1 :] if "--" in args else []
     options, words = split(args[: args.index("--")] if "--" in args else args, set(), {"at"})
     out = outputs_folder(options.get("out"))

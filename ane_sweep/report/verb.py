@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import __main__ as main
-from ane_sweep import record, runs
+from ane_sweep import command, record, runs, sweep
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.report import document, drift, page, table
 
@@ -14,30 +13,30 @@ FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
 def report(args: list[str]) -> int:
     """See the module. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
     files, rest = _files(args)
-    options, words = main.split(rest, known={"--json", "--markdown", "--drift"})
-    out = main.outputs_folder(options.get("out"))
+    options, words = command.split(rest, known={"--json", "--markdown", "--drift"})
+    out = command.outputs_folder(options.get("out"))
     run = runs.find_run(out, words[0] if words else None)
     records = record.read_records(run.folder)
     if "--drift" in options:
         try:
-            with main.open_store(out) as store:
-                drift.look(run.folder, records, store, main.memory_budget(None))
+            with command.open_store(out) as store:
+                drift.look(run.folder, records, store, command.memory_budget(None))
         except StageError as error:
-            main.say(f"error: {error}")
-            return main.NOT_ALL_OK
+            command.say(f"error: {error}")
+            return command.NOT_ALL_OK
         files = files or {"--html": run.folder / page.HTML_NAME}
     for flag, path in files.items():
         page.save(path, FILES[flag](document.Sweep.read(run.folder)))
         print(f"{flag.removeprefix('--')}: {path}")
     if files:
-        return main.OK
+        return command.OK
     if "--json" in options:
         print(table.as_json(records))
     elif "--markdown" in options:
         print(table.as_markdown(records))
     else:
-        return main.show(run.folder, records)
-    return main.OK
+        return sweep.show(run.folder, records)
+    return command.OK
 
 
 def _files(args: list[str]) -> tuple[dict[str, Path], list[str]]:
@@ -64,6 +63,6 @@ def look_where_called_for(folder: Path, records: list[Any], store: Any) -> None:
     if not drift.called_for(records):
         return
     try:
-        drift.look(folder, records, store, main.memory_budget(None), drift.SMALL_TIMEOUT_S)
+        drift.look(folder, records, store, command.memory_budget(None), drift.SMALL_TIMEOUT_S)
     except AneSweepError as error:
-        main.say(f"doubt: {error}")
+        command.say(f"doubt: {error}")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from nights import cell, slower, write_run
 
-from ane_sweep import __main__ as command
-from ane_sweep import runs
+from ane_sweep import runs, sweep
+from ane_sweep.__main__ import main
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
 from ane_sweep.nightly import night, retention
@@ -94,8 +94,8 @@ def dream(tmp_path, monkeypatch):
         "tracking": {"enabled": False},
     }  # fmt: skip
     plan = planned("x")
-    monkeypatch.setattr(command, "plan_for", lambda *_: plan)
-    monkeypatch.setattr(command, "write_report", lambda *_: None)
+    monkeypatch.setattr(sweep, "plan_for", lambda *_: plan)
+    monkeypatch.setattr(sweep, "write_report", lambda *_: None)
 
     def one(stamp, *records):
         def perform(*_):
@@ -104,7 +104,7 @@ def dream(tmp_path, monkeypatch):
             (tmp_path / "runs" / stamp / "run.json").write_text(json.dumps({**info, "plan_key": "p", "command": []}))
             return runs.find_run(tmp_path, stamp), list(records), True
 
-        monkeypatch.setattr(command, "perform", perform)
+        monkeypatch.setattr(sweep, "perform", perform)
         return night.night(SimpleNamespace(settings=settings), tmp_path, [])
 
     return one
@@ -120,7 +120,7 @@ def test_good_nights_stay_good_until_something_regresses_and_is_accepted(dream, 
     assert "2 cells in 40 min: 2 ok." in said
     assert Rotation.read(tmp_path).again == [cell().cell_key]
     assert dream("n4", cell(slower(1.3)), cell(chunks=2)) == 1  # still measured against the last good night
-    assert command.main(["nightly", "accept", "n4", f"out={tmp_path}"]) == 0
+    assert main(["nightly", "accept", "n4", f"out={tmp_path}"]) == 0
     assert dream("n5", cell(slower(1.3)), cell(chunks=2)) == 0
     assert len(said.splitlines()) < 20
 
@@ -174,7 +174,7 @@ def test_three_real_nights_take_turns(tmp_path, capsys):
         "variant=original,split_einsum", "runtime=torch_eager", "latency.repeats=2", "latency.samples=3",
         "gate.wait_s=0", "tracking.enabled=false", f"out={tmp_path}",
     ]  # fmt: skip
-    assert command.main(args) in (0, 1)
+    assert main(args) in (0, 1)
     first = Rotation.read(tmp_path)
     assert len(first.measured) == 2
     for one in read_records(runs.find_run(tmp_path, None).folder):
@@ -185,7 +185,7 @@ def test_three_real_nights_take_turns(tmp_path, capsys):
         assert one.value("latency_processes") == 2 and [s.stage for s in one.stages].count("latency") == 2
     capsys.readouterr()
     for _ in range(2):  # everything but the timings is cached; the budget is too small for more than one cell
-        assert command.main([*args, "budget_minutes=0.03"]) == 0
+        assert main([*args, "budget_minutes=0.03"]) == 0
         said = capsys.readouterr()
         assert (
             "tonight 1 of 2 cells" in said.err

@@ -1,0 +1,183 @@
+"""The main path: load, settle weights, plan, check, run, record, report, track; and the verb that stops after the plan."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say
+from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
+
+
+def sweep(args: list[str]) -> int:
+    """Run the matrix."""
+    if any(arg in ("--help", "-h") for arg in args):
+        from ane_sweep import help
+
+        print(help.text(args))
+        return OK
+    from ane_sweep import config
+
+    if config.pass_to_hydra(args):
+        return OK
+    request = config.load(args)
+    out = outputs_folder(request.settings["out"])
+    if request.settings["nightly"]["enabled"]:
+        from ane_sweep.nightly import night
+
+        return night.night(request, out, args)
+    with open_store(out) as store:
+        store.sweep_tmp()
+        plan = plan_for(request, store, out)
+        return run_plan(plan, request.settings, store, out, args)
+
+
+def plan(args: list[str]) -> int:
+    """Show what would run, and what it would cost; runs nothing."""
+    from ane_sweep import config, overview
+
+    request = config.load(args)
+    out = outputs_folder(request.settings["out"])
+    with open_store(out) as store:
+        made = plan_for(request, store, out)
+        print(overview.describe(made, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+    return OK if made.chains else BAD_CONFIGURATION
+
+
+def plan_for(request: Any, store: Any, out: Path) -> Any:
+    """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
+    from ane_sweep import checkpoints, host, schema
+    from ane_sweep import plan as planning
+
+    settled: dict[Any, Any] = {}
+    problems: list[str] = []
+    for cell in request.cells:
+        key = settled_once(cell)
+        if key in settled:
+            continue
+        try:
+            settled[key] = checkpoints.resolve(
+                cell.model_options,
+                cell.weights,
+                seed=cell.seed,
+                allow_pickle=cell.allow_pickle,
+                digests=out / "cache" / "digests.json",
+            )
+        except ConfigError as error:
+            settled[key] = None
+            problems += error.problems
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return planning.make_plan(
+        request.cells,
+        request.axes,
+        {cell.key: settled[settled_once(cell)] for cell in request.cells},
+        host=host.digest(),
+        toolchain=host.toolchain(),
+        predict_for=request.settings["chips"],
+        history={stage: store.past(stage)[-500:] for stage in schema.STAGES},
+        notes=request.notes,
+    )
+
+
+def settled_once(cell: Any) -> tuple[Any, ...]:
+    """Cells alike in this have the same weights; an axis may reach into the architecture."""
+    from ane_sweep.cell import canonical_json
+
+    options = {name: value for name, value in cell.model_options.items() if name != "texts"}
+    return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
+
+
+def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
+    """Run what a plan holds and leave records, a table, a report and a link."""
+    run, records, fresh = perform(plan, settings, store, out, args)
+    code = show(run.folder, records)
+    if fresh:
+        write_report(run.folder, records, store)
+        if settings["tracking"]["enabled"]:
+            track(run.folder, settings["tracking"])
+    return code
+
+
+def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
+    """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
+    from ane_sweep import assemble, display, files, host, overview, record, runner, runs
+
+    if not plan.chains:
+        raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+    run = runs.open_run(out, plan, args, settings)
+    if run.finished:
+        return run, record.read_records(run.folder), False
+    say(overview.describe(plan, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+    if run.lock is not None and (run.folder / "tasks").exists():
+        say(f"going on with {run.stamp}, which was interrupted")
+    view = display.make(plan)
+    try:
+        outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
+    finally:
+        view.close()
+    records = assemble.make_records(
+        plan,
+        outcomes,
+        sweep=run.stamp,
+        host=host.fingerprint(),
+        toolchain=host.toolchain(),
+        files=files.artifact_files,
+    )
+    record.write_records(run.folder, records)
+    run.finish()
+    return run, records, True
+
+
+def show(folder: Path, records: list[Any]) -> int:
+    """Print the final table and where the records are; the exit code follows from their statuses."""
+    from rich.console import Console
+
+    from ane_sweep import record
+    from ane_sweep.report import table
+
+    console = Console()
+    if console.is_terminal:
+        console.print(table.as_table(records, console.width))
+    else:
+        print(table.as_text(records, width=160))
+    print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
+    return OK if all(r.status == record.Status.OK for r in records) else NOT_ALL_OK
+
+
+def write_report(folder: Path, records: list[Any], store: Any) -> None:
+    """Leave report.html and report.md beside the records; what stands in their way is a doubt and costs no sweep."""
+    from ane_sweep.report import page, verb
+
+    try:
+        verb.look_where_called_for(folder, records, store)
+        print(f"report: {os.path.relpath(page.write(folder))}")
+    except (AneSweepError, OSError) as error:
+        say(f"doubt: no report was written: {error}")
+
+
+def track(folder: Path, settings: dict[str, Any]) -> None:
+    """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
+    from ane_sweep import tracking
+
+    try:
+        logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
+    except TrackingError as error:
+        say(f"doubt: {error}")
+        return
+    show_links(logged, settings["ui"])
+
+
+def show_links(logged: Any, ui: str | None) -> None:
+    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
+    from ane_sweep import tracking
+
+    if command := tracking.ui_command(logged.uri, ui):
+        print(f"MLflow: {command}")
+    print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
+    print(f"compare: {tracking.compare_link(logged, ui=ui)}")
+
+
+def free_bytes(out: Path) -> int:
+    from ane_sweep.store import free_bytes as free
+
+    return free(out)
