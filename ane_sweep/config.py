@@ -16,6 +16,7 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -102,7 +103,11 @@ class Composer:
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
 
     def options(self, group: str) -> list[str]:
-        return [name for name in self.hydra.config_loader.get_group_options(group) if not name.startswith("_")]
+        """Names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
+        loader = self.hydra.config_loader
+        plain = [name for name in loader.get_group_options(group) if not name.startswith("_")]
+        folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
+        return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
 
     def compose(self, overrides: list[str]) -> dict[str, Any]:
         """The configuration as plain values, interpolations kept. Raises Hydra's errors."""

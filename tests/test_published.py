@@ -7,6 +7,7 @@ import pytest
 
 from ane_sweep import config, published
 from ane_sweep.command import open_store
+from ane_sweep.errors import ConfigError
 from ane_sweep.paths import conf_dir
 from ane_sweep.placement import chips
 from ane_sweep.report import beside
@@ -124,3 +125,8 @@ def test_psnr_of_random_weights_is_not_set_beside_a_published_one():
     rows = beside.rows(Cells([made]))
     assert rows and {row[column] for row in rows} == {"-"}
     assert all("[weights=random]" in row[2] for row in rows)
+
+
+def test_a_mistyped_preset_finds_its_neighbour():
+    with pytest.raises(ConfigError, match="did you mean 'notebooks/gpt2-family'"):
+        config.load(["+sweep=notebooks/gpt2-famil"])
