@@ -409,7 +409,9 @@ def test_the_charts_are_laid_out_for_every_axis(logged):
     _, result, client = logged
     tags = client.get_experiment(result.experiment_id).tags
     view = json.loads(tags[f"mlflow.sharedViewState.{result.view}"])
-    assert f"viewStateShareKey={result.view}" in experiment_link(result)
+    link = experiment_link(result)
+    assert f"viewStateShareKey={result.view}" in link
+    assert "searchFilter" not in link and "orderBy" not in link, "beside those the page leaves a view alone"
     assert "'2026-01-02_03-04-05'" in view["searchFilter"]
     kinds = {card["type"]: card for card in view["compareRunCharts"]}
     assert kinds["PARALLEL"]["selectedParams"] == ["variant", "chunks"]

@@ -34,11 +34,12 @@ def experiment_link(logged: "Logged", ui: str | None = None) -> str:
     Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run. With the view that
     was laid out for the sweep (layout.py), where the tracker took it.
     """
-    wanted = layout.cells_of(logged.sweep)
+    page = f"{_ui(logged, ui)}/#/experiments/{logged.experiment_id}/runs"
+    if logged.view:  # beside a filter of its own the page would leave a shared view alone (v3.17)
+        return f"{page}?compareRunsMode=CHART&viewStateShareKey={logged.view}"
+    wanted = quote(layout.cells_of(logged.sweep), safe="")
     order = quote("metrics.`measured.latency_median_ms`", safe="")
-    query = f"searchFilter={quote(wanted, safe='')}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART"
-    query += f"&viewStateShareKey={logged.view}" if logged.view else ""
-    return f"{_ui(logged, ui)}/#/experiments/{logged.experiment_id}/runs?{query}"
+    return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART"
 
 
 def ui_command(uri: str, ui: str | None = None) -> str | None:
