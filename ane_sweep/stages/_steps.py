@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import autopsy, bridge, helpers, processes, stand_in
-from ane_sweep.errors import Died, StageError
+from ane_sweep.errors import Died, StageError, Unavailable
 
 _LOOK_S = 1.0
 _PARENT_VARIABLE = "ANE_SWEEP_PARENT"
@@ -29,7 +29,8 @@ _PARENT_VARIABLE = "ANE_SWEEP_PARENT"
 def run(stage: str, step: str, what: str, env: dict[str, str] | None = None, **request: Any) -> dict[str, Any]:
     """Run one step; returns its values, with `stderr` (what native code said) and `helpers` (peaks by name, bytes).
 
-    Raises errors.Died when the process was killed, or went over the memory limit; StageError for what it raised.
+    Raises errors.Died when the process was killed, or went over the memory limit; Unavailable and StageError for what
+    it raised itself.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{step}-"))
     asked = {**request, "stage": stage, "step": step, "result": str(folder / "result.json"), "quiet": str(folder / "q")}
@@ -49,6 +50,8 @@ def run(stage: str, step: str, what: str, env: dict[str, str] | None = None, **r
         raise Died("out_of_memory", f"{what} went over the memory limit ({over}) and was ended")
     if result is None:
         raise _died(stage, what, child.returncode, said)
+    if "unavailable" in result:
+        raise Unavailable(result["unavailable"])
     if "failed" in result:
         raise StageError(f"{what}: {result['failed']}")
     return {**result, "stderr": said, "helpers": peaks}
@@ -61,11 +64,14 @@ def quiet(request: dict[str, Any]) -> None:
 
 def _wait(child: subprocess.Popen, quiet_file: Path) -> tuple[dict[str, int], str | None]:
     """Until the child has ended: (largest resident size of each helper, what went over the limit if anything did)."""
-    limit = int(os.environ.get(bridge.MEMORY_VARIABLE) or 0)
+    limit = _limit()
     before = helpers.sizes()
     peaks = dict(before)
     with processes.ProcessExit(child.pid) as gone:
-        while not gone.wait(None if quiet_file.exists() else _LOOK_S):
+        while not gone.wait(_LOOK_S):
+            if quiet_file.exists():
+                gone.wait(None)
+                break
             for name, size in helpers.sizes().items():
                 peaks[name] = max(size, peaks.get(name, 0))
             grown = sum(max(0, size - before.get(name, 0)) for name, size in peaks.items())
@@ -78,9 +84,13 @@ def _wait(child: subprocess.Popen, quiet_file: Path) -> tuple[dict[str, int], st
     return peaks, None
 
 
+def _limit() -> int | None:
+    return int(os.environ.get(bridge.MEMORY_VARIABLE) or 0) or None
+
+
 def _died(stage: str, what: str, code: int | None, said: str) -> Died:
     status, reason = autopsy.cause_of_death(
-        {"stage": what, "params": {"runtime": "coreml"}, "limits": {}, "result": ""},
+        {"stage": what, "params": {"runtime": "coreml"}, "limits": {"memory_bytes": _limit()}, "result": ""},
         None,
         code,
         said,
@@ -107,6 +117,8 @@ def main(path: str) -> None:
         found = {**found, "seconds": time.perf_counter() - began}
     except MemoryError:
         raise
+    except Unavailable as error:
+        found = {"unavailable": str(error)}
     except Exception as error:
         worker.traceback.print_exc()
         found = {"failed": str(error) if isinstance(error, StageError) else worker.first_line(error)}

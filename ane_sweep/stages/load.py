@@ -56,12 +56,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 def with_own_cache(stage: str, step: str, what: str, home: Path, **asked: Any) -> dict[str, Any]:
     """A step with its caches in `home` (which it is told); where it fails so, with the user's own, and `own_cache` says why.
 
-    Raises what the second attempt raises; Died at once, as a killed process would be killed again.
+    Raises what the second attempt raises; Died and Unavailable at once, as neither would end otherwise.
     """
     asked["home"] = str(home)
     try:
         return {**_steps.run(stage, step, what, {HOME_VARIABLE: str(home)}, **asked), "own_cache": None}
-    except Died:
+    except (Died, Unavailable):
         raise
     except StageError as error:
         return {**_steps.run(stage, step, what, **asked), "own_cache": str(error)}

@@ -8,7 +8,7 @@ import pytest
 from ane_sweep import usb
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import _remote, coreml
-from ane_sweep.stages import compile, latency, place
+from ane_sweep.stages import _steps, compile, latency, place
 
 from .conftest import X
 from .test_stages import EXPECTED, PARAMS
@@ -73,6 +73,8 @@ def test_no_phone_and_two_phones(inputs, scripted):
     assert usb.refusal().startswith("device=usb: no iPhone or iPad is connected: plug one in, unlock it")
     with pytest.raises(Unavailable, match="device=usb: no iPhone or iPad connected; one is needed"):
         _remote.prepared_device()
+    with pytest.raises(Unavailable, match=r"^device=usb: no iPhone or iPad connected; one is needed$"):
+        _steps.run("place", "plan_step", "place", params=USB, program="p", chunk=None, function=None, home="h")
     scripted(phone(2))
     assert usb.refusal() == "device=usb: 2 devices are connected; unplug all but one"
     scripted()
