@@ -70,7 +70,7 @@ def _columns(records: list[Record]) -> list[Column]:
     found = [Column("model", _models(records, axes))]
     for axis in axes:
         if axis != "model":
-            values = [flat_cell(record).get(axis) for record in records]
+            values = [_asked(record, axis) for record in records]
             numeric = all(isinstance(value, (int, float)) for value in values)
             found.append(Column(_HEADS.get(axis, axis), [_axis_text(v) for v in values], numeric))
     if len(_runtimes(records)) > 1 and "runtime" not in axes:
@@ -95,6 +95,13 @@ def _predicted(record: Record) -> str:
     if len(set(shares.values())) <= 1:
         return next(iter(shares.values()), "")
     return ", ".join(f"{chip} {share}" for chip, share in shares.items())
+
+
+def _asked(record: Record, axis: str) -> Any:
+    """The request's value; where it leaves the choice to the chunker, with what that came to: `auto (2)`."""
+    value = flat_cell(record).get(axis)
+    settled = record.realised.get("chunks")
+    return f"auto ({settled})" if (axis, value) == ("chunks", "auto") and settled is not None else value
 
 
 def _natural(parts: list[Column]) -> int:

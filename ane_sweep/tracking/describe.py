@@ -150,6 +150,7 @@ def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, fl
     points = []
     for record in records:
         value, chunks = record.value("latency_median_ms"), record.cell.get("chunks")
+        chunks = record.realised.get("chunks") if chunks == "auto" else chunks
         if _is_number(value) and isinstance(chunks, int):
             name = cell_name(record, [axis for axis in axes if axis != "chunks"])
             series = _key(name.replace("=", " ").replace("[", "").replace("]", ""))

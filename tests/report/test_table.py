@@ -175,3 +175,9 @@ def test_nothing_to_show():
     assert as_text([]) == "no records\n"
     assert as_markdown([]) == "no records\n"
     assert as_json([]) == "[]\n"
+
+
+def test_auto_says_what_it_came_to():
+    records = [make(), make(chunks="auto")]
+    records[1].realised["chunks"] = 3
+    assert [column.cells for column in columns(records) if column.head == "chunks"] == [["1", "auto (3)"]]
