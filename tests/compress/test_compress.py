@@ -31,7 +31,7 @@ def ops(folder: Path) -> list:
 
 
 def weights_db(how: dict) -> float:
-    """SNR of uniformly distributed weights, as the random ones here are, under a recipe. b bits on [-R, R] leave noise
+    """SNR of uniformly distributed weights, as the random ones here are, under a recipe, and of activations. b bits on [-R, R] leave noise
     (2R / 2^b)^2 / 12 of R^2 / 3, so 4^-b; the smallest share s of the numbers holds s^3 of the energy."""
     noise = 0.0
     if how["kind"] != "sparse":
@@ -40,6 +40,8 @@ def weights_db(how: dict) -> float:
     if sparsity is not None:
         zeros = recipes.zeros_of(sparsity)
         noise += (zeros if isinstance(zeros, float) else zeros[0] / zeros[1]) ** 3
+    if how["activations"]:  # a tensor whose largest value is eight times its root mean square, in 8 bits
+        noise += 8**2 / 3 * 4.0**-8
     return -10 * math.log10(noise)
 
 
