@@ -28,7 +28,11 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
         "conf/config.yaml",
         "conf/model/gpt2-xl.yaml",
         "conf/sweep/crash_test.yaml",
+        "conf/sweep/notebooks/gpt2-family.yaml",
         "data/sentences.txt",
+        "data/published.csv",
+        "report/page.css",
+        "report/page.js",
         "evidence/log_lines.csv",
     ):
         assert f"ane_sweep/{needed}" in names

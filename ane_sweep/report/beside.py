@@ -12,7 +12,8 @@ HEADS = (
     "ANE % planned", "PSNR published", "PSNR measured", "note",
 )  # fmt: skip
 NOTE = (
-    "Figures that others published of the same model, form and number of chunks. Estimates and predictions are for the "
+    "Figures that others published of the same model, form and number of chunks; where a source states no length, any "
+    "length stands beside it. Estimates and predictions are for the "
     "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
     "here was measured on this host; see Provenance."
 )
@@ -31,6 +32,8 @@ def rows(cells: Cells) -> list[list[str]]:
 def _line(row: published.Row, record: Record, label: str) -> list[str]:
     where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"]) if text)
     marks = row_labels(record)
+    model = str(record.cell["model"])
+    label = label if model in label.split() else f"{model} {label}"
     ours = f"{label}, {record.realised.get('runtime') or record.status.value}" + "".join(f" [{mark}]" for mark in marks)
     chip, entries = _chip(row["chip"], record)
     said = "" if chip in ("", row["chip"]) else f" ({chip})"
