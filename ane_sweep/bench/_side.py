@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-def inputs_for(params: dict[str, Any]) -> dict[str, Any]:
+def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Seeded ids and masks of ones, for the inputs of the model that `params` describes."""
     import numpy as np
 
@@ -18,7 +18,7 @@ def inputs_for(params: dict[str, Any]) -> dict[str, Any]:
 
     model = params["model"]
     ports = models.get(model["family"]).ports(model, params["seq_len"])
-    ids = np.random.default_rng(0)
+    ids = np.random.default_rng(seed)
     return {
         port.name: ids.integers(2, model["arch"]["vocab_size"], port.shape).astype(np.int32)
         if port.dtype == "int32"
