@@ -188,3 +188,12 @@ def test_cpus_without_fast_fp16_widen_and_round(execute, mil, monkeypatch):
     wide = x.astype(np.float64)
     check(first, wide @ weight.astype(np.float64).T + bias, np.float16, 24)
     check(second, wide @ wide.T, np.float16, 24)
+
+
+def test_a_product_of_an_integer_and_a_constant_of_floats_is_an_integer(mil, execute):
+    """iOS17: the type of the computed side holds (coremltools' TestMatMul.test_ios17_mixed_precision)."""
+    x, y = np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(12).reshape(3, 4)
+    for kind in (np.float16, np.float32):
+        (found,) = execute({"x": x}, lambda x, kind=kind: mil.mb.matmul(x=x, y=y.astype(kind)))
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, x @ y)

@@ -229,3 +229,15 @@ def test_integers(execute, mil):
     exact = [x // y, x % y, x, x, x.astype(np.uint8), x, x]
     for one, true in zip(found, exact):
         np.testing.assert_array_equal(one, true)
+
+
+@pytest.mark.parametrize("indices", [[-1, 0], [10, 0]])
+def test_a_scatter_that_checks_nothing_leaves_out_what_lies_outside(mil, execute, indices):
+    """coremltools' TestScatter.test_ios17_invalid_indices: it succeeds, and what comes out is not the wrapped sum."""
+    data, updates = np.float32([[1, 2, 3], [4, 5, 6]]), np.float32([[5, 6, 7], [8, 9, 10]])
+
+    def body(data, at):
+        return mil.mb.scatter(data=data, indices=at, updates=updates, mode="add", validate_indices=False)
+
+    (found,) = execute({"data": data, "at": np.int32(indices)}, body)
+    assert found.tolist() == [[9, 11, 13], [4, 5, 6]]

@@ -1,8 +1,8 @@
 """Gathering and scattering. Negative indices count from the end; out of range is an error, never garbage.
 
 Since iOS17 negative indices are out of range as well: refused where `validate_indices` is on; where it is off, MIL
-leaves open what happens. Then a gather still refuses them here; a scatter counts on around the dimension, because
-coremltools' own test has it succeed.
+leaves open what happens. Then a gather still refuses them here; `scatter` leaves such updates out and the other scatters
+count on around the dimension, because coremltools' own tests have both succeed and the first give no wrapped result.
 """
 
 from collections.abc import Callable
@@ -113,6 +113,9 @@ def scatter(site: Site) -> Step:
         target = widen(data).movedim(place, 0).clone()
         spans = list(range(place, place + indices.ndim))
         moved = widen(updates).movedim(spans, list(range(indices.ndim))) if spans else widen(updates)
+        if strict is False:
+            inside = (indices >= 0) & (indices < target.shape[0])
+            indices, moved = indices[inside], moved[inside]
         _scatter(target, (_places(indices, target.shape[0], strict),), moved.contiguous(), mode)
         return aligned(target.movedim(0, place).to(dtype))
 

@@ -52,7 +52,8 @@ def matmul(site: Site) -> Step:
     """Batched product of the last two dimensions, broadcast as numpy does; either side may be transposed first."""
     flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
     y, dtype = site.tensor("y"), site.dtype
-    if y is not None and y.ndim == 2 and not flip_x and y.dtype.is_floating_point and not site.is_static("x"):
+    is_float = dtype.is_floating_point and y is not None and y.dtype.is_floating_point  # an integer x makes integers
+    if y is not None and y.ndim == 2 and not flip_x and is_float and not site.is_static("x"):
         weight = y if flip_y else y.t().contiguous()
         return Step(_linear(weight, None, dtype), [site.name("x")])
 
