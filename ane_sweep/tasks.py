@@ -170,7 +170,8 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
     if (recipe := recipes.canonical(precision["weights"])) is not None:
         program = _add_compression(chain, recipe, program, reference)
     if chunking.is_cut(cell):
-        program = chain.add("chunk", chunking.params(cell), {"program": program})
+        work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
+        program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
     return program
 
 

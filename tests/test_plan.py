@@ -363,3 +363,10 @@ def test_a_part_of_a_plan_holds_all_that_its_cells_need_and_nothing_else():
     assert {cell.key for cell in part.cells} == wanted and len(part.chains) == len(part.refused) == 1
     assert set(part.tasks) == {task for key in part.chains for task in made.needs(key)} < set(made.tasks)
     assert part.key != made.key == made.only({cell.key for cell in made.cells}).key
+
+
+def test_bisect_model_is_expected_to_take_the_memory_that_it_takes():
+    made = planned("-m", "model=gpt2", "weights=random", "runtime=reference", "chunks=2", "pipeline=manual,bisect")
+    ours, theirs = (task.memory_bytes for task in made.tasks.values() if task.stage == "chunk")
+    package = 2 * 124_439_808
+    assert 0.9 * (0.5e9 + 3 * package) < theirs < 1.5 * (0.5e9 + 3 * package) and ours < 2 * package

@@ -106,6 +106,7 @@ def build(folder: Path, gigabytes: float) -> Path:
     target = folder / "large.mlpackage"
     spec = Model_pb2.Model(specificationVersion=9)
     function = spec.mlProgram.functions["main"]
+    spec.mlProgram.version = 1
     function.opset = "CoreML8"
     block = function.block_specializations["CoreML8"]
     shape = (1, TOKENS, WIDTH)
