@@ -207,7 +207,13 @@ def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
 
 
 def test_a_plan_that_names_no_device_leaves_the_cell_ok(compiled, scripted, tmp_path):
-    scripted({"on": "plan", "plan": "none", "source": "HOUSE facts: low deployment targets"})
+    scripted(
+        {
+            "on": "plan",
+            "plan": "none",
+            "source": "coremltools 9.0, compute_plan.py: None where the usage could not be determined",
+        }
+    )
     rows = planned(compiled("single"), tmp_path)
     assert {row["preferred"] for row in rows} == {None}
     with pytest.raises(Unavailable, match=r"names no device for any op of this program; .* try target=iOS17 or newer"):
