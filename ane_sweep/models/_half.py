@@ -1,5 +1,9 @@
 """inputs=fp16: a module whose inputs come as fp16, as the notebooks fed them; ids turn back into integers inside."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from torch import Tensor, nn
 
 from ._options import POSITION, Options
@@ -11,12 +15,17 @@ def is_half(port: Port, options: Options) -> bool:
     return options.inputs == "fp16" and port.name != POSITION
 
 
-class FromHalf(nn.Module):
-    """`inner` with the dtypes that its ports name, behind inputs of which some are fp16."""
+@contextmanager
+def widened(module: nn.Module, ports: Ports) -> Iterator[None]:
+    """While this is open, `module` turns its inputs into the dtypes that its ports name. A hook and no module around
+    it, which would put a prefix before the names of its states."""
+    kinds = [port.dtype for port in ports.inputs]
 
-    def __init__(self, inner: nn.Module, ports: Ports):
-        super().__init__()
-        self.inner, self.names = inner, [port.dtype for port in ports.inputs]
+    def widen(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return tuple(value.int() if kind == "int32" else value.float() for value, kind in zip(inputs, kinds))
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return self.inner(*(v.int() if name == "int32" else v.float() for v, name in zip(inputs, self.names)))
+    hook = module.register_forward_pre_hook(widen)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -38,8 +38,9 @@ def _windows(hf, memory) -> None:
     for block in hf.transformer.h:
         owner = block.attn.attention
         if "bias" in owner._buffers:
-            owner.window = owner._buffers.pop("bias")[:, :, :length, :length]
-        owner.bias = _Rows(memory.row(owner.window, 2))
+            # Numbers: Core ML looks no rows up in a table of booleans.
+            owner.window = owner._buffers.pop("bias")[:, :, :length, :length].float()
+        owner.bias = _Rows(memory.row(owner.window, 2) > 0)
 
 
 FAMILY = _decoder.Family(

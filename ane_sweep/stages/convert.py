@@ -10,6 +10,7 @@ leaves  model.mlpackage; the same parameters give the same bytes. With cache=sta
 
 import tempfile
 import time
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,12 @@ def _trace(module, ports, params: dict[str, Any]):
     from ane_sweep.models import _half, _options
 
     halves = [_half.is_half(port, _options.options(params)) for port in ports.inputs]
-    module = _half.FromHalf(module, ports).eval() if any(halves) else module
+    widened = _half.widened(module, ports) if any(halves) else nullcontext()
     examples = tuple(
         torch.zeros(port.shape, dtype=torch.float16 if half else getattr(torch, port.dtype))
         for port, half in zip(ports.inputs, halves)
     )
-    with torch.no_grad():
+    with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
         return torch.jit.trace(module, examples, check_trace=False)
 
