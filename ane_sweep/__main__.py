@@ -8,6 +8,7 @@ from importlib import import_module
 from ane_sweep import __version__
 from ane_sweep.command import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, say
 from ane_sweep.errors import ConfigError, RunNotFound, StageError, StoreError, TrackingError
+from ane_sweep.schema import suggestion
 
 VERBS = {
     "sweep": "sweep:sweep",
@@ -63,8 +64,6 @@ def version(args: list[str]) -> int:
 
 
 def reject_unknown_verb(args: list[str]) -> None:
-    from ane_sweep.schema import suggestion
-
     first = args[0] if args else ""
     if first and first not in VERBS and "=" not in first and first[0] not in "-+~":
         raise ConfigError(

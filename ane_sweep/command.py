@@ -2,32 +2,29 @@
 
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError
+from ane_sweep.schema import suggestion
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
 
 
-def split(
-    args: list[str],
-    known: set[str],
-    keys: set[str] = frozenset(("uri", "experiment")),  # type: ignore[assignment]
-) -> tuple[dict[str, str], list[str]]:
+def split(args: list[str], flags: Collection[str] = (), keys: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:
     """A verb's words: flags, key=value pairs (`out=` everywhere), and the rest. Raises ConfigError."""
     options: dict[str, str] = {}
     words: list[str] = []
     for arg in args:
         key, equals, value = arg.partition("=")
-        if arg in known:
+        if arg in flags:
             options[arg] = ""
         elif equals and key in {"out", *keys}:
             options[key] = value
         elif arg.startswith("-") or (equals and ":" not in key):  # RUN:axis=value names cells of a run
-            raise ConfigError(
-                f"{arg}: unknown here; known: {', '.join(sorted({*known, 'out=PATH', *(f'{k}=' for k in keys)}))}"
-            )
+            known = sorted({*flags, "out=PATH", *(f"{key}=" for key in keys)})
+            raise ConfigError(f"{arg}: unknown here{suggestion(arg, known)}; known: {', '.join(known)}")
         else:
             words.append(arg)
     return options, words

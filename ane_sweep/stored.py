@@ -11,7 +11,7 @@ def log(args: list[str]) -> int:
     """Send a sweep's stored records to a tracking server."""
     from ane_sweep import runs, sweep
 
-    options, words = split(args, known=set())
+    options, words = split(args, keys=("uri", "experiment"))
     run = runs.find_run(outputs_folder(options.get("out")), words[0] if words else None)
     from ane_sweep import tracking
 
@@ -27,7 +27,7 @@ def export(args: list[str]) -> int:
     """Write a finished sweep as one portable file."""
     from ane_sweep import bundle, runs
 
-    options, words = split(args, known=set(), keys=set())
+    options, words = split(args)
     if len(words) not in (1, 2):
         raise ConfigError("export takes a run (the last one, if it is left out) and a file: ane-sweep export RUN FILE")
     out = outputs_folder(options.get("out"))
@@ -42,7 +42,7 @@ def import_bundle(args: list[str]) -> int:
     from ane_sweep import bundle, merge
     from ane_sweep.report import page
 
-    options, words = split(args, known=set(), keys=set())
+    options, words = split(args)
     if len(words) != 1:
         raise ConfigError("import takes one file: ane-sweep import FILE")
     merged = merge.merge(bundle.read(Path(words[0]).expanduser()), outputs_folder(options.get("out")))
@@ -53,7 +53,7 @@ def import_bundle(args: list[str]) -> int:
 
 def prune(args: list[str]) -> int:
     """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
-    options, words = split(args, known=set(), keys={"older-than-days", "max-gb"})
+    options, words = split(args, keys=("older-than-days", "max-gb"))
     if words or not options.keys() & {"older-than-days", "max-gb"}:
         raise ConfigError("prune needs older-than-days=N or max-gb=N")
     days, gigabytes = (number(options, key) for key in ("older-than-days", "max-gb"))

@@ -310,7 +310,10 @@ def test_a_cache_of_an_older_schema(tmp_path, capsys):
     ("args", "text"),
     [
         (["repport"], "repport: unknown word (did you mean 'report'?)"),
-        (["report", "--jsn"], "--jsn: unknown here; known: --json"),
+        (
+            ["report", "--jsn"],
+            "--jsn: unknown here (did you mean '--json'?); known: --drift, --json, --markdown, out=PATH",
+        ),
         (["report", "nosuch"], "no sweep nosuch with records"),
         (["prune"], "prune needs older-than-days=N or max-gb=N"),
         (["chunks=0"], "chunks=0: must be 1 or more"),

@@ -102,7 +102,7 @@ def slower(cell: Series) -> bool:
 
 def history(args: list[str]) -> int:
     """Exit 0 nothing became slower, 1 something did. Raises RunNotFound, ConfigError."""
-    options, words = split(args, {"--json"}, set())
+    options, words = split(args, flags=("--json",))
     if len(words) > 1 or (words and not (words[0].isdigit() and int(words[0]) > 1)):
         raise ConfigError(f"history {' '.join(words)}: expected how many runs to look at (2 or more), or nothing")
     out = outputs_folder(options.get("out"))

@@ -14,7 +14,7 @@ LEAST_PERCENT = 3.0
 
 def compare(args: list[str]) -> int:
     """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
-    options, words = split(args, {"--json", "--markdown", "--across-hosts"}, {"level", "least-percent"})
+    options, words = split(args, flags=("--json", "--markdown", "--across-hosts"), keys=("level", "least-percent"))
     if len(words) > 2:
         raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")
     first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))

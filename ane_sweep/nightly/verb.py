@@ -16,7 +16,7 @@ AT = "02:30"
 def nightly(args: list[str]) -> int:
     """Show, accept or write. Raises ConfigError, RunNotFound."""
     overrides = args[args.index("--") + 1 :] if "--" in args else []
-    options, words = split(args[: args.index("--")] if "--" in args else args, set(), {"at"})
+    options, words = split(args[: args.index("--")] if "--" in args else args, keys=("at",))
     out = outputs_folder(options.get("out"))
     match words:
         case []:

@@ -13,7 +13,7 @@ FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
 def report(args: list[str]) -> int:
     """See the module. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
     files, rest = _files(args)
-    options, words = command.split(rest, known={"--json", "--markdown", "--drift"})
+    options, words = command.split(rest, flags=("--json", "--markdown", "--drift"))
     out = command.outputs_folder(options.get("out"))
     run = runs.find_run(out, words[0] if words else None)
     records = record.read_records(run.folder)

@@ -244,36 +244,6 @@ def test_what_the_macos_stages_call_exists():
         assert hasattr(ct.ComputeUnit, units.upper())
 
 
-def test_a_plan_is_counted_without_constants():
-    from types import SimpleNamespace as N
-
-    device = {name: type(name, (), {}) for name in place._UNITS}
-    ops = [
-        N(operator_name=n) for n in ("const", "ios16.constexpr_lut_to_dense", "ios17.conv", "ios17.add", "ios17.gather")
-    ]
-    usage = {"ios17.conv": "MLNeuralEngineComputeDevice", "ios17.add": "MLNeuralEngineComputeDevice"}
-    plan = N(
-        model_structure=N(program=N(functions={"main": N(block=N(operations=ops))})),
-        get_compute_device_usage_for_mlprogram_operation=lambda op: (
-            N(preferred_compute_device=device[usage[op.operator_name]]()) if op.operator_name in usage else None
-        ),
-        get_estimated_cost_for_mlprogram_operation=lambda op: (
-            N(weight=0.4) if op.operator_name == "ios17.conv" else None
-        ),
-    )
-    rows = place.plan_rows(plan)
-    assert [(row["op_type"], row["preferred"], row["cost"]) for row in rows] == [
-        ("conv", "ane", 0.4),
-        ("add", "ane", 0.0),
-        ("gather", None, 0.0),
-    ]
-    summary = place.summarise(rows, place.chip_name("Apple M4 Pro"), "cpu_and_ne")
-    assert summary["ops"] == {"cpu": 0, "gpu": 0, "ane": 2, "total": 2}
-    assert (summary["chip"], summary["cost_share"]["ane"], summary["segments"]) == ("m4_pro", 1.0, 1)
-    with pytest.raises(StageError, match="names no device for any op"):
-        place.summarise(rows[2:], "m4", "all")
-
-
 def test_a_compressed_constant_in_a_fresh_conversion_is_refused():
     from types import SimpleNamespace as N
 
