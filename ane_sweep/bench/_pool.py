@@ -51,6 +51,7 @@ def take(path: Path, rounds: int) -> dict[str, Any]:
         for number in range(done + 1, rounds + 1):
             pool["runs"] += _round(number, tasks, pool["programs"])
             bridge.write_json(path, pool)
+            print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     return pool
 
 

@@ -26,12 +26,16 @@ def run(path: Path | None = None, rounds: int = ROUNDS) -> list[Row]:
     path = path or Path(os.environ.get("ANE_SWEEP_OUT") or "outputs") / "bench" / "alarms.json"
     pool = _pool.take(path, rounds)
     rows = [Row(f"pool {path}: {len(pool['runs'])} processes", *_realised(pool))]
+    enough: dict[str, int] = {}
     for name, other, bar in (("false alarms", "b", ALARM_BAR), ("10 % delay found", "delayed", POWER_BAR)):
         for way in WAYS:
             for size in SIZES:
-                if row := _row(pool, way, size, other, f"{name}, {way}, {size} processes a side", bar):
-                    rows.append(row)
-    return rows
+                if (hits := _hits(pool, way, size, other)) is not None:
+                    rows.append(_row(f"{name}, {way}, {size} processes a side", hits, bar))
+                    if other == "delayed" and hits["both"] >= 0.9 * DRAWS:
+                        enough.setdefault(way, size)
+    said = ", ".join(f"{way} {enough.get(way, 'more')}" for way in WAYS)
+    return [*rows, Row("processes a side that find it in 90 %", said)]
 
 
 def _realised(pool: dict[str, Any]) -> tuple[str, str]:
@@ -98,8 +102,8 @@ WAYS: dict[str, Callable[[dict[str, Any], str, str], Draw]] = {
 }
 
 
-def _row(pool: dict[str, Any], way: str, size: int, other: str, what: str, bar: str) -> Row | None:
-    """Hits of the test in use, with their binomial interval, beside those of other tests on the same draws."""
+def _hits(pool: dict[str, Any], way: str, size: int, other: str) -> dict[str, int] | None:
+    """How often each test called a draw different, of DRAWS; None where the pool is too small for that many processes."""
     ways = [WAYS[way](pool, program, other) for program in pool["programs"]]
     drawn = random.Random(f"{way} {size} {other}")
     hits = dict.fromkeys(("both", "medians", "lower quartiles", "untrimmed medians", "permuted medians", "ranks"), 0)
@@ -112,8 +116,13 @@ def _row(pool: dict[str, Any], way: str, size: int, other: str, what: str, bar: 
             p |= others([m for m, _ in a.values()], [m for m, _ in b.values()], paired)
             for name in hits:
                 hits[name] += p[name] < LEVEL
-    except ValueError:  # the pool is too small for that many processes a side
+    except ValueError:
         return None
+    return hits
+
+
+def _row(what: str, hits: dict[str, int], bar: str) -> Row:
+    """The test in use with its binomial interval, beside others on the same draws."""
     low, high = binomial(hits["both"], DRAWS)
     ours = f"{100 * hits['both'] / DRAWS:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
     instead = ", ".join(f"{name} {100 * count / DRAWS:.1f} %" for name, count in hits.items() if name != "both")

@@ -53,7 +53,7 @@ def launchd(job: Job) -> dict[str, str]:
     log = str(job.out / "nightly" / "launchd.log")
     values = {
         "Label": LABEL,
-        "ProgramArguments": job.command,
+        "ProgramArguments": ["/usr/bin/caffeinate", "-i", *job.command],  # a Mac that falls asleep times nothing
         "StartCalendarInterval": {"Hour": job.hour, "Minute": job.minute},
         "ProcessType": "Standard",
         "StandardOutPath": log,
@@ -90,7 +90,7 @@ jobs:
       - name: Tonight
         env:
           ANE_SWEEP_OUT: {_yaml_quoted(str(job.out))}
-        run: {_yaml_quoted(f".venv/bin/ane-sweep {overrides}")}
+        run: {_yaml_quoted(f"caffeinate -i .venv/bin/ane-sweep {overrides}")}
       - name: Summary
         if: always()
         env:

@@ -37,7 +37,9 @@ def test_a_finished_pool_is_analysed_without_taking_anything(pool_file, monkeypa
     monkeypatch.setattr(_pool, "ane_sweep", lambda *_: pytest.fail("nothing is missing"))
     monkeypatch.setattr(alarms, "DRAWS", 100)
     monkeypatch.setattr(alarms, "SIZES", (12, 21))
-    rows = {row.what: float(row.ours.split(" %")[0]) for row in alarms.run(pool_file, rounds=40)[1:]}
+    *found, enough = alarms.run(pool_file, rounds=40)[1:]
+    rows = {row.what: float(row.ours.split(" %")[0]) for row in found}
+    assert enough.ours.startswith("across sweeps 12, within a sweep ")
     assert rows.pop("false alarms, across sweeps, 12 processes a side") <= 4
     assert rows.pop("false alarms, within a sweep, 12 processes a side") <= 4
     assert rows.pop("10 % delay found, across sweeps, 12 processes a side") >= 85

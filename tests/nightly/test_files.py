@@ -30,7 +30,7 @@ def test_what_is_asked_for_is_what_runs(job):
 
 def test_launchd(job):
     values = plistlib.loads(files.launchd(job)[f"{files.LABEL}.plist"].encode())
-    assert values["ProgramArguments"] == job.command and values["Label"] == files.LABEL
+    assert values["ProgramArguments"] == ["/usr/bin/caffeinate", "-i", *job.command] and values["Label"] == files.LABEL
     assert values["StartCalendarInterval"] == {"Hour": 3, "Minute": 5}
     assert set(values) <= {
         "Label",
@@ -58,7 +58,7 @@ def test_github(job):
     assert on["schedule"] == [{"cron": "5 3 * * *"}] and flow["permissions"] == {"contents": "read"}
     steps = {step.get("name"): step for step in flow["jobs"]["nightly"]["steps"]}
     assert steps["Tonight"]["env"]["ANE_SWEEP_OUT"] == str(job.out)
-    assert shlex.split(steps["Tonight"]["run"]) == [".venv/bin/ane-sweep", *job.command[3:-1]]
+    assert shlex.split(steps["Tonight"]["run"]) == ["caffeinate", "-i", ".venv/bin/ane-sweep", *job.command[3:-1]]
 
 
 def test_systemd_says_the_command_in_its_own_grammar(job):
