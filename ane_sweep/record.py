@@ -185,12 +185,6 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
     return folder / FILE_NAME
 
 
-def append_records(run_folder: Path, records: Iterable[Record]) -> Path:
-    """Adds records; one with a known cell_key takes the old one's place. Rereads the file, so call it with many."""
-    known = read_records(run_folder) if (Path(run_folder) / FILE_NAME).exists() else []
-    return write_records(run_folder, ({r.cell_key: r for r in known} | {r.cell_key: r for r in records}).values())
-
-
 def flat_cell(record: Record) -> dict[str, Any]:
     """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
     return dict(_flatten(record.cell))

@@ -14,7 +14,6 @@ from ane_sweep.record import (
     StageOutcome,
     StageStatus,
     Status,
-    append_records,
     read_records,
     varying_axes,
     write_records,
@@ -140,12 +139,6 @@ def test_fields_of_a_later_version_are_left_out():
 def test_no_file_is_run_not_found(tmp_path):
     with pytest.raises(RunNotFound, match=r"no records\.jsonl in"):
         read_records(tmp_path)
-
-
-def test_append_replaces_by_cell_key_and_keeps_order(tmp_path):
-    append_records(tmp_path, [record(cell_key="a"), record(cell_key="b", status="failed")])
-    append_records(tmp_path, [record(cell_key="c"), record(cell_key="b")])
-    assert [(r.cell_key, r.status) for r in read_records(tmp_path)] == [("a", "ok"), ("b", "ok"), ("c", "ok")]
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):

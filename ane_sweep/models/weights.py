@@ -50,11 +50,6 @@ def parameters(model: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
 
 
-def count_parameters(model: dict[str, Any]) -> int:
-    """Number of unique parameters."""
-    return sum(torch.Size(shape).numel() for shape in parameters(model).values())
-
-
 def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     """Seeded weights with activations of sensible size; a tensor depends on (seed, its name, its shape), nothing else.
 

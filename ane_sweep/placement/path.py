@@ -43,17 +43,6 @@ def _or_infinity(value: float | None) -> float:
     return _INFINITY if value is None else value
 
 
-def price(costs: Sequence[tuple[float, float | None]], units: Sequence[str]) -> float:
-    """Total ms of a given choice; infinite where it asks the ANE for what it refuses."""
-    total, before = 0.0, None
-    for (on_cpu, on_ane), unit in zip(costs, units, strict=True):
-        total += on_cpu if unit == CPU else _or_infinity(on_ane)
-        if unit != before:
-            total += (SWITCH_MS if before is not None else 0.0) + (LAUNCH_MS if unit == ANE else 0.0)
-        before = unit
-    return total + (COPY_BACK_MS if before == ANE else 0.0)
-
-
 def count_segments(units: Sequence[str]) -> tuple[int, int]:
     """(segments, transitions): runs of one unit, and the changes between them."""
     segments = sum(1 for place, unit in enumerate(units) if place == 0 or units[place - 1] != unit)

@@ -56,10 +56,6 @@ class ReferenceRuntime:
         said = [model.realised["numerics"] for model in self.models]
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
 
-    @property
-    def _plans(self) -> list[Any]:
-        return [model.plan for model in self.models]
-
     def reset(self) -> None:
         """States as they are in the beginning, zeros, from which predictions go on."""
         self.states = [model.new_state() if model.states else None for model in self.models]

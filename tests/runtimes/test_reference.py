@@ -98,7 +98,7 @@ def test_constants_are_computed_once_and_dead_values_freed(mil, tmp_path):
             x = mb.add(x=x, y=constant)
         return x
 
-    (plan,) = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": big}, body)])._plans
+    plan = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": big}, body)]).models[0].plan
     assert [op.type for op in plan.ops] == ["add"] * 6
     freed = [place for *_, frees in plan.steps for place in frees]
     made = [fills for _, _, fills, _ in plan.steps]
@@ -131,7 +131,7 @@ def test_every_value_is_contiguous_and_aligned(mil, tmp_path):
         picked = mb.gather(x=x, indices=np.array([2, 0], np.int32), axis=0)
         return part, a, b, picked, mb.tile(x=x, reps=(2, 1)), mb.reverse(x=x, axes=[0]), mb.softmax(x=turned, axis=0)
 
-    (plan,) = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": X}, body)])._plans
+    plan = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": X}, body)]).models[0].plan
     import torch
 
     for value in plan.run({"x": torch.from_numpy(X.copy())}).values():
