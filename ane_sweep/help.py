@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from textwrap import wrap
 
 from ane_sweep import schema
 from ane_sweep.cell import AXES
@@ -38,12 +39,12 @@ def text(args: list[str]) -> str:
     lines = [USAGE, "axes (a cell is one value of each):"]
     for axis in AXES:
         if axis in schema.GROUP_KEYS:
-            lines.append(f"  {axis:<22} one of: {', '.join(_options(folders, axis))}")
+            lines += _listed(axis, _options(folders, axis))
         else:
             lines.append(_line(axis))
     lines += [
         "",
-        f"  +sweep=NAME            one of: {', '.join(_options(folders, 'sweep')) or 'none'}",
+        *_listed("+sweep=NAME", _options(folders, "sweep")),
         "",
         "settings:",
     ]
@@ -59,8 +60,15 @@ def _line(key: str) -> str:
     return f"  {key:<22} {entry.help}{choices}"
 
 
+def _listed(name: str, options: list[str]) -> list[str]:
+    text = f"  {name:<22} one of: {', '.join(options) or 'none'}"
+    return wrap(text, 118, subsequent_indent=" " * 25, drop_whitespace=True, break_on_hyphens=False)
+
+
 def _options(folders: list[Path], group: str) -> list[str]:
-    names = {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
+    """Names as they are typed: of an option in a folder of its own, `notebooks/gpt2-family`."""
+    roots = [folder / group for folder in folders]
+    names = {path.relative_to(root).with_suffix("").as_posix() for root in roots for path in root.rglob("*.yaml")}
     return sorted(name for name in names if not name.startswith("_"))
 
 
