@@ -48,8 +48,9 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     """Write `source` as packages `chunk_01.mlpackage` ... into `out`.
 
     Returns facts: `chunks`, `chunk_bytes` (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by
-    all functions), `cut_points` (legal cuts), `largest_tensor_bytes` (some chunk holds it). Raises errors.ChunkError
-    when the program cannot be cut as asked, errors.PackageError when it cannot be read.
+    all functions), `cut_points` (legal cuts), `largest_tensor_bytes` (some chunk holds it; numbers, table and scale of
+    a compressed weight are one). Raises errors.ChunkError when the program cannot be cut as asked, errors.PackageError
+    when it cannot be read.
     """
     read = package.read(source)
     names = sorted(read.spec.mlProgram.functions)
@@ -70,7 +71,7 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
         "chunk_bytes": cuts.weight_bytes(joined.line, chosen),
         "boundary_bytes": [joined.line.crossing[place] for place in chosen],
         "cut_points": len(joined.line.positions),
-        "largest_tensor_bytes": max(joined.line.sizes.values(), default=0),
+        "largest_tensor_bytes": joined.line.largest,
     }
 
 

@@ -51,7 +51,9 @@ def join(lines: list[Line]) -> Joint:
         for start, end, place in zip(edges, edges[1:], [0, *positions], strict=False):
             blobs[place] = blobs[place].union(*line.blobs[start:end])
     sizes = {key: size for line in lines for key, size in line.sizes.items()}
-    return Joint(replace(first, positions=positions, crossing=crossing, blobs=blobs, sizes=sizes), places)
+    largest = max(line.largest for line in lines)
+    whole = replace(first, positions=positions, crossing=crossing, blobs=blobs, sizes=sizes, largest=largest)
+    return Joint(whole, places)
 
 
 def _uses(line: Line) -> Counter[_Key]:

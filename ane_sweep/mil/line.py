@@ -30,6 +30,7 @@ class Line:
     sizes      bytes by weight key
     positions  legal cuts: p cuts before compute[p]
     crossing   boundary bytes by position, for the legal ones
+    largest    bytes of the largest weight that an op reads: numbers, table and scale of a compressed one together
     """
 
     program: Program
@@ -40,6 +41,7 @@ class Line:
     sizes: dict[tuple[str, int], int]
     positions: list[int]
     crossing: dict[int, int]
+    largest: int
 
 
 def line_up(program: Program) -> Line:
@@ -57,7 +59,8 @@ def line_up(program: Program) -> Line:
         _keys(op, program, sizes).union(*(below.get(name, nothing) for name in names))
         for op, names in zip(compute, reads)
     ]
-    line = Line(program, compute, constant, reads, blobs, sizes, [], {})
+    largest = max((sum(sizes[key] for key in below.get(name, nothing)) for names in reads for name in names), default=0)
+    line = Line(program, compute, constant, reads, blobs, sizes, [], {}, largest)
     _find_positions(line)
     return line
 

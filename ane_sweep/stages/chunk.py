@@ -72,7 +72,7 @@ def _bisect(source: Path, out: Path) -> dict[str, Any]:
         "chunks": 2,
         "chunk_bytes": [cuts.weight_bytes(chunk, [])[0] for chunk in lines],
         "boundary_bytes": [sum(kind.byte_count for kind in kinds if kind is not None)],
-        "largest_tensor_bytes": max((size for chunk in lines for size in chunk.sizes.values()), default=0),
+        "largest_tensor_bytes": max(chunk.largest for chunk in lines),
     }
 
 

@@ -14,7 +14,7 @@ from ane_sweep.mil.line import Line
 
 def line(sizes, uses, positions, crossing):
     """A Line with just what choosing needs; `uses` are lists of weight keys by op."""
-    return Line(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing)
+    return Line(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing, 0)
 
 
 def chunk_sizes(given, chosen):

@@ -99,11 +99,9 @@ def compressed(gpt2, name, folder):
     return out, told
 
 
-SEEN_BY_CI = ("int4_block32", "sparse75_p4")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.ci] if n in SEEN_BY_CI else []) for n in TWELVE])
+@pytest.mark.ci
+@pytest.mark.parametrize("name", TWELVE)
 def test_every_recipe(gpt2, name, tmp_path):
     program, told = compressed(gpt2, name, tmp_path)
     check(program, told, tmp_path)
