@@ -1,4 +1,4 @@
-"""the same small network in Apple's Core AI runtime for Linux, in an environment of its own ($ANE_SWEEP_OUT/coreai), and here"""
+"""the same small networks in Apple's Core AI runtime for Linux, in an environment of its own ($ANE_SWEEP_OUT/coreai), and here"""
 
 import os
 import subprocess
@@ -10,13 +10,28 @@ from pathlib import Path
 from ane_sweep.bench import Row, median, said
 
 ROUNDS = 3
+SIZES = ((128, 512, 2048), (256, 768, 3072))  # rows, width, inner width
+BAR = 0.05
 NETWORK = """
 import json, sys, time
 import torch
 torch.manual_seed(0)
-module = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)).eval()
-x = torch.randn(128, 512)
+rows, width, inner = map(int, sys.argv[1:4])
+module = torch.nn.Sequential(torch.nn.Linear(width, inner), torch.nn.GELU(), torch.nn.Linear(inner, width)).eval()
+x = torch.randn(rows, width)
 """
+_TORCH = (
+    NETWORK
+    + """
+taken = []
+with torch.inference_mode():
+    for _ in range(20):
+        start = time.perf_counter()
+        module(x)
+        taken.append(time.perf_counter() - start)
+print(json.dumps(taken[5:]))
+"""
+)
 _THEIRS = (
     NETWORK
     + """
@@ -47,7 +62,7 @@ _CONVERT = (
 import coremltools as ct
 traced = torch.jit.trace(module, x)
 ct.convert(traced, inputs=[ct.TensorType(name="input", shape=x.shape)], convert_to="mlprogram", skip_model_load=True,
-           compute_precision=ct.precision.FLOAT32, minimum_deployment_target=ct.target.iOS18).save(sys.argv[1])
+           compute_precision=ct.precision.FLOAT32, minimum_deployment_target=ct.target.iOS18).save(sys.argv[4])
 print("{}")
 """
 )
@@ -56,7 +71,7 @@ _OURS = (
     + """
 from pathlib import Path
 from ane_sweep.runtimes import _reference
-model, taken = _reference.load(Path(sys.argv[1])), []
+model, taken = _reference.load(Path(sys.argv[4])), []
 for _ in range(20):
     start = time.perf_counter()
     made = model.predict({"input": x.numpy()})
@@ -68,22 +83,33 @@ print(json.dumps(taken[5:]))
 
 
 def run() -> list[Row]:
-    """Medians of fresh processes in turn, fp32 both. One row that says so where the package cannot be had."""
+    """Medians of fresh processes in turn, all in fp32. One row that says so where the package cannot be had."""
     try:
         python = environment(Path(os.environ.get("ANE_SWEEP_OUT", "outputs")) / "coreai")
     except RuntimeError as error:
-        return [Row("FFN 512-2048-512, 128 rows", "", f"Core AI cannot be had: {error}")]
-    ours, theirs = [], []
+        return [Row("feed-forward block", "", f"Core AI cannot be had: {error}")]
+    return [compare(python, *size) for size in SIZES]
+
+
+def compare(python: str, rows: int, width: int, inner: int) -> Row:
+    """One feed-forward block: ours beside Core AI's, and torch eager's in words."""
+    size = [str(rows), str(width), str(inner)]
+    found: dict[str, list[float]] = {"ours": [], "Core AI": [], "torch": []}
     with tempfile.TemporaryDirectory() as folder:
         package = f"{folder}/m.mlpackage"
-        said([sys.executable, "-c", _CONVERT, package])
+        said([sys.executable, "-c", _CONVERT, *size, package])
         for _ in range(ROUNDS):
-            ours.append(median(said([sys.executable, "-c", _OURS, package])))
-            theirs.append(median(said([python, "-c", _THEIRS])))
-    a, b = median(ours), median(theirs)
-    return [
-        Row("FFN 512-2048-512, 128 rows", f"{1000 * a:.2f} ms", f"{1000 * b:.2f} ms, Core AI", f"{a / b:.3f}", "0.05")
-    ]
+            found["ours"].append(median(said([sys.executable, "-c", _OURS, *size, package])))
+            found["Core AI"].append(median(said([python, "-c", _THEIRS, *size])))
+            found["torch"].append(median(said([sys.executable, "-c", _TORCH, *size])))
+    ours, theirs, eager = (1000 * median(times) for times in found.values())
+    return Row(
+        f"FFN {width}-{inner}-{width}, {rows} rows",
+        f"{ours:.2f} ms",
+        f"{theirs:.1f} ms, Core AI (torch eager {eager:.2f} ms)",
+        f"{ours / theirs:.3f}",
+        f"at most {BAR}",
+    )
 
 
 def environment(folder: Path) -> str:
