@@ -90,12 +90,7 @@ def settled_once(cell: Any) -> tuple[Any, ...]:
 def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
     """Run what a plan holds and leave records, a table, a report and a link."""
     run, records, fresh = perform(plan, settings, store, out, args)
-    code = show(run.folder, records)
-    if fresh:
-        write_report(run.folder, records, store)
-        if settings["tracking"]["enabled"]:
-            track(run.folder, settings["tracking"])
-    return code
+    return publish(run.folder, records, fresh, settings, store)
 
 
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
@@ -126,6 +121,16 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     record.write_records(run.folder, records)
     run.finish()
     return run, records, True
+
+
+def publish(folder: Path, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
+    """Show the records; what ran just now also gets its report and is logged. Returns show's exit code."""
+    code = show(folder, records)
+    if fresh:
+        write_report(folder, records, store)
+        if settings["tracking"]["enabled"]:
+            track(folder, settings["tracking"])
+    return code
 
 
 def show(folder: Path, records: list[Any]) -> int:

@@ -36,15 +36,11 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         regressed = bool(compared and compared.regressed)
         rotation.note(run.stamp, records, suspects(compared))
         rotation.write()
-        code = sweep.show(run.folder, records)
-        if compared is not None:
-            code = verb.REGRESSION if regressed else verb.NO_REGRESSION
         if not regressed:
             sides.tag_good(out, run.stamp)
-        if fresh:
-            sweep.write_report(run.folder, records, store)
-            if settings["tracking"]["enabled"]:
-                sweep.track(run.folder, settings["tracking"])
+        code = sweep.publish(run.folder, records, fresh, settings, store)
+        if compared is not None:
+            code = verb.REGRESSION if regressed else verb.NO_REGRESSION
         kept = settings["nightly"]
         gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
         text = summary.text(run, records, compared, left, settings["budget_minutes"], gone)
