@@ -20,14 +20,15 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from ane_sweep import bridge, files, history, locks
 from ane_sweep.errors import StoreError
-from ane_sweep.files import artifact_files as artifact_files
-from ane_sweep.files import free_bytes as free_bytes
+
+if TYPE_CHECKING:
+    from ane_sweep.tasks import Task
 
 SCHEMA = 1
 _OWN_NAMES = {"SCHEMA", "tmp", "locks", "history.jsonl"}
@@ -80,6 +81,10 @@ class Store:
         with contextlib.suppress(OSError):
             os.utime(path)
         return path
+
+    def has(self, task: "Task") -> bool:
+        """Whether a task's artifact is there; marks it as used now."""
+        return self.lookup(task.stage, task.key) is not None
 
     def result(self, folder: Path) -> dict[str, Any]:
         """The result stored with an artifact. Raises StoreError when somebody damaged it."""

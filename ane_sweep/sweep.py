@@ -33,13 +33,13 @@ def sweep(args: list[str]) -> int:
 
 def plan(args: list[str]) -> int:
     """Show what would run, and what it would cost; runs nothing."""
-    from ane_sweep import config, overview
+    from ane_sweep import config, files, overview
 
     request = config.load(args)
     out = outputs_folder(request.settings["out"])
     with open_store(out) as store:
         made = plan_for(request, store, out)
-        print(overview.describe(made, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+        print(overview.describe(made, store.has, files.free_bytes(out)))
     return OK if made.chains else BAD_CONFIGURATION
 
 
@@ -102,7 +102,7 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     run = runs.open_run(out, plan, args, settings)
     if run.finished:
         return run, record.read_records(run.folder), False
-    say(overview.describe(plan, lambda task: store.lookup(task.stage, task.key) is not None, free_bytes(out)))
+    say(overview.describe(plan, store.has, files.free_bytes(out)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
     view = display.make(plan)
@@ -180,9 +180,3 @@ def show_links(logged: Any, ui: str | None) -> None:
         print(f"MLflow: {command}")
     print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
     print(f"compare: {tracking.compare_link(logged, ui=ui)}")
-
-
-def free_bytes(out: Path) -> int:
-    from ane_sweep.store import free_bytes as free
-
-    return free(out)

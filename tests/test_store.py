@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,22 +68,24 @@ def test_an_artifact_is_absent_then_complete(cache):
     assert path == cache.root / "convert" / "ab" / KEY == cache.lookup("convert", KEY)
     assert cache.result(path) == OK
     assert cache.lookup("chunk", KEY) is None
+    held = [cache.has(SimpleNamespace(stage=stage, key=KEY)) for stage in ("convert", "chunk")]
+    assert held == [True, False]
     digest = hashlib.sha256(b"weights").hexdigest()
     name = "model.mlpackage/weight.bin"
-    assert store.artifact_files(path) == [{"name": name, "path": str(path / name), "bytes": 7, "sha256": digest}]
+    assert files.artifact_files(path) == [{"name": name, "path": str(path / name), "bytes": 7, "sha256": digest}]
 
 
 def test_files_are_hashed_once_and_listed_for_any_folder(cache, tmp_path, monkeypatch):
     path = put(cache)
     monkeypatch.setattr(files.hashlib, "file_digest", lambda *_: pytest.fail("hashed again"))
-    assert len(store.artifact_files(path)) == 1
+    assert len(files.artifact_files(path)) == 1
     monkeypatch.undo()
     (tmp_path / "loose").mkdir()
     (tmp_path / "loose" / "b").write_bytes(b"1")
     (tmp_path / "loose" / "a").write_bytes(b"")
     (tmp_path / "loose" / "link").symlink_to("a")
-    assert [(file["name"], file["bytes"]) for file in store.artifact_files(tmp_path / "loose")] == [("a", 0), ("b", 1)]
-    assert store.artifact_files(tmp_path / "absent") == []
+    assert [(file["name"], file["bytes"]) for file in files.artifact_files(tmp_path / "loose")] == [("a", 0), ("b", 1)]
+    assert files.artifact_files(tmp_path / "absent") == []
 
 
 def test_only_good_results_are_stored(cache):
@@ -147,7 +150,7 @@ cache.close()
     with Store(tmp_path / "cache") as cache:
         for number in range(30):
             path = cache.lookup("convert", f"{number:064x}")
-            assert len(store.artifact_files(path)) == 3
+            assert len(files.artifact_files(path)) == 3
         assert list((cache.root / "tmp").iterdir()) == []
 
 

@@ -26,9 +26,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         store.sweep_tmp()
         whole = sweep.plan_for(request, store, out)
         rotation = Rotation.read(out)
-        tonight, left = choose(
-            whole, rotation, settings["budget_minutes"], lambda task: store.lookup(task.stage, task.key) is not None
-        )
+        tonight, left = choose(whole, rotation, settings["budget_minutes"], store.has)
         if left:
             command.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time")
         run, records, fresh = sweep.perform(tonight, settings, store, out, args)
