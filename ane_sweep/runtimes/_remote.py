@@ -25,20 +25,16 @@ class RemoteRuntime:
     """A chain of models on the device; the same contract as CoreMLRuntime."""
 
     def __init__(self, programs: list[Path], units: str, function: str | None = None):
-        from ane_sweep.mil import chain, package
         from ane_sweep.runtimes import coreml
         from ane_sweep.runtimes._coremltools import lean
 
         ct = lean()
         from coremltools.models.ml_program.experimental import async_wrapper
 
-        specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in programs]
-        described = [coreml.described(spec, function, path) for spec, path in zip(specs, programs)]
-        if any(description.state for description in described):
+        self._chain = coreml.Chain(programs, units, function)
+        if any(self._chain.stateful):
             raise StageError("device=usb: coremltools' remote devices keep no states; cache=none, or device=local")
         device = prepared_device()
-        self._takes = [[feature.name for feature in description.input] for description in described]
-        self._outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
         self._spent_s = 0.0
         self._models = []
         self.load_ms: list[float] = []
@@ -57,12 +53,7 @@ class RemoteRuntime:
         self.load_native_ms: list[float | None] = list(self.load_ms)
         self.last_native_ms: float | None = None
         self.realised: dict[str, Any] = {
-            "runtime": "coreml",
-            "numerics": "Core ML",
-            "threads": None,
-            "compute_units": units,
-            "chunks": sum(max(1, len(spec.pipeline.models)) for spec in specs),
-            "function": function,
+            **self._chain.realised,
             "loaded_from": "package",
             "device": f"usb: {device.type.value}, {device.os_version} ({device.os_build_number})",
         }
@@ -83,12 +74,12 @@ class RemoteRuntime:
         """Outputs by name."""
         values = dict(inputs)
         taken = 0.0
-        for model, names in zip(self._models, self._takes):
+        for model, names in zip(self._models, self._chain.takes):
             values.update(wait(model.predict({name: values[name] for name in names if name in values}, state=None)))
             taken += (model.last_predict_duration_in_nano_seconds or 0) / 1e6
         self.last_native_ms = taken
         self._spent_s += taken / 1e3
-        return {name: values[name] for name in self._outputs}
+        return {name: values[name] for name in self._chain.outputs}
 
 
 def plan(compiled: Path, units: str) -> Any:

@@ -30,6 +30,33 @@ def available() -> str | None:
     return None
 
 
+class Chain:
+    """What a chain of programs, or one pipeline, takes and gives, whoever loads it.
+
+    takes, stateful  of each program: names of its inputs, and whether it keeps states
+    real, outputs    names of the floating-point inputs, and of the chain's outputs
+    realised         what is known of it before loading
+    """
+
+    def __init__(self, programs: list[Path], units: str, function: str | None):
+        from ane_sweep.mil import chain, package
+
+        specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in programs]
+        about = [described(spec, function, path) for spec, path in zip(specs, programs)]
+        self.takes = [[feature.name for feature in description.input] for description in about]
+        self.stateful = [bool(description.state) for description in about]
+        self.real = {feature.name for description in about for feature in description.input if _is_real(feature)}
+        self.outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
+        self.realised: dict[str, Any] = {
+            "runtime": "coreml",
+            "numerics": "Core ML",
+            "threads": None,
+            "compute_units": units,
+            "chunks": sum(max(1, len(spec.pipeline.models)) for spec in specs),
+            "function": function,
+        }
+
+
 class CoreMLRuntime:
     """A chain of models, or one pipeline, on the given compute units; tensors are handed over by name.
 
@@ -42,17 +69,10 @@ class CoreMLRuntime:
     """
 
     def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
-        from ane_sweep.mil import chain, package
         from ane_sweep.runtimes._coremltools import lean
 
         ct = lean()
-        packages = [package.read(path, kinds=("mlProgram", "pipeline")) for path in programs]
-        about = [described(found.spec, function, found.path) for found in packages]
-        self._takes = [[feature.name for feature in description.input] for description in about]
-        self._real = {item.name for each in about for item in each.input if _is_real(item)}
-        self._stateful = [bool(description.state) for description in about]
-        specs = [found.spec for found in packages]
-        self._outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
+        self._chain = Chain(programs, units, function)
         self.load_ms: list[float] = []
         self._models = []
         unit = ct.ComputeUnit[COMPUTE_UNITS[units]]
@@ -69,21 +89,13 @@ class CoreMLRuntime:
         self.last_native_ms: float | None = None
         self.states: list[Any] = []
         self.reset()
-        self.realised: dict[str, Any] = {
-            "runtime": "coreml",
-            "numerics": "Core ML",
-            "threads": None,
-            "compute_units": units,
-            "chunks": sum(max(1, len(spec.pipeline.models)) for spec in specs),
-            "function": function,
-            "loaded_from": "package" if compiled is None else "compiled",
-            "device": "local",
-        }
+        loaded_from = "package" if compiled is None else "compiled"
+        self.realised: dict[str, Any] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
 
     def reset(self) -> None:
         """States as zeros again, for a new sequence. Stateless programs have nothing to reset."""
         self.states = [
-            model.make_state() if stateful else None for model, stateful in zip(self._models, self._stateful)
+            model.make_state() if stateful else None for model, stateful in zip(self._models, self._chain.stateful)
         ]
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
@@ -91,18 +103,18 @@ class CoreMLRuntime:
         import numpy as np
 
         made = {name: bindable(value) for name, value in inputs.items()}
-        return {name: value.astype(np.float32) if name in self._real else value for name, value in made.items()}
+        return {name: value.astype(np.float32) if name in self._chain.real else value for name, value in made.items()}
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, as Core ML gives them (float16 as float32). States go on from the call before."""
         values = dict(inputs)
         taken: float | None = 0.0
-        for model, proxy, names, state in zip(self._models, self._proxies, self._takes, self.states):
+        for model, proxy, names, state in zip(self._models, self._proxies, self._chain.takes, self.states):
             values.update(model.predict({name: values[name] for name in names if name in values}, state=state))
             spent = proxy.get_last_predict_duration_in_nano_seconds()
             taken = None if spent is None or taken is None else taken + spent / 1e6
         self.last_native_ms = taken
-        return {name: values[name] for name in self._outputs}
+        return {name: values[name] for name in self._chain.outputs}
 
 
 def bindable(value: "np.ndarray") -> "np.ndarray":
