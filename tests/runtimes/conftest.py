@@ -81,3 +81,34 @@ def execute(mil, tmp_path):
         return list(runtime.predict(inputs).values())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def everything(mil, tmp_path_factory):
+    """A small program of many kinds: weights, compressed weights, control flow, a state, strings. Not to be changed."""
+    rng = np.random.default_rng(3)
+
+    def body(x, memory):
+        mb = mil.mb
+        small = mb.constexpr_blockwise_shift_scale(
+            data=rng.integers(-8, 8, (64, 64)).astype(np.int8), scale=np.ones((64, 4), np.float16)
+        )
+        y = mb.linear(x=x, weight=small, bias=rng.standard_normal(64).astype(np.float16))
+        y = mb.matmul(x=y, y=rng.standard_normal((64, 64)).astype(np.float16))
+        y = mb.coreml_update_state(state=memory, value=mb.add(x=y, y=mb.read_state(input=memory)))
+        parts = mb.split(x=mb.reshape(x=y, shape=[1, 4, 4, 4]), num_splits=2, axis=1)
+        z = mb.concat(values=[mb.gelu(x=parts[0], mode="EXACT"), mb.softmax(x=parts[1], axis=-1)], axis=1)
+        _, z = mb.while_loop(
+            _cond=lambda i, z: mb.less(x=i, y=np.int32(3)),
+            _body=lambda i, z: (mb.add(x=i, y=np.int32(1)), mb.mul(x=z, y=np.float16(0.5))),
+            loop_vars=(np.int32(0), z),
+        )
+        z = mb.cond(
+            pred=mb.greater(x=mb.reduce_max(x=z), y=np.float16(0)),
+            _true_fn=lambda: mb.mul(x=z, y=np.float16(-np.inf)),
+            _false_fn=lambda: z,
+        )
+        return mb.gather(x=z, indices=np.int32([1, 0]), axis=2), mb.topk(x=z, k=2, axis=3)[0]
+
+    path = tmp_path_factory.mktemp("everything") / "m.mlpackage"
+    return mil.write(path, {"x": np.zeros((1, 64), np.float16)}, body, states={"memory": (1, 64)})

@@ -12,34 +12,7 @@ from ane_sweep.errors import PackageError
 from ane_sweep.mil import package
 from ane_sweep.runtimes import _reference
 
-X = np.linspace(-1, 1, 64, dtype=np.float16).reshape(1, 64)
 HEAVY = 2 << 30  # bytes; what a load of a 20 kB package must never ask for
-
-
-@pytest.fixture(scope="module")
-def made(mil, tmp_path_factory):
-    """A small program of many kinds: weights, compressed weights, control flow, a state, strings."""
-    rng = np.random.default_rng(3)
-
-    def body(x, memory):
-        mb = mil.mb
-        small = mb.constexpr_blockwise_shift_scale(
-            data=rng.integers(-8, 8, (64, 64)).astype(np.int8), scale=np.ones((64, 4), np.float16)
-        )
-        y = mb.linear(x=x, weight=small, bias=rng.standard_normal(64).astype(np.float16))
-        y = mb.matmul(x=y, y=rng.standard_normal((64, 64)).astype(np.float16))
-        y = mb.coreml_update_state(state=memory, value=mb.add(x=y, y=mb.read_state(input=memory)))
-        parts = mb.split(x=mb.reshape(x=y, shape=[1, 4, 4, 4]), num_splits=2, axis=1)
-        z = mb.concat(values=[mb.gelu(x=parts[0], mode="EXACT"), mb.softmax(x=parts[1], axis=-1)], axis=1)
-        _, z = mb.while_loop(
-            _cond=lambda i, z: mb.less(x=i, y=np.int32(3)),
-            _body=lambda i, z: (mb.add(x=i, y=np.int32(1)), mb.mul(x=z, y=np.float16(0.5))),
-            loop_vars=(np.int32(0), z),
-        )
-        return mb.gather(x=z, indices=np.int32([1, 0]), axis=2), mb.topk(x=z, k=2, axis=3)[0]
-
-    path = tmp_path_factory.mktemp("bad") / "m.mlpackage"
-    return mil.write(path, {"x": X}, body, states={"memory": (1, 64)})
 
 
 def attempt(path) -> str:
@@ -68,13 +41,20 @@ def _no_huge_allocation():
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def test_the_undamaged_one_runs(made):
-    assert attempt(made) == "fine"
+def test_the_undamaged_one_runs(everything):
+    assert attempt(everything) == "fine"
 
 
 def parts(path):
     spec = path / "Data" / "com.apple.CoreML" / "model.mlmodel"
     return spec, path / "Data" / "com.apple.CoreML" / "weights" / "weight.bin"
+
+
+def copied(path, tmp_path):
+    """A copy to be damaged, in the place of the one before."""
+    copy = tmp_path / "c.mlpackage"
+    shutil.rmtree(copy, ignore_errors=True)
+    return shutil.copytree(path, copy)
 
 
 FUZZ = settings(
@@ -84,10 +64,8 @@ FUZZ = settings(
 
 @FUZZ
 @given(data=st.data())
-def test_bytes_changed_in_the_program(made, tmp_path, data):
-    copy = tmp_path / "c.mlpackage"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(made, copy)
+def test_bytes_changed_in_the_program(everything, tmp_path, data):
+    copy = copied(everything, tmp_path)
     spec, _ = parts(copy)
     content = bytearray(spec.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -98,10 +76,8 @@ def test_bytes_changed_in_the_program(made, tmp_path, data):
 
 @FUZZ
 @given(share=st.floats(0, 1), in_weights=st.booleans())
-def test_files_cut_short(made, tmp_path, share, in_weights):
-    copy = tmp_path / "c.mlpackage"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(made, copy)
+def test_files_cut_short(everything, tmp_path, share, in_weights):
+    copy = copied(everything, tmp_path)
     target = parts(copy)[in_weights]
     content = target.read_bytes()
     target.write_bytes(content[: int(len(content) * share)])
@@ -111,10 +87,8 @@ def test_files_cut_short(made, tmp_path, share, in_weights):
 
 @FUZZ
 @given(data=st.data())
-def test_bytes_changed_in_the_weights_table(made, tmp_path, data):
-    copy = tmp_path / "c.mlpackage"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(made, copy)
+def test_bytes_changed_in_the_weights_table(everything, tmp_path, data):
+    copy = copied(everything, tmp_path)
     weights = parts(copy)[1]
     content = bytearray(weights.read_bytes())
     records = [place for place in range(0, len(content), 64) if content[place : place + 4] == b"\xef\xbe\xad\xde"]
@@ -124,10 +98,8 @@ def test_bytes_changed_in_the_weights_table(made, tmp_path, data):
     attempt(copy)
 
 
-def edited(made, tmp_path, change):
-    copy = tmp_path / "c.mlpackage"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(made, copy)
+def edited(everything, tmp_path, change):
+    copy = copied(everything, tmp_path)
     spec = package.read(copy).spec
     block = next(iter(spec.mlProgram.functions["main"].block_specializations.values()))
     change(spec, block)
@@ -190,16 +162,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_damage_is_named(made, tmp_path, case):
+def test_damage_is_named(everything, tmp_path, case):
     import re
 
     change, words = CASES[case]
-    said = edited(made, tmp_path, change)
+    said = edited(everything, tmp_path, change)
     assert re.search(words, said), said
 
 
-def test_a_neural_network_and_a_compiled_model(made, tmp_path):
-    said = edited(made, tmp_path, lambda spec, block: spec.neuralNetwork.layers.add(name="old"))
+def test_a_neural_network_and_a_compiled_model(everything, tmp_path):
+    said = edited(everything, tmp_path, lambda spec, block: spec.neuralNetwork.layers.add(name="old"))
     assert "holds a neuralNetwork" in said and "convert_to='mlprogram'" in said
     (tmp_path / "m.mlmodelc").mkdir()
     with pytest.raises(PackageError, match="a compiled model"):

@@ -26,34 +26,8 @@ def compiled(path, folder):
     return folder
 
 
-def everything(mil):
-    def body(x, memory):
-        mb = mil.mb
-        small = mb.constexpr_blockwise_shift_scale(
-            data=RNG.integers(-8, 8, (64, 64)).astype(np.int8), scale=np.ones((64, 4), np.float16)
-        )
-        y = mb.linear(x=x, weight=small, bias=RNG.standard_normal(64).astype(np.float16))
-        y = mb.coreml_update_state(state=memory, value=mb.add(x=y, y=mb.read_state(input=memory)))
-        parts = mb.split(x=mb.reshape(x=y, shape=[1, 4, 4, 4]), num_splits=2, axis=1)
-        z = mb.concat(values=[mb.gelu(x=parts[0], mode="EXACT"), mb.softmax(x=parts[1], axis=-1)], axis=1)
-        _, z = mb.while_loop(
-            _cond=lambda i, z: mb.less(x=i, y=np.int32(3)),
-            _body=lambda i, z: (mb.add(x=i, y=np.int32(1)), mb.mul(x=z, y=np.float16(0.5))),
-            loop_vars=(np.int32(0), z),
-        )
-        z = mb.cond(
-            pred=mb.greater(x=mb.reduce_max(x=z), y=np.float16(0)),
-            _true_fn=lambda: mb.mul(x=z, y=np.float16(-np.inf)),
-            _false_fn=lambda: z,
-        )
-        return mb.gather(x=z, indices=np.int32([1, 0]), axis=2), mb.topk(x=z, k=2, axis=3)[0]
-
-    return body
-
-
-def test_the_text_of_iOS18_runs_as_the_package_does(mil, tmp_path):
-    path = mil.write(tmp_path / "m.mlpackage", {"x": X}, everything(mil), states={"memory": (1, 64)})
-    models = [_reference.load(each) for each in (path, compiled(path, tmp_path / "m.mlmodelc"))]
+def test_the_text_of_iOS18_runs_as_the_package_does(everything, tmp_path):
+    models = [_reference.load(each) for each in (everything, compiled(everything, tmp_path / "m.mlmodelc"))]
     states = [model.new_state() for model in models]
     for _ in range(2):
         first, second = (model.predict({"x": X}, state) for model, state in zip(models, states))
