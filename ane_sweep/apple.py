@@ -50,7 +50,13 @@ def vm_size(listed: str) -> int | None:
 
 
 def xcode() -> str | None:
-    """`16.3 (16E140)`; None without Xcode (its command line tools alone have no version to say)."""
+    """`16.3 (16E140)`; None without Xcode (its command line tools alone have no version to say). Asked once a process."""
+    script = stand_in.active()
+    return _xcode(None if script is None else script.digest)
+
+
+@lru_cache(maxsize=4)
+def _xcode(script: str | None) -> str | None:
     said = tools.text("/usr/bin/xcodebuild", "-version", timeout_s=_XCODE_S) or ""
     found = re.search(r"^Xcode (\S+)\s+Build version (\S+)", said)
     return f"{found[1]} ({found[2]})" if found else None

@@ -23,14 +23,8 @@ from ane_sweep.store import Store
 from ane_sweep.tasks import Task
 
 GIB = 1 << 30
-UNSTORED = (
-    "fetch",
-    "latency",
-    "place",
-    "load",
-    "throughput",
-    "evidence",
-)  # a checkpoint lies in the hub's own cache; timings are never reused
+# A checkpoint lies in the hub's own cache; what is timed, or asked of Core ML about this machine, is never reused.
+UNSTORED = ("fetch", "latency", "place", "load", "throughput", "evidence")
 HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
 LAST = ("throughput", "evidence")  # in this order, when all timings are taken: they load the machine for long
 PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is prepared
@@ -195,9 +189,7 @@ class Worker:
             if task.stage in UNSTORED:
                 outcome = self._run(task, self.run.task_folder(task) / "out")
             else:
-                with self.store.lock(
-                    task.stage, task.key, self.stop
-                ):  # another sweep may be making the very same thing
+                with self.store.lock(task.stage, task.key, self.stop):  # another sweep may be making the same thing
                     outcome = self._cached(task) or self._make(task)
         self.display.end(task, outcome)
         return outcome

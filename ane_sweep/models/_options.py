@@ -16,7 +16,7 @@ inputs          int32 | fp16        dtype of the token ids; with fp16 all inputs
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ane_sweep.cell import TARGETS
@@ -42,7 +42,8 @@ class Options:
 
     def changed(self, *names: str) -> dict[str, Any]:
         """The options that are not at their default, of those named (or of all): what enters a key."""
-        return {k: v for k, v in asdict(self).items() if v != asdict(PLAIN)[k] and (not names or k in names)}
+        mine, plain = vars(self), vars(PLAIN)
+        return {name: mine[name] for name in NAMES if mine[name] != plain[name] and (not names or name in names)}
 
     def padded(self, seq_len: int) -> int:
         """Length of the sequence inside the program."""

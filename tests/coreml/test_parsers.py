@@ -162,3 +162,6 @@ def test_what_a_mac_says_of_itself(monkeypatch, tmp_path):
         "xcode": "16.3 (16E140)",
         "translated": False,
     }
+    asked = stand_in.active().calls["command"]
+    assert apple.xcode() == "16.3 (16E140)"
+    assert stand_in.active().calls["command"] == asked, "planning asks for every cell, xcodebuild answers slowly"
