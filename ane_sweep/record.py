@@ -210,8 +210,9 @@ def _follows(dependent: list, axis: list) -> bool:
     return len(set(zip(axis, dependent))) == len(set(axis))
 
 
-def _hashable(value: Any) -> tuple[str, str]:
-    return type(value).__name__, json.dumps(value, sort_keys=True, default=str)
+def _hashable(value: Any) -> tuple[str, Any]:
+    nested = isinstance(value, (dict, list))
+    return type(value).__name__, json.dumps(value, sort_keys=True, default=str) if nested else value
 
 
 def _flatten(values: dict[str, Any], prefix: str = ""):
