@@ -7,7 +7,7 @@ from importlib import import_module
 
 from ane_sweep import __version__
 from ane_sweep.command import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, say
-from ane_sweep.errors import ConfigError, RunNotFound, StageError, StoreError, TrackingError
+from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
 from ane_sweep.schema import suggestion
 
 VERBS = {
@@ -46,7 +46,7 @@ def main(args: Sequence[str]) -> int:
     except ConfigError as error:
         say("error:", *(f"  {problem}" for problem in error.problems), "nothing was run")
         return BAD_CONFIGURATION
-    except (StoreError, RunNotFound, TrackingError, StageError) as error:
+    except AneSweepError as error:
         say(f"error: {error}")
         return NOT_ALL_OK if isinstance(error, TrackingError) else BAD_CONFIGURATION
     except KeyboardInterrupt:

@@ -148,10 +148,7 @@ def _from_files(
 
 
 def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
+    config = _json_object(option, path)
     if nanogpt.is_config(config):
         return nanogpt.architecture(config, option, label)
     wanted, found = option["family"], config.get("model_type")
@@ -161,6 +158,16 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
             "give the folder of that model, or a folder with one sub-folder per model"
         )
     return {key: value for key, value in config.items() if key not in NOISE}
+
+
+def _json_object(option: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"model={option['name']}: {path} holds no JSON object; fetch it again")
+    return value
 
 
 def _differences(option: Mapping[str, Any], arch: Mapping[str, Any], label: str) -> list[str]:
@@ -183,7 +190,10 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         return [single]
     if index := lookup("model.safetensors.index.json"):
         assert index.path is not None
-        names = sorted(set(json.loads(index.path.read_text(encoding="utf-8"))["weight_map"].values()))
+        listed = _json_object(option, index.path).get("weight_map")
+        if not isinstance(listed, dict):
+            raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
+        names = sorted(set(listed.values()))
         shards = [(name, lookup(name)) for name in names]
         if missing := [name for name, file in shards if file is None]:
             raise ConfigError(

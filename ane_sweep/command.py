@@ -1,5 +1,6 @@
 """What the verbs share: exit codes, the grammar of their words, where outputs lie, a voice. Nothing heavy."""
 
+import math
 import os
 import sys
 from collections.abc import Collection
@@ -31,10 +32,16 @@ def split(args: list[str], flags: Collection[str] = (), keys: Collection[str] = 
 
 
 def number(options: dict[str, str], key: str) -> float | None:
+    """The value of a key, None where it was not given. Raises ConfigError unless it is finite and not negative."""
+    if key not in options:
+        return None
     try:
-        return float(options[key]) if key in options else None
+        value = float(options[key])
     except ValueError:
-        raise ConfigError(f"{key}={options[key]}: expected a number") from None
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"{key}={options[key]}: expected a number of 0 or more")
+    return value
 
 
 def outputs_folder(asked: str | None) -> Path:

@@ -75,6 +75,15 @@ def break_config(folder: Path) -> None:
     (folder / "config.json").write_text("{")
 
 
+def break_config_kind(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
+def break_index(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text("{}")
+
+
 def break_family(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
@@ -91,6 +100,8 @@ def break_pickle(folder: Path) -> None:
         (break_truncate, "is corrupt: "),
         (break_header, "is not a safetensors file (its header claims"),
         (break_config, "config.json cannot be read"),
+        (break_config_kind, "config.json holds no JSON object"),
+        (break_index, "model.safetensors.index.json has no weight_map"),
         (break_family, "holds a 'bert' checkpoint, this option needs 'gpt2'"),
         (break_pickle, "only as a pickle (pytorch_model.bin), which can run any code"),
     ],

@@ -69,6 +69,8 @@ def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
     assert "no such model" in capsys.readouterr().err
     assert main(["run", models["wide"]]) == 2
     assert "'x' is missing. It takes x (float32 [3, 4])" in capsys.readouterr().err
+    assert main(["run", models["wide"], "--random", "0", "--output", str(tmp_path / "no" / "out.npz")]) == 2
+    assert "out.npz: cannot be written (No such file or directory)" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--input .*none\.npy: cannot be read"):
         run([models["wide"], "--input", str(tmp_path / "none.npy")])
     with pytest.raises(ConfigError, match="unrecognized arguments: --outptu"):

@@ -30,7 +30,10 @@ class Side:
 def side(out: Path, word: str) -> Side:
     """The records a word means. Raises RunNotFound, ConfigError."""
     name, _, filters = word.rpartition(":") if "=" in word.rpartition(":")[2] and ":" in word else (word, "", "")
-    chosen = dict(part.split("=", 1) for part in filters.split(",")) if filters else {}
+    parts = [part.partition("=") for part in filters.split(",") if filters]
+    if odd := [axis for axis, equals, _ in parts if not equals]:
+        raise ConfigError(f"{word}: {odd[0]!r} chooses nothing; the form is {name}:axis=value,axis=value")
+    chosen = {axis: value for axis, _, value in parts}
     records = _records(out, name)
     kept = [r for r in records if all(str(flat_cell(r).get(axis)) == value for axis, value in chosen.items())]
     if records and not kept:

@@ -20,8 +20,8 @@ def compare(args: list[str]) -> int:
     first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))
     level, least = number(options, "level"), number(options, "least-percent")
     level, least = LEVEL if level is None else level, LEAST_PERCENT if least is None else least
-    if not 0 < level < 1 or least < 0:
-        raise ConfigError("level= is a probability between 0 and 1, least-percent= is 0 or more")
+    if not 0 < level < 1:
+        raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
     out = outputs_folder(options.get("out"))
     found = comparison(out, first, second, level, least)
     reason = not_comparable(found, across_hosts="--across-hosts" in options)
