@@ -6,6 +6,7 @@ not, 2 when one cannot be read. Where the ANE was not asked (cpu_only, cpu_and_g
 
 import gc
 import json
+import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +107,8 @@ def parse(args: list[str]) -> Options:
 def _set(options: Options, name: str, value: str) -> None:
     if name == "--chip":
         options.chips = [part for part in value.split(",") if part]
+        if not options.chips:
+            raise ConfigError(f"{name}: needs a value; {USAGE}")
     elif name == "--compute-units":
         options.compute_units = value.lower()
     elif name == "--share":
@@ -116,7 +119,9 @@ def _set(options: Options, name: str, value: str) -> None:
         try:
             options.min_ane_share = float(value)
         except ValueError:
-            raise ConfigError(f"--min-ane-share {value}: expected a number from 0 to 1") from None
+            options.min_ane_share = math.nan
+        if not 0 <= options.min_ane_share <= 1:
+            raise ConfigError(f"--min-ane-share {value}: expected a number from 0 to 1")
 
 
 def _load(path: Path) -> list[Any]:

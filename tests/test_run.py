@@ -20,13 +20,13 @@ def models(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("models")
 
-    def save(name, factor, precision):
+    def save(name, factor, precision, output="y"):
         goal = ct.target.iOS16
         spec = mb.TensorSpec(X.shape, types.fp32)
 
         @mb.program(input_specs=[spec], opset_version=goal)
         def program(x):
-            return mb.mul(x=mb.exp(x=x, name="raised"), y=np.float32(factor), name="y")
+            return mb.mul(x=mb.exp(x=x, name="raised"), y=np.float32(factor), name=output)
 
         model = ct.convert(program, minimum_deployment_target=goal, compute_precision=precision, skip_model_load=True)
         model.save(str(folder / f"{name}.mlpackage"))
@@ -36,6 +36,7 @@ def models(tmp_path_factory):
         "wide": save("wide", 3, ct.precision.FLOAT32),
         "half": save("half", 3, ct.precision.FLOAT16),
         "other": save("other", 4, ct.precision.FLOAT32),
+        "renamed": save("renamed", 3, ct.precision.FLOAT32, output="z"),
     }
 
 
@@ -89,6 +90,9 @@ def test_diff(models, x, capsys):
     assert "inputs: random, seed 0" in text
     assert diff([models["wide"], models["other"], "--min-psnr", "60"]) == 1
     assert "the first that differs is y (mul)" in capsys.readouterr().out
+    assert diff([models["wide"], models["renamed"]]) == 0
+    assert "  y: only A makes it\n  z: only B makes it\n" in capsys.readouterr().out
+    assert diff([models["wide"], models["renamed"], "--min-psnr", "1"]) == 1, "nothing was compared"
 
 
 def test_outputs_compared():
