@@ -81,6 +81,7 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
 
 def _write(target: Path, contents: dict[str, bytes]) -> None:
     """The zip, whole or not at all; no times, owners or orders of the moment in it."""
+    aside = None
     try:
         handle, aside = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
         os.close(handle)
@@ -95,6 +96,8 @@ def _write(target: Path, contents: dict[str, bytes]) -> None:
         os.chmod(aside, 0o644)
         os.replace(aside, target)
     except OSError as error:
+        if aside is not None:
+            Path(aside).unlink(missing_ok=True)
         raise StoreError(f"{target}: cannot be written ({error.strerror})") from error
 
 

@@ -15,7 +15,9 @@ def diff(args: list[str]) -> int:
     only one of the two makes it."""
     options = running.parser("diff", "a", "b")
     options.add_argument("--drift", type=int, default=10, metavar="N", help="the N values that differ most (10)")
-    options.add_argument("--min-psnr", type=float, metavar="DB", help="exit with 1 if an output has less, or only one makes it")
+    options.add_argument(
+        "--min-psnr", type=float, metavar="DB", help="exit with 1 if an output has less, or only one makes it"
+    )
     given = options.parse_args(args)
     return _diff(given)
 

@@ -240,7 +240,11 @@ def test_the_verbs(exported, tmp_path, capsys):
     assert main(["import", f"out={tmp_path / 'there'}", str(path)]) == 2
     assert main(["import", f"out={tmp_path / 'there'}", str(tmp_path / "absent.zip")]) == 2
     assert main(["export", f"out={out}", "nosuchrun", str(path)]) == 2
+    (tmp_path / "taken").mkdir()
+    assert main(["export", f"out={out}", "last", str(tmp_path / "taken")]) == 2
+    assert not list(tmp_path.glob(".taken.*")), "what was written aside is gone"
     said = capsys.readouterr().err
+    assert "taken: cannot be written" in said
     assert "refused: it was cut short" in said and "no such file" in said and "Traceback" not in said
 
 

@@ -3,19 +3,25 @@
 from pathlib import Path
 
 from ane_sweep import bridge, record, runs
+from ane_sweep.command import say
 from ane_sweep.compare import sides
+from ane_sweep.errors import StoreError
 from ane_sweep.store import Store
 
 
 def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[str]:
     """Delete what is beyond the limits; returns names of deleted runs. A run stays that is unfinished, that no nightly
-    made, or that `good` still takes a cell's record from."""
+    made, or that `good` still takes a cell's record from. The cache stays as it is, with a doubt, while another sweep uses it.
+    """
     needed = needed_for_good(out)
     finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
     gone = [run for run in finished[keep_runs:] if run.stamp not in needed]
     for run in gone:
         bridge.remove_tree(run.folder)
-    store.prune(max_bytes=int(cache_gb * 1e9))
+    try:
+        store.prune(max_bytes=int(cache_gb * 1e9))
+    except StoreError as error:
+        say(f"doubt: {error}")
     return [run.stamp for run in gone]
 
 

@@ -125,6 +125,13 @@ def test_good_nights_stay_good_until_something_regresses_and_is_accepted(dream, 
     assert len(said.splitlines()) < 20
 
 
+def test_another_sweep_on_the_cache_costs_a_night_its_pruning_only(dream, tmp_path, capsys):
+    with Store(tmp_path / "cache"):
+        assert dream("n1", cell()) == 0
+    assert "doubt: " in (said := capsys.readouterr()).err and "is in use by another ane-sweep" in said.err
+    assert "summary: " in said.out
+
+
 def test_the_first_night_answers_for_its_cells(dream, tmp_path):
     assert dream("n1", cell(status="crashed", reason="convert: boom", medians=())) == 1
     assert "- 1 cell crashed: convert: boom" in (tmp_path / "nightly" / "latest.md").read_text()
