@@ -8,13 +8,12 @@ import hashlib
 import importlib.util
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import nanogpt
+from ane_sweep import bridge, nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -245,12 +244,7 @@ def _folder_lookup(folder: Path, digests: Path) -> Lookup:
 def file_digest(path: Path, digests: Path) -> str:
     """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
     status = path.stat()
-    known: dict[str, Any] = {}
-    if digests.is_file():
-        try:
-            known = json.loads(digests.read_text(encoding="utf-8"))
-        except ValueError:
-            known = {}
+    known = bridge.read_json(digests) or {}
     mark = [status.st_size, status.st_mtime_ns, status.st_ino]
     entry = known.get(str(path))
     if entry and entry["mark"] == mark:
@@ -260,9 +254,7 @@ def file_digest(path: Path, digests: Path) -> str:
     if status.st_size > 1 << 20:
         known[str(path)] = {"mark": mark, "sha256": sha256}
         digests.parent.mkdir(parents=True, exist_ok=True)
-        aside = digests.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps(known), encoding="utf-8")
-        aside.replace(digests)
+        bridge.write_json(digests, known)
     return sha256
 
 

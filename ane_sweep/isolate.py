@@ -23,7 +23,6 @@ from ane_sweep.bridge import Interrupted
 
 _WATCH_S = 0.25  # how often a prepared task's memory is read; never while timing
 _GRACE_S = 0.2
-_PARENT_VARIABLE = "ANE_SWEEP_PARENT"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -186,7 +185,7 @@ def child_environment(threads: int | None, tmp: str) -> dict[str, str]:
     """The inherited environment with what every worker needs: reproducible, quiet, and able to import ane_sweep."""
     env = dict(os.environ)
     env |= {
-        _PARENT_VARIABLE: str(os.getpid()),
+        bridge.PARENT_VARIABLE: str(os.getpid()),
         "TMPDIR": tmp,
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",

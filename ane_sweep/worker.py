@@ -37,7 +37,6 @@ from ane_sweep import bridge, faults, stand_in
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.stages import StageResult
 
-PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid, from isolate.py; a task file itself may travel to another host
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _REASON_CHARS = 600
 
@@ -45,7 +44,7 @@ _REASON_CHARS = 600
 def main(arguments: list[str]) -> int:
     """Run the task of one task.json and write its result. Returns the exit code: 0 when the stage ended ok, else 1."""
     started = time.monotonic()
-    die_with_parent(int(os.environ.get(PARENT_VARIABLE, os.getppid())))
+    die_with_parent(int(os.environ.get(bridge.PARENT_VARIABLE, os.getppid())))
     task = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     explain_death()
     set_limits(task["limits"].get("memory_bytes"))

@@ -20,6 +20,7 @@ from ane_sweep.stages._statistics import quantile
 Timings = Sequence[Mapping[str, Any]]  # of a record: one entry a process
 
 LEVEL = 0.01
+LEAST_PERCENT = 3.0  # a difference that is surely there but smaller is told, and no regression
 FEWEST = 3  # processes a side: with two, the scatter is known so badly that only a landslide would show
 TRIM, TRIM_FROM = 5, 8  # one in five processes is cut off at either end (the usual 20 %), from eight on
 RESOLUTION = 1e-3  # of a median: what the clock and rounding leave open, so that equal medians are not "no scatter"

@@ -9,13 +9,12 @@ from typing import Any
 from ane_sweep import record, runs
 from ane_sweep.command import outputs_folder, split
 from ane_sweep.compare import match
-from ane_sweep.compare.difference import LEVEL, figures, middle
-from ane_sweep.compare.steps import _DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
+from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
+from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.record import Record
 
 RUNS = 60
-LEAST_PERCENT = 3.0
 
 
 @dataclass
@@ -79,12 +78,12 @@ def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
             f"{len(cells) - len(long)} of {len(cells)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}"
         )
     share = alpha / max(1, len(cells))
-    if share < 1 / _DRAWS:
+    if share < 1 / DRAWS:
         notes.append(
-            f"steps are tested at {100 / _DRAWS:g} % a cell: for {len(cells)} cells that is more than {alpha:.0%} together"
+            f"steps are tested at {100 / DRAWS:g} % a cell: for {len(cells)} cells that is more than {alpha:.0%} together"
         )
     for cell in cells:
-        cell.found = [s for s in steps(cell.levels, max(share, 1.5 / _DRAWS)) if abs(s.percent) >= LEAST_PERCENT]
+        cell.found = [s for s in steps(cell.levels, max(share, 1.5 / DRAWS)) if abs(s.percent) >= LEAST_PERCENT]
         p = stands_out(cell.steady, cell.levels[-1])
         cell.last_p = p if p is not None and p < share and abs(cell.last_percent) >= LEAST_PERCENT else None
     return notes

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.compare.difference import LEVEL, Difference, figures, holm, timing_difference
+from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, holm, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.record import Record, Status
 
@@ -57,7 +57,7 @@ class Comparison:
         return [change for change in self.changes if change.bucket == name]
 
 
-def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = 3.0) -> Comparison:
+def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAST_PERCENT) -> Comparison:
     """Every change of every pair. Timings are tested together: at `level` for all of them, and from `least_percent` on."""
     found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
     for pair in matched.pairs:

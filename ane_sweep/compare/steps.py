@@ -18,7 +18,7 @@ from ane_sweep.compare.distributions import t_tail
 SHORTEST = 2  # nights on either side of a step
 FEWEST = 10  # nights: with fewer, even a perfect step is no surprise at 1 % (5 against 5: 2 in 252)
 FEWEST_BEFORE = 5  # nights that the last one is held against
-_DRAWS = 10_000
+DRAWS = 10_000
 _SAME = 1e-9
 
 
@@ -88,14 +88,14 @@ def highest(ranked: Sequence[float]) -> tuple[int, float]:
 
 def chance(count: int, height: float) -> float:
     """How often shuffling `count` nights gives such a height; never below one in 10,001."""
-    return (1 + sum(other >= height - _SAME for other in _shuffled(count))) / (1 + _DRAWS)
+    return (1 + sum(other >= height - _SAME for other in _shuffled(count))) / (1 + DRAWS)
 
 
 @cache
 def _shuffled(count: int) -> tuple[float, ...]:
     drawn, ranked = random.Random(count), [float(i) for i in range(1, count + 1)]
     heights = []
-    for _ in range(_DRAWS):
+    for _ in range(DRAWS):
         drawn.shuffle(ranked)
         heights.append(highest(ranked)[1])
     return tuple(heights)

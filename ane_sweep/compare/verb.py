@@ -4,12 +4,11 @@ from pathlib import Path
 
 from ane_sweep.command import number, outputs_folder, say, split
 from ane_sweep.compare import judge, show, sides
-from ane_sweep.compare.difference import LEVEL
+from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.compare.match import match
 from ane_sweep.errors import ConfigError
 
 NO_REGRESSION, REGRESSION, NOT_COMPARABLE = 0, 1, 2
-LEAST_PERCENT = 3.0
 
 
 def compare(args: list[str]) -> int:

@@ -1,12 +1,10 @@
 """`ane-sweep doctor`: what this host can and cannot do, each line a probe that ran, with what it saw and the way to more."""
 
 import json
-import os
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-from ane_sweep import stand_in
+from ane_sweep import command, stand_in
 from ane_sweep.doctor.probes import PROBES, Finding
 from ane_sweep.doctor.world import World
 from ane_sweep.errors import ConfigError
@@ -20,18 +18,14 @@ def doctor(args: list[str], world: World | None = None) -> int:
 
     Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
     """
-    options: dict[str, str] = {}
-    for arg in args:
-        key, equals, value = arg.partition("=")
-        if arg != "--json" and (not equals or key not in ("out", "uri")):
-            raise ConfigError(f"{arg}: unknown; ane-sweep doctor [--json] [out=PATH] [uri=URI]")
-        options[key] = value
-    out = Path(options.get("out") or os.environ.get("ANE_SWEEP_OUT") or "outputs").expanduser().absolute()
-    world = world or World(out=out, uri=options.get("uri"))
+    options, words = command.split(args, flags=("--json",), keys=("uri",))
+    if words:
+        raise ConfigError(f"{words[0]}: unknown here; ane-sweep doctor [--json] [out=PATH] [uri=URI]")
+    world = world or World(out=command.outputs_folder(options.get("out")), uri=options.get("uri"))
     with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
         found = list(pool.map(lambda probe: probe(world), PROBES))
     able = all(finding.can for finding in found if finding.needed)
-    if "--json" in args:
+    if "--json" in options:
         script = stand_in.active()
         told = {"schema": 1, "able": able, "stand_in": script.label() if script else None}
         print(json.dumps({**told, "probes": [vars(finding) for finding in found]}, indent=1))

@@ -125,10 +125,6 @@ class World:
         """Whether Rosetta runs this Python."""
         return apple.translated()
 
-    def architecture(self) -> str | None:
-        """That of the Neural Engine, e.g. h16g."""
-        return (apple.ane() or {}).get("architecture") if apple.is_mac() else None
-
     def xcode(self) -> str | None:
         return apple.xcode() if apple.is_mac() else None
 

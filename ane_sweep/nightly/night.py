@@ -74,7 +74,7 @@ def against_good(out: Path, records: list[Record]) -> Comparison | None:
     before = sides.Side(good.word, [record for record in good.records if record.cell_key in seen], {})
     if not before.records:
         return None
-    found = judge(match(before, sides.Side("tonight", records, {})), level=LEVEL, least_percent=verb.LEAST_PERCENT)
+    found = judge(match(before, sides.Side("tonight", records, {})))
     hold_against_nights(found, out)
     return found if found.pairs else None
 

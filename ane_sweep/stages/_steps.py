@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from ane_sweep import autopsy, bridge, helpers, processes, stand_in
 from ane_sweep.errors import Died, StageError, Unavailable
 
 _LOOK_S = 1.0
-_PARENT_VARIABLE = "ANE_SWEEP_PARENT"
 
 
 def run(stage: str, step: str, what: str, env: dict[str, str] | None = None, **request: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def run(stage: str, step: str, what: str, env: dict[str, str] | None = None, **r
     asked = {**request, "stage": stage, "step": step, "result": str(folder / "result.json"), "quiet": str(folder / "q")}
     (folder / "request.json").write_text(json.dumps(asked), encoding="utf-8")
     command = [sys.executable, "-P", "-m", "ane_sweep.stages._steps", str(folder / "request.json")]
-    more = {_PARENT_VARIABLE: str(os.getpid()), **(env or {})}
+    more = {bridge.PARENT_VARIABLE: str(os.getpid()), **(env or {})}
     with open(folder / "stderr.txt", "wb") as stderr:
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=stderr, stderr=stderr, env={**os.environ, **more}
@@ -104,7 +104,7 @@ def main(path: str) -> None:
     """The child."""
     from ane_sweep import worker
 
-    worker.die_with_parent(int(os.environ[_PARENT_VARIABLE]))
+    worker.die_with_parent(int(os.environ[bridge.PARENT_VARIABLE]))
     worker.explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
     if script := stand_in.active():
@@ -120,7 +120,7 @@ def main(path: str) -> None:
     except Unavailable as error:
         found = {"unavailable": str(error)}
     except Exception as error:
-        worker.traceback.print_exc()
+        traceback.print_exc()
         found = {"failed": str(error) if isinstance(error, StageError) else worker.first_line(error)}
     bridge.write_json(Path(request["result"]), found)
     sys.stderr.flush()

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import autopsy
 from ane_sweep.record import Record, Status, flat_cell
 
 FIRST_METRIC = "measured.latency_median_ms"
 FINISHED = (Status.OK, Status.DEGRADED)
 PARAM_LIMIT, TAG_LIMIT, KEY_LIMIT = 6000, 8000, 250  # MLflow refuses longer ones
-STDERR_TAIL_BYTES = 64 * 1024
 
 
 @dataclass
@@ -168,7 +168,7 @@ def cell_artifacts(record: Record, run_folder: Path) -> dict[str, str]:
             texts[artifact["name"]] = Path(artifact["path"]).read_text(encoding="utf-8")
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
-        tail = _tail(path) if stage.key else ""
+        tail = autopsy.read_tail(path) if stage.key else ""
         if tail:
             texts[f"stderr/{stage.stage}.txt"] = tail
     return texts
@@ -228,13 +228,3 @@ def _key(name: str) -> str:
 def _text(value: Any, limit: int) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= limit else text[: limit - 4] + " ..."
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - STDERR_TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

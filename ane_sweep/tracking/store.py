@@ -5,7 +5,6 @@ database takes 2 s more, once, for MLflow's migrations (measured).
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ane_sweep import bridge
 from ane_sweep.errors import TrackingError
 from ane_sweep.record import FILE_NAME, Record, read_records, varying_axes
 from ane_sweep.tracking import describe, layout
@@ -118,7 +118,7 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     """Everything of one sweep: new runs first, then what they replace goes."""
     if not records:
         raise TrackingError("the sweep has no records yet")
-    info, axes, sweep = _run_info(folder), varying_axes(records), records[0].sweep
+    info, axes, sweep = bridge.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
     begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
@@ -278,14 +278,6 @@ def _quiet():
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
-
-
-def _run_info(folder: Path) -> dict[str, Any]:
-    try:
-        info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return info if isinstance(info, dict) else {}
 
 
 def _millis(moment: Any) -> int | None:

@@ -169,8 +169,9 @@ def test_what_is_needed_decides_the_exit_code(capsys):
 
 
 def test_a_wrong_word_is_refused():
-    with pytest.raises(ConfigError, match=r"ane-sweep doctor \[--json\]"):
-        doctor.doctor(["--jsn"])
+    for word, said in (("--jsn", r"did you mean '--json'"), ("now", r"ane-sweep doctor \[--json\]")):
+        with pytest.raises(ConfigError, match=said):
+            doctor.doctor([word])
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there Core ML may answer")
