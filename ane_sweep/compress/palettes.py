@@ -28,21 +28,44 @@ def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importanc
     ignore_zeros   zeros are masked out elsewhere: give them no entry
     importance     what an error counts in each, of a shape that broadcasts to that of `numbers`
     """
-    codes = np.ascontiguousarray(numbers, dtype=np.float16).reshape(-1).view(np.uint16)
+    codes = codes_of(numbers)
     counts = np.bincount(codes, minlength=_CODES)
     if importance is not None:
         counts = np.bincount(codes, np.broadcast_to(importance, numbers.shape).reshape(-1), _CODES)
     if ignore_zeros and counts.sum() > counts[0] + counts[0x8000]:
         counts[0] = counts[0x8000] = 0  # both zeros
+    table, nearest = _palette(*_distinct(counts), bits, numbers.dtype)
+    return table, nearest[codes]
+
+
+def rounded(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
+    """For each width what its palette, that of `kmeans`, puts in place of every fp16 number: 65,536 values of the
+    weight's dtype, to be looked up by `codes_of`. The numbers are counted and sorted once."""
+    distinct = _distinct(np.bincount(codes_of(numbers), minlength=_CODES))
+    found = {bits: _palette(*distinct, bits, numbers.dtype) for bits in widths}
+    return {bits: table[nearest] for bits, (table, nearest) in found.items()}
+
+
+def codes_of(numbers: np.ndarray) -> np.ndarray:
+    """The bits of each number as fp16: uint16, flat."""
+    return np.ascontiguousarray(numbers, dtype=np.float16).reshape(-1).view(np.uint16)
+
+
+def _distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The codes that are there, in the order of their values; the values; how much each counts."""
     present = np.flatnonzero(counts)
     present = present[np.argsort(_VALUES[present].astype(np.float64), kind="stable")]
-    values, weights = _VALUES[present].astype(np.float64), counts[present].astype(np.float64)
+    return present, _VALUES[present].astype(np.float64), counts[present].astype(np.float64)
+
+
+def _palette(present: np.ndarray, values: np.ndarray, weights: np.ndarray, bits: int, dtype: np.dtype) -> Palette:
+    """The table, and for every fp16 number its index."""
     centres = _polished(values, weights, _centres(values, weights, 1 << bits))
-    table = np.zeros(1 << bits, numbers.dtype)
+    table = np.zeros(1 << bits, dtype)
     table[: len(centres)] = centres
     nearest = np.zeros(_CODES, np.uint8)
     nearest[present] = _nearest(values, centres)
-    return table, nearest[codes]
+    return table, nearest
 
 
 def _centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:

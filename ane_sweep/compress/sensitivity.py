@@ -1,96 +1,121 @@
 """What each weight's compression costs the outputs: one weight at a time takes the values that its palette would give
-it, the reference runtime predicts, and the outputs are compared with those of the program as it was converted."""
+it, the reference runtime predicts, and the outputs are compared with those of the program as it was converted.
 
+Predictions are what takes the time. Weights are therefore tried in the order in which the program reads them: what comes
+before a weight's first reader is computed once, and all widths go on from there, the inputs side by side. The figures
+are those of whole predictions, to the last bit.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ane_sweep import recipes
 from ane_sweep.compress import allot, passes, settings
-from ane_sweep.compress.palettes import kmeans
-from ane_sweep.mil import graph, package
-from ane_sweep.mil.weights import BlobFile
-from ane_sweep.runtimes import _reference
+from ane_sweep.compress.palettes import codes_of, rounded
+from ane_sweep.mil import package
+from ane_sweep.runtimes._reference import plan
+from ane_sweep.runtimes._reference.model import Model
+from ane_sweep.runtimes._reference.numerics import AS_DECLARED
 from ane_sweep.stages import _metrics
 
 INPUTS = 4  # of the calibration inputs: each costs a prediction per weight and width
 _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve, as far as the candidates reach
 
-
-class Swapped(BlobFile):
-    """A weight file with some payloads replaced."""
-
-    def __init__(self, path: Path):
-        super().__init__(path)
-        self.swaps: dict[int, np.ndarray] = {}
-
-    def payload(self, offset: int) -> np.ndarray:
-        swap = self.swaps.get(offset)
-        return super().payload(offset) if swap is None else swap.reshape(-1).view(np.uint8)
+Values = dict[str, np.ndarray]
 
 
 class Probe:
     """A program whose weights can be given other values, compared with itself as it was."""
 
     def __init__(self, path: Path, feeds: list[dict[str, Any]], valid: np.ndarray):
-        self.package, self.feeds, self.valid = package.read(path), feeds, valid
-        self.blobs = Swapped(self.package.blobs(package.WEIGHTS_NAME).path)
-        self.package._blobs[package.WEIGHTS_NAME] = self.blobs
-        consts = [op.proto for op in graph.program(self.package).ops if op.type == "const"]
-        self.offsets = {proto.outputs[0].name: proto.attributes["val"].blobFileValue.offset for proto in consts}
-        self.whole = self._outputs()
+        self.known: dict[str, Any] = {}
+        self.model = Model(package.read(path), "", AS_DECLARED, True, self.known)
+        self.plan, self.valid = self.model.plan, valid
+        self.pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // torch.get_num_threads()))
+        self.feeds = [self.model.accepted(feed, None) for feed in feeds]
+        self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
+        self.whole = [self._outputs(self.plan, index) for index in range(len(feeds))]
+        self.sizes = _metrics.Closeness()
+        for value in (value for outputs in self.whole for value in outputs.values()):
+            self.sizes.add(reference=value, candidate=value)
 
-    def closeness(self, values: dict[str, np.ndarray]) -> _metrics.Closeness:
-        """How close the outputs come with `values` in place of the weights of those names."""
-        self.blobs.swaps = {self.offsets[name]: np.ascontiguousarray(value) for name, value in values.items()}
+    def in_order(self, names: list[str]) -> list[str]:
+        """Weights as the program reads them first."""
+        first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
+        return sorted(names, key=lambda name: first[name])
+
+    def closeness(self, values: Values) -> _metrics.Closeness:
+        """How close the outputs come with `values` in place of the weights of those names; its cosine means nothing."""
+        changed, first = plan.rebound(self.plan, self.model.program, self.known, values)
+        self._go_to(first)
+
+        def errors(index: int) -> list[float]:
+            whole, made = self.whole[index], self._outputs(changed, index)
+            return [e for name in whole for e in _metrics.square_errors(reference=whole[name], candidate=made[name])]
+
         found = _metrics.Closeness()
-        for reference, candidate in zip(self.whole, self._outputs()):
-            for name in reference:
-                found.add(reference=reference[name], candidate=candidate[name])
+        found.count, found.peak = self.sizes.count, self.sizes.peak
+        for error in (error for listed in self.pool.map(errors, range(len(self.feeds))) for error in listed):
+            found.square_error += error
         return found
 
-    def _outputs(self) -> list[dict[str, np.ndarray]]:
-        model = _reference.load(self.package)
-        made = (model.predict(feed, model.new_state() if model.states else None) for feed in self.feeds)
-        return [
-            {name: self._rows(np.asarray(value), valid) for name, value in outputs.items()}
-            for outputs, valid in zip(made, self.valid)
-        ]
+    def _go_to(self, step: int) -> None:
+        """Bring the runs of the program as it was to a step, from where they are or anew."""
+        if step < self.reached:
+            self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
+        list(self.pool.map(lambda table: self.plan.advance(table, self.reached, step), self.tables))
+        self.reached = step
 
-    @staticmethod
-    def _rows(value: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """The positions that hold text, as stage `score` compares them."""
-        return value[0][valid] if value.ndim == 3 and value.shape[1] == len(valid) else value
+    def _outputs(self, changed: plan.Plan, index: int) -> Values:
+        """Of a run that goes on with other constants: the positions that hold text, as stage `score` compares them."""
+        valid = self.valid[index]
+        table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]
+        changed.advance(table, self.reached, len(changed.steps))
+        made = {name: np.asarray(value) for name, value in self.model.given(changed.ended(table)).items()}
+        return {
+            name: value[0][valid] if value.ndim == 3 and value.shape[1] == len(valid) else value
+            for name, value in made.items()
+        }
 
 
 def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: dict[str, Any]) -> dict[str, Any]:
     """See allot.py for the form. `wanted`: candidates, min_elements, skip of the recipe."""
     recipe = recipes.canonical({"kind": "mixed", **wanted, "bits": max(wanted["candidates"])})
     assert recipe is not None
-    known = {weight.name: weight for weight in settings.weights_of(passes.program_of(path))}
-    names = sorted(settings.resolve(list(known.values()), recipe).settings)
+    found = settings.weights_of(passes.program_of(path))
+    known = {weight.name: weight.value for weight in found}
+    names = sorted(settings.resolve(found, recipe).settings)
     probe = Probe(path, feeds, valid)
-    weights: dict[str, Any] = {}
-    peak = 0.0
-    for name in names:
-        noise = {}
-        for bits in wanted["candidates"]:
-            close = probe.closeness({name: palettized(known[name].value, bits)})
-            noise[str(bits)], peak = close.square_error / close.count, close.peak
-        weights[name] = {"elements": known[name].value.size, "noise": noise}
-    found = {"candidates": wanted["candidates"], "inputs": len(feeds), "peak": peak, "weights": weights}
-    return found | {"curve": _curve(probe, known, weights, peak, wanted["candidates"])}
+    tables = dict(zip(names, probe.pool.map(lambda name: rounded(known[name], wanted["candidates"]), names)))
 
+    def closeness(bits: dict[str, int]) -> _metrics.Closeness:
+        """With each weight under the table of its width."""
+        values = {
+            name: tables[name][width][codes_of(known[name])].reshape(known[name].shape) for name, width in bits.items()
+        }
+        return probe.closeness(values)
 
-def palettized(value: np.ndarray, bits: int) -> np.ndarray:
-    """The values of a weight under a table of its own."""
-    table, index = kmeans(value, bits)
-    return table[index].reshape(value.shape)
+    weights: dict[str, Any] = {name: {"elements": known[name].size, "noise": {}} for name in names}
+    for name in probe.in_order(names):
+        for width in wanted["candidates"]:
+            close = closeness({name: width})
+            weights[name]["noise"][str(width)] = close.square_error / close.count
+    peak = probe.sizes.peak if names else 0.0
+    curve = _curve(closeness, weights, peak, wanted["candidates"])
+    return {"candidates": wanted["candidates"], "inputs": len(feeds), "peak": peak, "weights": weights, "curve": curve}
 
 
 def _curve(
-    probe: Probe, known: dict[str, Any], weights: dict[str, Any], peak: float, candidates: list[int]
+    closeness: Callable[[dict[str, int]], _metrics.Closeness],
+    weights: dict[str, Any],
+    peak: float,
+    candidates: list[int],
 ) -> list[dict[str, Any]]:
     """PSNR against size, all weights compressed together; `expected_db` is what adding up the noises would say."""
     rows = []
@@ -98,12 +123,11 @@ def _curve(
         if not min(candidates) <= average <= max(candidates):
             continue
         bits = allot.allotted(weights, average)
-        close = probe.closeness({name: palettized(known[name].value, bits[name]) for name in bits})
         rows.append(
             {
                 "average_bits": allot.average_bits(weights, bits),
                 "bytes": int(sum(weights[name]["elements"] * bits[name] for name in bits) / 8),
-                "psnr_db": _metrics.recorded_db(close.psnr_db()),
+                "psnr_db": _metrics.recorded_db(closeness(bits).psnr_db()),
                 "expected_db": allot.expected_db(weights, peak, bits),
                 "bits": bits,
             }

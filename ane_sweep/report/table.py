@@ -1,7 +1,7 @@
 """The final table of a sweep: for the terminal, as Markdown for a README, as JSON for scripts.
 
-One row a cell. Columns: the model, every other axis that varies, latency, PSNR, package size, status. What is equal in
-all rows is said once above the table, what deserves doubt below it.
+One row a cell. Columns: the model, every other axis that varies, latency, PSNR, package size (and bits a weight, where
+precision varies), status. What is equal in all rows is said once above the table, what deserves doubt below it.
 """
 
 import io
@@ -28,7 +28,7 @@ _RUNTIMES = {
     "torch_eager": "PyTorch eager on this CPU",
     "torch_mps": "PyTorch on this GPU",
 }
-LATENCY, PACKAGE, PREDICTED = "latency ms", "package MB", "ANE ops % (predicted)"
+LATENCY, PACKAGE, BITS, PREDICTED = "latency ms", "package MB", "bits a weight", "ANE ops % (predicted)"
 VERDICT = "ran where asked"
 REASON_LIMIT = 60
 
@@ -48,8 +48,8 @@ class Column:
 def columns(records: list[Record], width: int | None = None) -> list[Column]:
     """The table as columns, the same for every output format.
 
-    Where `width` is too small for all of it, reasons give way to the number of the doubt below, then the package size
-    and the IQR go: a narrow table of many cells stays one line a cell.
+    Where `width` is too small for all of it, reasons give way to the number of the doubt below, then sizes and
+    the IQR go: a narrow table of many cells stays one line a cell.
     """
     parts = _columns(records)
     if width is None or _natural(parts) <= width:
@@ -57,7 +57,7 @@ def columns(records: list[Record], width: int | None = None) -> list[Column]:
     numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
     words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
     parts[-1] = Column("status", words)
-    for head in (PACKAGE, PREDICTED, LATENCY):
+    for head in (PACKAGE, BITS, PREDICTED, LATENCY):
         if _natural(parts) > width and head in [part.head for part in parts]:
             index = [part.head for part in parts].index(head)
             medians = Column(LATENCY, [latency_text(record).split(" ")[0] for record in records], True)
@@ -80,6 +80,9 @@ def _columns(records: list[Record]) -> list[Column]:
         found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
     found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
+    bits = [record.value("bits_per_weight") for record in records]
+    if any(bits) and any(axis.startswith("precision") for axis in axes):
+        found.append(Column(BITS, [_number(value, 2) for value in bits], True))
     if any(_predicted(record) for record in records):
         found.append(Column(PREDICTED, [_predicted(record) or "-" for record in records], True))
     if any(record.realised.get("verdict") for record in records):

@@ -9,6 +9,7 @@ import numpy as np
 EXACT_DB = 200.0
 _NEARLY_EXACT_DB = 199.9
 
+_PIECE = 1 << 20  # numbers held in float64 at a time
 _ROWS = 64  # rows of a (positions, vocabulary) block held in float64 at a time
 
 
@@ -23,9 +24,9 @@ class Closeness:
         """Take in one pair of equal shape. Raises ValueError for different shapes."""
         if reference.shape != candidate.shape:
             raise ValueError(f"candidate has shape {candidate.shape}, the reference {reference.shape}")
-        for start in range(0, reference.size, 1 << 20):
-            r = reference.reshape(-1)[start : start + (1 << 20)].astype(np.float64)
-            c = candidate.reshape(-1)[start : start + (1 << 20)].astype(np.float64)
+        for start in range(0, reference.size, _PIECE):
+            r = reference.reshape(-1)[start : start + _PIECE].astype(np.float64)
+            c = candidate.reshape(-1)[start : start + _PIECE].astype(np.float64)
             self.count += r.size
             self.peak = max(self.peak, float(np.abs(r).max(initial=0.0)))
             self.square_error += float(np.square(r - c).sum())
@@ -46,6 +47,16 @@ class Closeness:
         if self.reference_norm == 0.0 or self.candidate_norm == 0.0:
             return 1.0 if self.reference_norm == self.candidate_norm else 0.0
         return self.dot / math.sqrt(self.reference_norm) / math.sqrt(self.candidate_norm)
+
+
+def square_errors(*, reference: np.ndarray, candidate: np.ndarray) -> list[float]:
+    """What Closeness adds up as its square error, piece by piece."""
+    errors = []
+    for start in range(0, reference.size, _PIECE):
+        difference = reference.reshape(-1)[start : start + _PIECE].astype(np.float64)
+        difference -= candidate.reshape(-1)[start : start + _PIECE]
+        errors.append(float(np.square(difference, out=difference).sum()))
+    return errors
 
 
 def psnr_db(*, reference: np.ndarray, candidate: np.ndarray) -> float:

@@ -1,6 +1,7 @@
 """What is measured before compression: ranges through the drop-in, and each weight's cost in the reference runtime."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -81,16 +82,67 @@ def test_mixed_bits_keep_their_average_and_cost_less_than_the_same_bits_everywhe
     assert mixed < plain
 
 
+def plain(path, feeds, valid, values, folder):
+    """Closeness by the slow way: a package with `values` written over its weights, loaded and predicted as a whole."""
+    from ane_sweep.runtimes import _reference
+    from ane_sweep.stages._metrics import Closeness
+
+    changed = shutil.copytree(path, folder / "changed.mlpackage", dirs_exist_ok=True)
+    program = graph.load(changed)
+    offset = {op.name: op.proto.attributes["val"].blobFileValue.offset for op in program.ops if op.type == "const"}
+    blobs = program.package.blobs(package.WEIGHTS_NAME)
+    file = np.memmap(blobs.path, np.uint8, "r+")
+    for name, value in values.items():
+        record = blobs.record(offset[name])
+        file[record.data_offset : record.data_offset + record.size] = value.reshape(-1).view(np.uint8)
+    found, whole, other = Closeness(), _reference.load(path), _reference.load(changed)
+    for feed, rows in zip(feeds, valid):
+        pair = (model.predict(feed)["logits"][0][rows] for model in (whole, other))
+        found.add(reference=next(pair), candidate=next(pair))
+    return found
+
+
+def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program, reference, tmp_path):
+    from ane_sweep.compress import passes, sensitivity, settings
+    from ane_sweep.compress.palettes import kmeans
+    from ane_sweep.stages import _metrics
+
+    path = program("iOS18") / "model.mlpackage"
+    with np.load(reference / "calibration.npz") as arrays:
+        feeds, valid = [{"input_ids": ids} for ids in arrays["input_ids"][:3]], arrays["valid"][:3].copy()
+    valid[1, 20:] = False
+    known = {weight.name: weight.value for weight in settings.weights_of(passes.program_of(path))}
+
+    def slow(bits):
+        values = {}
+        for name, width in bits.items():
+            table, index = kmeans(known[name], width)
+            values[name] = table[index]
+        return plain(path, feeds, valid, values, tmp_path)
+
+    found = sensitivity.measure(path, feeds, valid, {"candidates": [2, 3], "min_elements": 2048, "skip": []})
+    assert len(found["weights"]) == 10 and len(found["curve"]) == 3
+    for name, entry in found["weights"].items():
+        for bits, noise in entry["noise"].items():
+            expected = slow({name: int(bits)})
+            assert noise == expected.square_error / expected.count > 0, (name, bits)
+            assert found["peak"] == expected.peak
+    for point in found["curve"]:
+        assert point["psnr_db"] == _metrics.recorded_db(slow(point["bits"]).psnr_db())
+
+
 def test_swapped_weights_are_what_the_compressed_program_computes(program, compressed, reference):
     """So a sensitivity is measured on the very numbers that a compressed program has."""
     from shipped_recipes import FEED
 
     from ane_sweep.compress import passes, sensitivity, settings
+    from ane_sweep.compress.palettes import kmeans
 
     path = program("iOS18") / "model.mlpackage"
     probe = sensitivity.Probe(path, [FEED], np.ones((1, SEQ), bool))
-    known = {weight.name: weight for weight in settings.weights_of(passes.program_of(path))}
-    done = settings.resolve(list(known.values()), recipe("p4")).settings
-    close = probe.closeness({name: sensitivity.palettized(known[name].value, 4) for name in done})
+    known = settings.weights_of(passes.program_of(path))
+    done = settings.resolve(known, recipe("p4")).settings
+    tables = {weight.name: kmeans(weight.value, 4) for weight in known if weight.name in done}
+    close = probe.closeness({w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done})
     whole, got = predicted(program("iOS18"))[0], predicted(compressed(recipe("p4"))[1])[0]
     assert close.square_error == pytest.approx(float(np.square((whole - got).astype(np.float64)).sum()), rel=1e-12)

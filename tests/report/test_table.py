@@ -15,6 +15,7 @@ KEY = "0123456789abcdef"
 def make(latency=40.553, iqr=0.8112, psnr=80.21, size=45_321_000, status="ok", reason=None, weights="pretrained",
          texts="real", runtime="reference", units=None, **cell):  # fmt: skip
     figures = {"latency_median_ms": latency, "latency_iqr_ms": iqr, "psnr_db": psnr, "package_bytes": size}
+    figures["bits_per_weight"] = size * 8 / 22.5e6
     ran = status in ("ok", "degraded")
     request = {**CELL, **cell}
     return Record(
@@ -160,6 +161,13 @@ def test_unavailable_stages_are_said_once():
 def test_equal_reasons_are_one_doubt_with_examples():
     records = [make(chunks=c, status="failed", reason="the checkpoint is corrupt") for c in (1, 2, 3, 4)]
     assert doubts(records)[0].startswith("failed, 4 cells (chunks=1; chunks=2, and 2 more): the checkpoint is corrupt.")
+
+
+def test_bits_stand_beside_the_size_where_precision_varies():
+    records = [make(), make(precision="p4", size=11_400_000), make(precision="p1", status="refused", reason="no")]
+    heads = {column.head: column.cells for column in columns(records)}
+    assert heads["bits a weight"] == ["16.11", "4.05", "-"]
+    assert "bits a weight" not in {column.head for column in columns(demo())}
 
 
 def test_bit_equal_outputs_read_equal():

@@ -105,6 +105,41 @@ def test_constants_are_computed_once_and_dead_values_freed(mil, tmp_path):
     assert set(made[:-1]) <= set(freed) and made[-1] not in freed
 
 
+def test_a_plan_with_other_weights_is_that_of_a_program_with_them(mil, tmp_path):
+    """Read from the table, held by a step, changed before use, read inside a branch: and the steps before stay."""
+    from ane_sweep.mil import package
+    from ane_sweep.runtimes._reference import plan
+    from ane_sweep.runtimes._reference.model import Model
+    from ane_sweep.runtimes._reference.numerics import AS_DECLARED
+
+    rng = np.random.default_rng(5)
+    old, new = ({name: rng.random((4, 4), np.float32).astype(np.float16) for name in "abcd"} for _ in range(2))
+    x = rng.random((4, 4), np.float32).astype(np.float16)
+
+    def body(values):
+        def build(x):
+            mb = mil.mb
+            const = {name: mb.const(val=value, name=name) for name, value in values.items()}
+            made = mb.linear(x=mb.add(x=x, y=const["a"]), weight=const["b"])
+            made = mb.matmul(x=made, y=mb.mul(x=mb.transpose(x=const["c"], perm=(1, 0)), y=const["a"]))
+            more = mb.greater(x=mb.reduce_sum(x=made, keep_dims=False), y=np.float16(0))
+            return mb.cond(pred=more, _true_fn=lambda: mb.sub(x=made, y=const["d"]), _false_fn=lambda: mb.exp(x=made))
+
+        return mil.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.mlpackage", {"x": x}, build)
+
+    known: dict = {}
+    model = Model(package.read(body(old)), "", AS_DECLARED, True, known)
+    given = model.accepted({"x": x}, None)
+    steps = [op.type for op in model.plan.ops]
+    for names, begins in (("a", "add"), ("b", "linear"), ("c", "matmul"), ("d", "cond"), ("abcd", "add")):
+        changed, first = plan.rebound(model.plan, model.program, known, {name: new[name] for name in names})
+        assert steps[first] == begins
+        expected = ReferenceRuntime([body(old | {name: new[name] for name in names})]).predict({"x": x})
+        for made in (model.given(changed.run(given)), model.given(changed.run(given))):
+            np.testing.assert_array_equal(*made.values(), *expected.values())
+    assert not np.array_equal(*model.predict({"x": x}).values(), *expected.values())
+
+
 def test_weights_are_used_where_they_are_mapped(mil, tmp_path):
     """A linear layer's weight is the file's own memory, not a copy."""
     weight = np.arange(64 * 32, dtype=np.float16).reshape(64, 32) / 999

@@ -50,17 +50,27 @@ class Plan:
     def where(self) -> str:
         return self.session.where
 
-    @torch.inference_mode()
     def run(self, values: MutableMapping[str, Any]) -> dict[str, Any]:
         """Outputs by name. `values` must hold every input with its declared type (more does not matter)."""
         if self.session.watch is not None:
             return self._run_watched(values)
+        table = self.begin(values)
+        self.advance(table, 0, len(self.steps))
+        return self.ended(table)
+
+    def begin(self, values: MutableMapping[str, Any]) -> list[Any]:
+        """The table of values before the first step."""
         table = self.start.copy()
         for name, place in self.inputs.items():
             table[place] = values[name]
-        done = 0
+        return table
+
+    @torch.inference_mode()
+    def advance(self, table: list[Any], first: int, last: int) -> None:
+        """Run the steps from `first` to before `last`, in place; what no later step reads is dropped on the way."""
+        done = first
         try:
-            for function, reads, fills, frees in self.steps:
+            for function, reads, fills, frees in self.steps[first:last]:
                 made = function(*[table[place] for place in reads])
                 if isinstance(fills, int):
                     table[fills] = made
@@ -72,6 +82,9 @@ class Plan:
                 done += 1
         except FAILURES as error:
             raise _explained(error, self.where, self.ops[done]) from error
+
+    def ended(self, table: list[Any]) -> dict[str, Any]:
+        """Outputs by name, after the last step."""
         return {name: table[place] for name, place in self.outputs.items()}
 
     def _run_watched(self, values: MutableMapping[str, Any]) -> dict[str, Any]:
@@ -87,9 +100,7 @@ class Plan:
     @torch.inference_mode()
     def walk(self, values: MutableMapping[str, Any]) -> Generator[Made, None, dict[str, Any]]:
         """The same run, step by step: yields each step as it was made, and returns the outputs."""
-        table = self.start.copy()
-        for name, place in self.inputs.items():
-            table[place] = values[name]
+        table = self.begin(values)
         for op, (function, reads, fills, frees) in zip(self.ops, self.steps):
             arguments = [table[place] for place in reads]
             try:
@@ -103,7 +114,7 @@ class Plan:
             yield Made(op, dict(zip(op.outputs, results)), function, arguments)
             for place in frees:
                 table[place] = None
-        return {name: table[place] for name, place in self.outputs.items()}
+        return self.ended(table)
 
 
 @dataclass(frozen=True)

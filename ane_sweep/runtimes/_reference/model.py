@@ -48,9 +48,11 @@ class State:
 
 
 class Model:
-    """A compiled function; see the room's docstring for what each attribute is."""
+    """A compiled function; see the room's docstring for what each attribute is. `known`: as in plan.compile_program."""
 
-    def __init__(self, package: Package, function: str, numerics: Mode, strict: bool):
+    def __init__(
+        self, package: Package, function: str, numerics: Mode, strict: bool, known: dict[str, Any] | None = None
+    ):
         self.path, self.spec, self.strict = package.path, package.spec, strict
         self.functions = sorted(package.spec.mlProgram.functions)
         self.function = function or graph.default_function(package.spec)
@@ -59,7 +61,7 @@ class Model:
         self.inputs = {item.name: features.describe(item, self.path) for item in described.input}
         self.outputs = {item.name: features.describe(item, self.path) for item in described.output}
         self.states = {item.name: features.describe(item, self.path) for item in described.state}
-        self.plan = plan.compile_program(self.program, numerics)
+        self.plan = plan.compile_program(self.program, numerics, known)
         self.mode = numerics
         self._types = {value.name: graph.tensor_type(value.type) for value in self.program.function.inputs}
         self._check_description()
@@ -96,7 +98,7 @@ class Model:
     def predict(self, inputs: dict[str, Any], state: State | None = None) -> dict[str, Any]:
         """Outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
         made = self.plan.run(self.accepted(inputs, state))
-        return self._given(made)
+        return self.given(made)
 
     def tensors(self, values: dict[str, Any]) -> dict[str, Any]:
         """Outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
@@ -108,7 +110,7 @@ class Model:
         """Predict, and call `watch(op, {output: array})` after every op."""
         self.plan.session.watch = lambda op, made: watch(op, {name: as_array(value) for name, value in made.items()})
         try:
-            return self._given(self.plan.run(self.accepted(inputs, state)))
+            return self.given(self.plan.run(self.accepted(inputs, state)))
         finally:
             self.plan.session.watch = None
 
@@ -128,7 +130,8 @@ class Model:
         kind = self._types.get(name)
         return value if kind is None else value.to(self.mode.dtypes.get(kind.dtype, value.dtype))
 
-    def _given(self, made: dict[str, Any]) -> dict[str, Any]:
+    def given(self, made: dict[str, Any]) -> dict[str, Any]:
+        """What a run of the plan made, as `predict` gives it."""
         types = self.program.types
         return {
             name: features.give(made[name], feature, graph.tensor_type(types[name]) if name in types else None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,21 +46,53 @@ _FOLD_BYTES = 64 << 20  # larger results of constants are recomputed at each run
 _ALWAYS = {"write_state"}  # run for what they do, not for what they make
 
 
-def compile_program(program: Program, mode: Mode = AS_DECLARED) -> Plan:
-    """Prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything runs."""
+def compile_program(program: Program, mode: Mode = AS_DECLARED, known: dict[str, Any] | None = None) -> Plan:
+    """Prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything runs.
+
+    `known`: an empty dictionary to be filled with every constant, for `rebound`.
+    """
     where = program.package.path.name
     _check_known(program, where)
     limits.check_sizes(program.block, where)
     opset = int((re.findall(r"\d+", program.opset) or ["5"])[0])
     session = Session(where, program.package, opset, mode)
-    return compile_block(session, program.ops, program.inputs, program.outputs, {})
+    return compile_block(session, program.ops, program.inputs, program.outputs, {}, known)
+
+
+def rebound(plan: Plan, program: Program, known: dict[str, Any], values: Mapping[str, np.ndarray]) -> tuple[Plan, int]:
+    """The plan of a program (from compile_program, like `known`) with other values for the constants of these names, and
+    the first step that this changes. Only steps that hold such a value, or what was made of it, are built anew."""
+    now = ChainMap({name: constant(value, plan.session.mode) for name, value in values.items()}, known)
+    changed, place_of = set(values), {op.index: place for place, op in enumerate(plan.ops)}
+    start, steps, first = plan.start.copy(), plan.steps.copy(), len(plan.steps)
+    with torch.inference_mode():
+        for op in program.ops:
+            is_run = op.index in place_of
+            if changed.isdisjoint(op.reads) or not (is_run or known.keys() & op.outputs):
+                continue
+            step = _built(plan.session, op, now)
+            if step is None:
+                changed.update(op.outputs)
+                continue
+            _, reads, fills, frees = steps[place_of[op.index]]
+            steps[place_of[op.index]] = (step.run, reads, fills, frees)
+            first = min(first, place_of[op.index])
+            for name, place in zip(step.arguments, reads):
+                start[place] = now.get(name)
+    return replace(plan, start=start, steps=steps), first
 
 
 def compile_block(
-    session: Session, ops: list[Op], inputs: list[str], outputs: list[str], outer: MutableMapping[str, Any]
+    session: Session,
+    ops: list[Op],
+    inputs: list[str],
+    outputs: list[str],
+    outer: MutableMapping[str, Any],
+    kept: dict[str, Any] | None = None,
 ) -> Plan:
-    """A plan of some ops. `outer` holds constants from around; names of neither are inputs that come from around."""
-    known: ChainMap[str, Any] = ChainMap({}, outer)
+    """A plan of some ops. `outer` holds constants from around; names of neither are inputs that come from around.
+    `kept` is filled with the block's own constants."""
+    known: ChainMap[str, Any] = ChainMap({} if kept is None else kept, outer)
     for name in inputs:  # an inner name hides an outer one
         if name in outer:
             raise PackageError(f"{session.where}: the name {name!r} stands for two values; the program is damaged")
