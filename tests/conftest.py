@@ -1,3 +1,4 @@
+import gc
 import sys
 from pathlib import Path
 
@@ -16,6 +17,14 @@ def no_network(monkeypatch):
 def a_quiet_machine(monkeypatch):
     """The gate before a timing sees an idle processor: tests run on machines of any load, and do not wait."""
     monkeypatch.setattr("ane_sweep.ready._idle_share", lambda: 1.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_imported_stays():
+    """coremltools collects garbage after every conversion, of which there are a thousand here: torch, transformers and
+    coremltools themselves (0.2 s each time) are left out of that."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config):

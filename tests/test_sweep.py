@@ -21,6 +21,9 @@ from ane_sweep.record import Status, read_records
 TINY = ["model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1", "gate.wait_s=0"]
 EAGER = [*TINY, "runtime=torch_eager", "tracking.enabled=false"]  # no conversion: seconds instead of tens of seconds
 
+MATRIX = ["-m", *TINY, "variant=original,split_einsum", "chunks=1,2", "compute_units=all,cpu_only", "runtime=reference"]
+ONE = [*TINY, "runtime=reference"]  # a cell of it: where it is done, only the timing is left
+
 
 def run(out: Path, *args: str) -> int:
     return main([*args, f"out={out}"])
@@ -55,15 +58,7 @@ def workers_of(out: Path) -> list[psutil.Process]:
 def finished(tmp_path_factory):
     """The issue's matrix on the tiny decoder, once for all tests of this file that only look."""
     out = tmp_path_factory.mktemp("finished")
-    code = run(
-        out,
-        "-m",
-        *TINY,
-        "variant=original,split_einsum",
-        "chunks=1,2",
-        "compute_units=all,cpu_only",
-        "runtime=reference",
-    )
+    code = run(out, *MATRIX)
     return out, code, read_records(runs(out)[0])
 
 
@@ -144,15 +139,7 @@ def test_the_table_labels_random_weights_and_synthetic_inputs(finished, capsys):
 def test_the_same_command_again_prepares_nothing_and_times_afresh(finished, capsys):
     out, _, _ = finished
     before = len(runs(out))
-    args = [
-        "-m",
-        *TINY,
-        "variant=original,split_einsum",
-        "chunks=1,2",
-        "compute_units=all,cpu_only",
-        "runtime=reference",
-    ]
-    run(out, *args, "tracking.enabled=false")
+    run(out, *MATRIX, "tracking.enabled=false")
     assert len(runs(out)) == before + 1
     assert {name.split("-")[0] for name in started_tasks(runs(out)[-1])} == {"latency"}
     stages = {stage.stage: stage.status for stage in read_records(runs(out)[-1])[0].stages}
@@ -161,17 +148,9 @@ def test_the_same_command_again_prepares_nothing_and_times_afresh(finished, caps
 
 def test_resume_last_returns_the_records_of_a_finished_run(finished):
     out, _, _ = finished
-    args = [
-        "-m",
-        *TINY,
-        "variant=original,split_einsum",
-        "chunks=1,2",
-        "compute_units=all,cpu_only",
-        "runtime=reference",
-    ]
     before = {path: started_tasks(path) for path in runs(out)}
-    run(out, *args, "resume=last")
-    run(out, *args, f"resume={runs(out)[0].name}")
+    run(out, *MATRIX, "resume=last")
+    run(out, *MATRIX, f"resume={runs(out)[0].name}")
     assert {path: started_tasks(path) for path in runs(out)} == before
 
 
@@ -203,9 +182,11 @@ def test_all_refused_is_a_bad_configuration(tmp_path, capsys):
     assert not runs(tmp_path)
 
 
-def test_one_refused_cell_is_recorded_beside_the_others(tmp_path):
-    assert run(tmp_path, "-m", *EAGER, "seq_len=8,4096") == 1
-    first, second = read_records(runs(tmp_path)[0])
+def test_one_refused_cell_is_recorded_beside_the_others(finished):
+    out, _, _ = finished
+    line = [word for word in ONE if not word.startswith("seq_len=")]
+    assert run(out, "-m", *line, "seq_len=16,4096", "tracking.enabled=false") == 1
+    first, second = read_records(runs(out)[-1])
     assert first.status in (Status.OK, Status.DEGRADED)
     assert (second.status, second.reason) == (Status.REFUSED, "seq_len=4096 is beyond the 512 positions of tiny-gpt2")
 
@@ -263,11 +244,12 @@ def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
     assert stages.count("reference") == 1 and stages.count("score") == 2 and stages.count("latency") == 4
 
 
-def test_an_unreachable_tracker_costs_no_record(tmp_path, capsys):
-    code = run(tmp_path, *EAGER, "tracking.enabled=true", "tracking.uri=http://127.0.0.1:9")
+def test_an_unreachable_tracker_costs_no_record(finished, capsys):
+    out, _, _ = finished
+    code = run(out, *ONE, "tracking.uri=http://127.0.0.1:9")
     captured = capsys.readouterr()
-    assert code in (0, 1) and len(read_records(runs(tmp_path)[0])) == 1
-    assert "127.0.0.1:9" in captured.err and f"ane-sweep log {runs(tmp_path)[0].name}" in captured.err
+    assert code in (0, 1) and len(read_records(runs(out)[-1])) == 1
+    assert "127.0.0.1:9" in captured.err and f"ane-sweep log {runs(out)[-1].name}" in captured.err
 
 
 @pytest.fixture
