@@ -10,11 +10,13 @@
 that ended it. Standard library only, as both sides import this.
 """
 
+import contextlib
 import errno
 import json
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,18 +82,27 @@ def no_space_reason(where: str | os.PathLike[str] | None) -> str:
     )
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write strict JSON so that `path` holds the old text or the new, never half of one. Raises ValueError on NaN."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write in place of `path`: that holds the old content or the new, never half of one, whatever happens."""
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    aside = Path(name)
     try:
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(json.dumps(value, allow_nan=False, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
+        yield aside
+        os.fsync(handle)
+        os.chmod(aside, 0o644)  # mkstemp leaves 0600; what we write is for other people's scripts too
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON, whole or not at all. Raises ValueError on NaN."""
+    with whole(path) as aside:
+        aside.write_text(json.dumps(value, allow_nan=False, indent=1), encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -109,8 +120,6 @@ def remove_tree(path: Path) -> None:
     if not path.exists():
         return
     for folder, _, _ in os.walk(path):
-        try:
+        with contextlib.suppress(OSError):
             os.chmod(folder, stat.S_IRWXU)
-        except OSError:
-            pass
     shutil.rmtree(path, ignore_errors=True)

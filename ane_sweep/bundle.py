@@ -15,14 +15,13 @@ import os
 import re
 import secrets
 import socket
-import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ane_sweep import bridge, files, host
+from ane_sweep import bridge, host
 from ane_sweep.errors import StoreError
 from ane_sweep.record import FILE_NAME, Record, read_records
 
@@ -81,23 +80,16 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
 
 def _write(target: Path, contents: dict[str, bytes]) -> None:
     """The zip, whole or not at all; no times, owners or orders of the moment in it."""
-    aside = None
     try:
-        handle, aside = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
-        os.close(handle)
-        with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for name, content in contents.items():
-                entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-                entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
-                archive.writestr(entry, content)
-            archive.comment = SEAL.ljust(SEAL_BYTES, b"0")
-        seal(Path(aside))
-        files.flush(Path(aside))
-        os.chmod(aside, 0o644)
-        os.replace(aside, target)
+        with bridge.whole(target) as aside:
+            with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+                for name, content in contents.items():
+                    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                    entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+                    archive.writestr(entry, content)
+                archive.comment = SEAL.ljust(SEAL_BYTES, b"0")
+            seal(aside)
     except OSError as error:
-        if aside is not None:
-            Path(aside).unlink(missing_ok=True)
         raise StoreError(f"{target}: cannot be written ({error.strerror})") from error
 
 

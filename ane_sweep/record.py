@@ -7,14 +7,13 @@ comes back as the float it was. Standard library only.
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import bridge
 from ane_sweep.errors import RunNotFound, StoreError
 
 SCHEMA = 1
@@ -167,21 +166,12 @@ def read_records(run_folder: Path) -> list[Record]:
 
 
 def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
-    """Replaces records.jsonl as a whole: written aside, synced, renamed, so a reader never sees half of it."""
+    """Replaces records.jsonl as a whole, so a reader never sees half of it."""
     folder = Path(run_folder)
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(record.to_json() + "\n" for record in records)
-    handle, aside = tempfile.mkstemp(dir=folder, prefix=".records-", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(aside, 0o644)  # mkstemp leaves 0600; records are for other people's scripts too
-        os.replace(aside, folder / FILE_NAME)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
+    with bridge.whole(folder / FILE_NAME) as aside:
+        aside.write_text(text, encoding="utf-8")
     return folder / FILE_NAME
 
 

@@ -147,7 +147,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ane_sweep.record.os.fsync", full)
+    monkeypatch.setattr("ane_sweep.bridge.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_records(tmp_path, [record(cell_key="other")])
     assert [path.name for path in tmp_path.iterdir()] == ["records.jsonl"]

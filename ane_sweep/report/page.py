@@ -7,11 +7,10 @@ says so to the browser (Content-Security-Policy), so that nothing a record holds
 import base64
 import hashlib
 import json
-import os
-import tempfile
 from html import escape
 from pathlib import Path
 
+from ane_sweep import bridge
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, table
 from ane_sweep.report.blocks import Section
@@ -99,11 +98,8 @@ def _write_figures(folder: Path, made: list[Section]) -> None:
 def save(path: Path, text: str) -> Path:
     """The file as a whole or not at all. Raises ConfigError where it cannot be written."""
     try:
-        handle, aside = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
+        with bridge.whole(path) as aside:
+            aside.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
     return path
