@@ -8,7 +8,6 @@
 Core ML cannot load these. Of Core ML's own, model.mil is read as far as mil/text.py understands it.
 """
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -41,7 +40,7 @@ def create(package: Package) -> Path:
         if source.is_file():
             target = folder / "weights" / source.relative_to(weights)
             target.parent.mkdir(parents=True, exist_ok=True)
-            _link(source, target)
+            packages.link(source, target)
     return folder
 
 
@@ -89,10 +88,3 @@ def read(folder: Path) -> Package:
 def discard(folder: Path) -> None:
     """Delete a folder that `create` or `from_memory` made, with its temporary parent."""
     shutil.rmtree(folder.parent, ignore_errors=True)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)

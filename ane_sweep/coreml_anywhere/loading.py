@@ -15,6 +15,7 @@ import numpy as np
 
 from ane_sweep.coreml_anywhere import compiled, features
 from ane_sweep.errors import AneSweepError
+from ane_sweep.mil import chain
 from ane_sweep.mil.package import Package
 
 
@@ -48,13 +49,13 @@ class Loaded:
         if is_compiled:
             self.folder = given
         else:
-            self.folder = compiled.create(_package(given, self.spec))
+            self.folder = compiled.create(packaged(given, self.spec))
             weakref.finalize(self, compiled.discard, self.folder)
         self.load_ns = time.perf_counter_ns() - start
         self.predict_ns: int | None = None
         self._flexible = {
             feature.name: feature.type.multiArrayType
-            for feature in _described(self.spec, function).input
+            for feature in chain.described(self.spec, function).input
             if feature.type.WhichOneof("Type") == "multiArrayType"
             and feature.type.multiArrayType.WhichOneof("ShapeFlexibility")
         }
@@ -76,14 +77,9 @@ class Loaded:
         return [features.give(outputs) for outputs in made]
 
 
-def _package(path: Path, spec: Any) -> Package:
+def packaged(path: Path, spec: Any) -> Package:
+    """A package that was read, as what `compiled.create` copies, whatever its manifest says."""
     if path.is_file():
         return Package(path, path, spec)
     found = [file for file in (path / "Data").rglob("*.mlmodel") if file.is_file()]
     return Package(path, found[0] if found else path / "Data" / "model.mlmodel", spec)
-
-
-def _described(spec: Any, function: str) -> Any:
-    """What describes the inputs: the function's own entry in a multifunction model, else the model's."""
-    wanted = function or spec.description.defaultFunctionName
-    return next((item for item in spec.description.functions if item.name == wanted), spec.description)

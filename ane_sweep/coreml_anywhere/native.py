@@ -14,7 +14,7 @@ from ane_sweep.coreml_anywhere.devices import (
     _MLNeuralEngineComputeDeviceProxy,
     wrapped,
 )
-from ane_sweep.coreml_anywhere.loading import Loaded, as_runtime_error
+from ane_sweep.coreml_anywhere.loading import Loaded, as_runtime_error, packaged
 from ane_sweep.coreml_anywhere.plan import _MLComputePlanProxy
 from ane_sweep.coreml_anywhere.structure import (
     _MLModelStructureNeuralNetworkLayerProxy,
@@ -113,10 +113,8 @@ class _MLModelProxy:
         from ane_sweep.runtimes import _reference
 
         with as_runtime_error(f"compiling {path}"):
-            from ane_sweep.coreml_anywhere.loading import _package
-
             model = _reference.load(Path(path), strict=False)
-            folder = compiled.create(_package(Path(path), model.spec))
+            folder = compiled.create(packaged(Path(path), model.spec))
             compiled.write_text(folder, model.spec)
             return str(folder)
 

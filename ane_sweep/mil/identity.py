@@ -6,8 +6,6 @@ deeper than that). The copy differs in its path, its metadata and one entry of t
 carried into the compiled program's text; nothing that is computed differs, and the weights are the same files.
 """
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ def with_default(source: Path, target: Path, function: str) -> Path:
 def _write(found: package.Package, target: Path) -> Path:
     weights = package.create(target).parent
     for file in sorted((found.model_path.parent / "weights").glob("*")):
-        _link(file, weights / file.name)
+        package.link(file, weights / file.name)
     package.write(target, found.spec)
     return target
 
@@ -58,10 +56,3 @@ def _set_build_info(program: Any, identity: str) -> None:
     for part, words in ((pair.key, KEY), (pair.value, identity)):
         part.type.CopyFrom(text)
         part.immediateValue.tensor.strings.values.append(words)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copyfile(source, target)

@@ -8,6 +8,8 @@ Everything that goes wrong here is errors.PackageError: what, where, and what to
 """
 
 import json
+import os
+import shutil
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,6 +130,14 @@ def _model_file(path: Path) -> Path:
             f"{manifest}: names the model {item!r}, which is not in the package; convert the model again"
         )
     return model_path
+
+
+def link(source: Path, target: Path) -> None:
+    """The same file in two places; a copy where the disk has no links. Nobody writes into a finished package."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def create(path: Path) -> Path:

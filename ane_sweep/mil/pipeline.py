@@ -5,8 +5,6 @@ The models stand in one Model message, each with a weight file of its own, "weig
 from the format's description only.
 """
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +39,9 @@ def merge(paths: list[Path], target: Path) -> None:
         model = spec.pipeline.models.add()
         model.CopyFrom(found.spec)
         spec.pipeline.names.append(found.path.stem)
-        _link(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
+        package.link(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
         _rename(model, f"@model_path/weights/{index}-weight.bin")
     package.write(target, spec)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _rename(model: Any, file_name: str) -> None:

@@ -3,6 +3,7 @@
 The page's own script chooses again when somebody types another limit; `best` is the same rule for everything else.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,9 +20,9 @@ Same = Callable[[Record, Record], bool]
 
 
 def figure(record: Record, name: str) -> float | None:
-    """A measured figure in its shown unit, or None."""
+    """A measured figure in its shown unit, or None; an infinite one weighs nothing, and JSON has no word for it."""
     value = record.value(name)
-    return value / FIGURES[name][2] if isinstance(value, (int, float)) else None
+    return value / FIGURES[name][2] if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def ranked(records: Sequence[Record]) -> list[int]:

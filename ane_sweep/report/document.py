@@ -261,4 +261,4 @@ def _short(value: Any) -> str:
     """A figure with the digits that count."""
     if not isinstance(value, (int, float)):
         return "-"
-    return f"{value:.1f}" if abs(value) >= 100 and value != int(value) else f"{value:.4g}"
+    return f"{value:.1f}" if abs(value) >= 100 and value % 1 else f"{value:.4g}"
