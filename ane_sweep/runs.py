@@ -58,7 +58,7 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
     if resume is not None:
         wanted = [run for run in mine if resume in ("last", run.stamp)]
         if not wanted:
-            raise RunNotFound(_not_resumable(out, plan, resume))
+            raise RunNotFound(_not_resumable(out, resume))
         if wanted[0].finished or _hold(wanted[0]):
             return wanted[0]
         raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
@@ -90,7 +90,7 @@ def find_run(out: Path, name: str | None) -> Run:
     return chosen
 
 
-def _not_resumable(out: Path, plan: Plan, resume: str) -> str:
+def _not_resumable(out: Path, resume: str) -> str:
     named = next((run for run in list_runs(out) if run.stamp == resume), None)
     if named:
         theirs = shlex.join(["ane-sweep", *named.info["command"]])

@@ -105,8 +105,8 @@ class _Checkpoint:
                 raise WeightsError(f"no {_SAFETENSORS} (or {_SAFETENSORS}.index.json) in {folder}")
             if not allow_pickle:
                 raise WeightsError(
-                    f"{paths[0]} is a pickle, which can run code when it is read; only safetensors are read. Convert "
-                    "it, or take a revision that has model.safetensors, or set weights.allow_pickle=true"
+                    f"{paths[0]} is a pickle, which can run code when it is read; convert it to "
+                    "model.safetensors, or trust it by name with allow_pickle=true"
                 )
         self.shapes: dict[str, tuple[int, ...]] = {}
         for path in paths:

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ane_sweep.placement import laws
-from ane_sweep.placement.chips import Chip
 
 WIDE_VOCABULARY = 16_384
 _HEADS = ("linear", "conv", "matmul")
 
 
-def advise(rows: Sequence[Any], gates: Sequence[dict[str, Any]], chip: Chip) -> list[str]:
+def advise(rows: Sequence[Any], gates: Sequence[dict[str, Any]]) -> list[str]:
     """Sentences, each with the number of ops it would help. `rows` are predict.OpRow."""
     found = [gate["advice"] for gate in gates]
     by_rule: dict[str, list[Any]] = {}

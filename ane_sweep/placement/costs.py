@@ -26,7 +26,7 @@ def estimate_ms(site: Site, unit: str, rates: Rates | None = None) -> float:
     regimes, else of memory-bound ops (1.2), and at last the op is priced as memory-bound.
     """
     rates = fitted() if rates is None else rates
-    kind, regime = laws.op_class(site), laws.regime(site, unit)
+    kind, regime = laws.op_class(site), laws.regime(site)
     rate = rates.get(f"{kind}/{regime}/{unit}") or find_rate(rates, kind, regime, unit)
     if rate is None:
         kind, regime = laws.MEMORY, "all"

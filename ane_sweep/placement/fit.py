@@ -102,7 +102,7 @@ def fit(found: list[Observation]) -> costs.Rates:
         amount = laws.work(one.site, one.unit)
         if amount <= 0 or one.ms <= 0:
             continue
-        key = f"{laws.op_class(one.site)}/{laws.regime(one.site, one.unit)}/{one.unit}"
+        key = f"{laws.op_class(one.site)}/{laws.regime(one.site)}/{one.unit}"
         weight = 1.0 / (one.error + 1e-3) ** 2
         sums[key][0] += weight * math.log(amount / one.ms)
         sums[key][1] += weight

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from ane_sweep.placement import laws
 from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.path import SWITCH_MS
 from ane_sweep.placement.sites import Site
 
 CHUNK_MS = 1.6
-SWITCH_MS = 0.125
 _CPU_BYTES_PER_MS = 6.1e7
 BAND = (0.6, 2.8)  # nine in ten of 81 published figures lie within these times the estimate: see METHOD.md
 

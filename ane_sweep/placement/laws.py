@@ -61,7 +61,7 @@ def work(site: Site, unit: str) -> float:
     return sum(tensor.bytes for tensor in site.data) + _made(site)
 
 
-def regime(site: Site, unit: str) -> str:
+def regime(site: Site) -> str:
     """Which rate of its class applies; "all" where a class has one."""
     kind = op_class(site)
     if kind == "conv":

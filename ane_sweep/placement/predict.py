@@ -84,7 +84,7 @@ class Prediction:
                 for chunk in self.chunks
             ],
             "reasons": reasons(rows),
-            "advice": advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.chip),
+            "advice": advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates]),
             "confidence": confidence(self),
         }  # fmt: skip
 

@@ -26,8 +26,6 @@ class Program:
     path: Path
     functions: dict[str, list[Site]] = field(default_factory=dict)
     weight_file_bytes: int = 0
-    specification_version: int = 0
-    opset: str = ""
     chunk: str = "model"
 
     @property
@@ -65,8 +63,7 @@ def _largest_weight_file(package: packages.Package) -> int:
 
 def _described(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
     path = package.path
-    program = Program(path, chunk=chunk, specification_version=package.spec.specificationVersion)
-    program.weight_file_bytes = weight_file_bytes
+    program = Program(path, weight_file_bytes=weight_file_bytes, chunk=chunk)
     functions = package.spec.mlProgram.functions
     default = package.spec.description.defaultFunctionName
     for name in sorted(functions, key=lambda name: (name != default, name != "main", name)):
@@ -75,7 +72,6 @@ def _described(package: packages.Package, chunk: str, weight_file_bytes: int) ->
             raise PackageError(
                 f"{path}: function {name!r} has no block for opset {function.opset!r}; the file is damaged"
             )
-        program.opset = function.opset
         known = {value.name: _tensor(value.type) for value in function.inputs}
         program.functions[name] = list(
             _Reader(package, name).block(function.block_specializations[function.opset], known)

@@ -49,7 +49,7 @@ def run(stage: str, step: str, what: str, env: dict[str, str] | None = None, **r
     if over:
         raise Died("out_of_memory", f"{what} went over the memory limit ({over}) and was ended")
     if result is None:
-        raise _died(stage, what, child.returncode, said)
+        raise _died(what, child.returncode, said)
     if "unavailable" in result:
         raise Unavailable(result["unavailable"])
     if "failed" in result:
@@ -88,7 +88,7 @@ def _limit() -> int | None:
     return int(os.environ.get(bridge.MEMORY_VARIABLE) or 0) or None
 
 
-def _died(stage: str, what: str, code: int | None, said: str) -> Died:
+def _died(what: str, code: int | None, said: str) -> Died:
     status, reason = autopsy.cause_of_death(
         {"stage": what, "params": {"runtime": "coreml"}, "limits": {"memory_bytes": _limit()}, "result": ""},
         None,
