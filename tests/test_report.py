@@ -1,6 +1,7 @@
 """The report: one page that needs nothing else, whatever the records hold; the choice it makes; the verb."""
 
 import json
+import random
 import re
 import xml.etree.ElementTree
 from html.parser import HTMLParser
@@ -213,6 +214,26 @@ def test_a_figure_scales_and_has_no_colour_of_its_own():
 
 def test_a_name_with_dollars_is_no_formula():
     assert "$x^{$" in figures.stacked([("$x^{$", {"ane": 50.0, "cpu": 50.0})], x_label="%")
+
+
+def test_names_stand_beside_points_and_cover_nothing():
+    drawn = random.Random(3)
+    points = [(drawn.uniform(1, 5), drawn.uniform(20, 40), n, 0, 4.0, "") for n in range(24)]
+    points += [(3.0, 30.0, n, 0, 4.0, "") for n in range(24, 30)]  # one place has four sides
+    labels = [f"name {n}" for n in range(len(points))]
+    svg = figures.scatter(points, x_label="x", y_label="y", front=[0], labels=labels, name="t")
+    circles = [tuple(map(float, c)) for c in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', svg)]
+    boxes = [(x - r, y - r, x + r, y + r) for x, y, r in circles]
+    words = re.findall(r'<text class="pt" data-cell="(\d+)" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"', svg)
+    assert 18 <= len(words) < 29 and len(boxes) == len(points)
+    for cell, x, y, anchor in words:
+        wide = 3.7 * len(labels[int(cell)])
+        left = float(x) - wide * ("start", "middle", "end").index(anchor) / 2
+        box = (left, float(y) - 5.7, left + wide, float(y) + 1.1)
+        assert all(box[0] >= b[2] or b[0] >= box[2] or box[1] >= b[3] or b[1] >= box[3] for b in boxes), cell
+        assert left > 0 and left + wide < 72 * figures.WIDTH
+        boxes.append(box)
+    assert 'class="pt" data-cell="0" x' not in figures.scatter(points, x_label="x", y_label="y", front=[0])
 
 
 def test_cells_placed_alike_share_a_bar():

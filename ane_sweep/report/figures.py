@@ -33,6 +33,7 @@ _STYLE: Any = {
     "axes.axisbelow": True, "figure.facecolor": "none", "axes.facecolor": "none", "axes.titlesize": 9,
 }  # fmt: skip
 WIDTH = 4.5  # inches: a phone's column; 72 points an inch
+_LETTER = 3.7  # width of a letter of a label, about
 Point = tuple[float, float, int, int, float, str]  # x, y, cell, series, radius in points, what it says when pointed at
 
 
@@ -58,12 +59,21 @@ def lines(
         return _svg(figure, axes, points, name)
 
 
-def scatter(points: Sequence[Point], *, x_label: str, y_label: str, front: Sequence[int], name: str = "") -> str:
-    """Points alone; the cells of `front` are filled, the others hollow."""
+def scatter(
+    points: Sequence[Point],
+    *,
+    x_label: str,
+    y_label: str,
+    front: Sequence[int],
+    labels: Sequence[str] = (),
+    name: str = "",
+) -> str:
+    """Points alone; the cells of `front` are filled, the others hollow. `labels`: for each point what stands beside it."""
     with _drawing():
         figure, axes = _figure(3.2)
         _frame(axes, points, x_label, y_label, None, log_x=True)
-        return _svg(figure, axes, points, name, front=set(front))
+        svg = _svg(figure, axes, points, name, front=set(front))
+        return svg.replace("</svg>", _labels(axes, points, labels) + "</svg>") if labels else svg
 
 
 def stacked(bars: Sequence[tuple[str, dict[str, float]]], *, x_label: str, name: str = "") -> str:
@@ -212,3 +222,36 @@ def _circles(axes: Any, points: Sequence[Point], height: float, front: set[int] 
             f'style="{paint}"><title>{escape(words)}</title></circle>'
         )
     return "<g>" + "".join(found) + "</g>"
+
+
+def _labels(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> str:
+    """Each word beside its point: right, left, above or below of it, wherever it covers neither word nor point; those of
+    the highest points first, and none where no side is free."""
+    places = axes.transData.transform([(p[0], p[1]) for p in points])
+    frame, (width, height) = axes.get_window_extent(), axes.figure.get_size_inches() * 72
+    taken = [(x - p[4], height - y - p[4], x + p[4], height - y + p[4]) for (x, y), p in zip(places, points)]
+    found = []
+    for n in sorted(range(len(points)), key=lambda n: -points[n][1]):
+        (left, top, right, bottom), wide = taken[n], _LETTER * len(labels[n])
+        middle = (left + right) / 2
+        for x, y, anchor in (
+            (right + 2, (top + bottom) / 2, "start"),
+            (left - 2, (top + bottom) / 2, "end"),
+            (middle, top - 5, "middle"),
+            (middle, bottom + 5, "middle"),
+        ):
+            start = x - wide * ("start", "middle", "end").index(anchor) / 2
+            box = (start, y - 3.5, start + wide, y + 3.5)
+            inside = frame.x0 <= start and box[2] <= width and box[3] <= height - frame.y0
+            if inside and not any(_overlap(box, other) for other in taken[:n] + taken[n + 1 :]):
+                taken.append(box)
+                found.append(
+                    f'<text class="pt" data-cell="{points[n][2]}" x="{x:.1f}" y="{y + 2.3:.1f}" text-anchor="{anchor}" '
+                    f'style="font: 6.5px system-ui, sans-serif; fill: {_CSS[MUTED]}">{escape(labels[n])}</text>'
+                )
+                break
+    return "<g>" + "".join(found) + "</g>"
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

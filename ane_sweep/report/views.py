@@ -9,6 +9,7 @@ from ane_sweep.record import Record, flat_cell, varying_axes
 from ane_sweep.report import choice, figures
 
 BARS = 40  # more bars or ladders than that are no picture any more; the table has them all
+LABELS = 30  # points that may have their names beside them
 LADDER = {
     "load_cold_ms": "load, cold",
     "load_cached_ms": "load, cached",
@@ -31,14 +32,17 @@ class Cells:
         self.records = list(records)
         self.axes = varying_axes(self.records)
         self.flat = [flat_cell(record) for record in self.records]
-        self.names = [self._name(cell) for cell in self.flat]
+        self.names = [self._words(n, self.axes) or str(cell.get("model", "cell")) for n, cell in enumerate(self.flat)]
         self.shade = "model" if "model" in self.axes or not self.axes else self.axes[0]
         self.shades = list(dict.fromkeys(_text(cell.get(self.shade)) for cell in self.flat))
 
-    def _name(self, cell: dict[str, Any]) -> str:
-        known = {axis: cell[axis] for axis in self.axes if cell.get(axis) is not None}
-        words = [value if isinstance(value, str) else f"{axis}={value}" for axis, value in known.items()]
-        return " ".join(words) or str(cell.get("model", "cell"))
+    def _words(self, n: int, axes: list[str]) -> str:
+        known = {axis: self.flat[n][axis] for axis in axes if self.flat[n].get(axis) is not None}
+        return " ".join(value if isinstance(value, str) else f"{axis}={value}" for axis, value in known.items())
+
+    def label(self, n: int) -> str:
+        """What its colour does not say of a cell; all of its name where several values share a colour."""
+        return self._words(n, [axis for axis in self.axes if axis != self.shade or len(self.shades) > 8])
 
     def series(self, n: int) -> int:
         """The number of a cell's colour; from the ninth on they share one."""
@@ -83,6 +87,7 @@ def _text(value: Any) -> str:
 def pareto(cells: Cells, front: Sequence[int]) -> list[str]:
     """PSNR against latency (area: size) and PSNR against size (area: latency)."""
     ranked, found = choice.ranked(cells.records), []
+    labels = [cells.label(n) for n in ranked] if len(ranked) <= LABELS else []
     values = {name: {n: choice.figure(cells.records[n], name) or 0.0 for n in ranked} for name in choice.FIGURES}
     for x_name, area_name in (("latency_median_ms", "package_bytes"), ("package_bytes", "latency_median_ms")):
         head, unit, *_ = choice.FIGURES[x_name]
@@ -94,7 +99,11 @@ def pareto(cells: Cells, front: Sequence[int]) -> list[str]:
             words = f"{cells.names[n]}: {said}"
             points.append((values[x_name][n], values["psnr_db"][n], n, cells.series(n), radius, words))
         label = f"{head} {unit} (area: {choice.FIGURES[area_name][0]})"
-        found.append(figures.scatter(points, x_label=label, y_label="PSNR dB", front=front, name=f"PSNR by {head}"))
+        found.append(
+            figures.scatter(
+                points, x_label=label, y_label="PSNR dB", front=front, labels=labels, name=f"PSNR by {head}"
+            )
+        )
     return found
 
 
