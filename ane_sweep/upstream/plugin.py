@@ -4,6 +4,7 @@ Configured by a file of JSON (`Settings`), which the environment variable ANE_SW
 every item ends, as skipped, where it first asks Core ML for something: what fails before that fails without us.
 """
 
+import gc
 import importlib
 import importlib.machinery
 import json
@@ -186,6 +187,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
         item for item in items if node_of(item) in chosen and zlib.crc32(node_of(item).encode()) % shards == shard
     ]
     _write({"collected": len(items)})
+    gc.freeze()  # coremltools collects garbage after each conversion: not among all that was imported, every time
 
 
 @pytest.hookimpl(hookwrapper=True)
