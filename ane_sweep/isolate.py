@@ -139,10 +139,7 @@ def run_task(
         raise Interrupted(f"the sweep is being stopped; {task['stage']} was killed and left no result")
     result = _own_result(task, result_path)
     if result is None:
-        tail = autopsy.read_tail(folder / "stderr.txt")
-        ran_out = processes.oom_kills() > ooms
-        status, reason = autopsy.cause_of_death(task, child.ended_by, exit_code, tail, ran_out, timeout_s)
-        result = _blank(task, status, reason) | {"stderr_tail": tail[-2048:]}
+        result = _explained(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
     if left:
         result["doubts"].append(f"{len(left)} process(es) of this task could not be killed: {left}")
     return _finish(result, result_path, exit_code, time.monotonic() - started, peak)
@@ -259,6 +256,15 @@ def _own_result(task: dict[str, Any], path: Path) -> dict[str, Any] | None:
     if result is None or any(result.get(name) != value for name, value in expected.items()):
         return None
     return result if result.get("status") in bridge.STATUSES else None
+
+
+def _explained(
+    task: dict[str, Any], ended_by: str | None, code: int | None, folder: Path, ran_out: bool, timeout_s: float | None
+) -> dict[str, Any]:
+    """The result of a worker that left none."""
+    tail = autopsy.read_tail(folder / "stderr.txt")
+    status, reason = autopsy.cause_of_death(task, ended_by, code, tail, ran_out, timeout_s)
+    return _blank(task, status, reason) | {"stderr_tail": tail[-2048:]}
 
 
 def _not_started(task: dict[str, Any], error: OSError) -> dict[str, Any]:

@@ -38,8 +38,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep.runtimes import _copies
 
     runtime = runtimes.get(params["runtime"])
-    reason = runtime.available()
-    if reason:
+    if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     values = first_input(inputs["reference"])
     clock = time.perf_counter
@@ -48,10 +47,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     load_s = clock() - start
     values = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     policy = params["policy"]
-    clock = getattr(loaded, "clock", clock)  # a remote device's own time, without the way there
     call, prefill = loaded.timed(values) if hasattr(loaded, "timed") else (lambda: loaded.predict(values), None)
-    common = {name: policy[name] for name in ("warmup", "samples", "max_seconds")}
-    common |= {"clock": clock, "tick_s": _timing.tick(clock)}
+    common = _common(policy, getattr(loaded, "clock", clock))  # a remote device's own time, without the way there
     taken = _timing.measure(
         call,
         **common,
@@ -71,6 +68,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         result.metrics += loaded.metrics(params["runtime"])
     (out / "samples.json").write_text(json.dumps(written, indent=1))
     return result
+
+
+def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
+    """What holds for every measurement of a task."""
+    asked = {name: policy[name] for name in ("warmup", "samples", "max_seconds")}
+    return {**asked, "clock": clock, "tick_s": _timing.tick(clock)}
 
 
 def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[dict[str, Any]]:

@@ -156,15 +156,22 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         if text.metrics and text.metrics[0][0] == describe.FIRST_METRIC:
             logged.timed.append(run_id)
     writer.flush()
-    for run_id, place, texts in fresh:
-        _artifacts(client, run_id, place, texts)
-    for run_id in orphans:
-        client.set_tag(run_id, "mlflow.parentRunId", logged.parent)
-    for run in obsolete:
-        client.delete_run(run.info.run_id)
+    _settle(client, fresh, dict.fromkeys(orphans, logged.parent), obsolete)
     logged.view = _lay_out(client, logged, records, axes)
     logged.created, logged.unchanged, logged.replaced = fates["created"], fates["unchanged"], fates["replaced"]
     return logged
+
+
+def _settle(
+    client: Any, fresh: list[tuple[str, str, dict[str, str]]], adopted: dict[str, str], obsolete: list[Any]
+) -> None:
+    """What follows when all runs are there: artifacts of the new ones, new parents, the trash."""
+    for run_id, place, texts in fresh:
+        _artifacts(client, run_id, place, texts)
+    for run_id, parent in adopted.items():
+        client.set_tag(run_id, "mlflow.parentRunId", parent)
+    for run in obsolete:
+        client.delete_run(run.info.run_id)
 
 
 def _sweep_artifacts(folder: Path) -> dict[str, str]:
