@@ -7,13 +7,13 @@ from pathlib import Path
 from ane_sweep import models
 
 PACKAGE = Path(__file__).parent
-CODE = {  # stage -> the code that decides its result, beside stages/NAME.py and what `_code` adds
+CODE = {  # stage -> the code that decides its result, beside stages/NAME.py; a test follows the imports
     "fetch": [],
-    "reference": ["models/*.py", "data/*.txt"],
-    "convert": ["models/*.py", "stages/_package.py"],
+    "reference": ["models/*.py", "nanogpt.py", "data/*.txt", "stages/_arrays.py", "stages/_tokens.py"],
+    "convert": ["models/*.py", "nanogpt.py", "stages/_lean.py", "stages/_package.py"],
     "calibrate": ["compress/*", "recipes.py", "stages/_*.py", "coreml_anywhere/*", "runtimes/**/*.py", "mil/**/*.py"],
-    "compress": ["compress/*", "recipes.py", "stages/_package.py"],
-    "chunk": ["mil/**/*.py"],
+    "compress": ["compress/*", "recipes.py", "stages/_package.py", "mil/**/*.py"],
+    "chunk": ["mil/**/*.py", "placement/**/*"],  # placement: where a program is cut by time
     "predict": ["placement/**/*", "mil/**/*.py"],
     "compile": ["runtimes/_coremltools.py"],
     "place": ["stages/_*.py", "placement/path.py", "runtimes/_coremltools.py"],
@@ -31,11 +31,16 @@ def code_digest(stage: str, family: str | None) -> str:
 
     Families other than the task's own are left out, so that adding one invalidates nothing.
     """
+    others = {PACKAGE / "models" / f"{name}.py" for name in models.names() if name != family}
+    sha256 = hashlib.sha256()
+    for path in sorted(code_files(stage, family) - others):
+        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return sha256.hexdigest()
+
+
+def code_files(stage: str, family: str | None) -> set[Path]:
+    """The files that count, those of all families among them."""
     files = {PACKAGE / "stages" / f"{stage}.py"}
     for pattern in [*CODE[stage], *(["models/*.py"] if family else [])]:
         files |= {path for path in PACKAGE.glob(pattern) if path.is_file() and "__pycache__" not in path.parts}
-    others = {PACKAGE / "models" / f"{name}.py" for name in models.names() if name != family}
-    sha256 = hashlib.sha256()
-    for path in sorted(files - others):
-        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    return sha256.hexdigest()
+    return files
