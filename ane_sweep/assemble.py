@@ -161,7 +161,5 @@ def _verdict(
     gate = cell.precision_options["min_psnr_db"]
     psnr = record.value("psnr_db")
     if gate is not None and psnr is not None and psnr < gate:
-        doubts.append(
-            f"PSNR {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach; look for the op that loses it"
-        )
+        doubts.append(f"PSNR {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")
     return (Status.DEGRADED, "; ".join(doubts)) if doubts else (Status.OK, None)

@@ -17,7 +17,7 @@ TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
 MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
 AXES = (
     "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
-    "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order",
+    "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order", "copies_sizes",
     "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "cache", "inputs", "numerics", "effects",
     "compiler", "device",
 )  # fmt: skip
@@ -31,7 +31,7 @@ class Cell:
     family, size       the model's, as fields of their own
     head ... inputs   how the model is built: see models/_options.py
     chunk_by ... limits_for  how it is cut: see chunking.py
-    copies ... copies_order  how often it is loaded at once: see runtimes/_copies.py
+    copies ... copies_sizes  how often it is loaded at once: see runtimes/_copies.py
     numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
     throughput, evidence  what is done beside timing: inputs predicted in a loop, and whether the machine is watched
     compiler, device   what compiles for Core ML, and where it runs
@@ -59,6 +59,7 @@ class Cell:
     copies: int
     copies_kind: str
     copies_order: str
+    copies_sizes: list[float] | None
     head: str
     mask: str
     embeddings: str

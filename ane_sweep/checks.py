@@ -12,7 +12,7 @@ from ane_sweep.placement import chips
 from ane_sweep.runtimes import _copies
 from ane_sweep.runtimes._reference import effects
 
-COPIES = ("copies", "copies_kind", "copies_order")
+COPIES = ("copies", "copies_kind", "copies_order", "copies_sizes")
 # axes that a runtime may have no use for
 APPLICABLE = (
     *("chunks", *chunking.AXES, *COPIES),
@@ -41,6 +41,8 @@ def unknown_names(cell: Cell) -> list[str]:
         )
     if cell.limits_for is not None:
         found += [f"limits_for: {problem.removeprefix('chips: ')}" for problem in unknown_chips([cell.limits_for])]
+    if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in cell.copies_sizes or [1]):
+        found.append(f"copies_sizes={cell.copies_sizes}: expected shares of the program, above 0 and at most 1")
     try:
         effects.chosen(cell.effects)
     except ConfigError as error:
@@ -89,6 +91,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return f"copies={cell.copies}: runtime={runtime} loads no program; use runtime=reference or coreml"
     if cell.copies_kind == "different" and cell.copies > _copies.MOST_DIFFERENT:
         return f"copies={cell.copies} copies_kind=different: at most {_copies.MOST_DIFFERENT} are told apart; use identical"
+    if cell.copies_sizes and (cell.copies == 1 or cell.chunks != 1):
+        return "copies_sizes: the sizes of several copies of one whole program; use copies=2 or more, and chunks=1"
     if cell.device == "usb" and runtime != "coreml":
         return f"device=usb is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml"
     if cell.device == "usb" and (reason := usb.refusal()):

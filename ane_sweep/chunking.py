@@ -50,7 +50,8 @@ def copies(cell: Cell) -> dict[str, Any]:
     """What the timing's key holds of the copies: nothing where there is one."""
     if cell.copies == 1:
         return {}
-    return {"copies": {"count": cell.copies, "kind": cell.copies_kind, "order": cell.copies_order}}
+    sizes = {"sizes": cell.copies_sizes} if cell.copies_sizes else {}
+    return {"copies": {"count": cell.copies, "kind": cell.copies_kind, "order": cell.copies_order, **sizes}}
 
 
 def weight_bytes(precision: Mapping[str, Any], source: Source) -> int:

@@ -317,7 +317,7 @@ def _cell(config: dict[str, Any]) -> Cell:
     model, precision = config["model"], config["precision"]
     plain: Iterable[str] = (
         "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
-        "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order",
+        "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order", "copies_sizes",
         "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "cache", "inputs", "numerics", "effects",
         "compiler", "device",
         "throughput", "evidence", "latency", "limits",

@@ -81,6 +81,7 @@ KEYS: dict[str, Key] = {
     "copies_order": Key(
         (str,), "in which order they are loaded; they are always called forward", ("forward", "reverse")
     ),
+    "copies_sizes": Key((list, NONE), "how much of the program each copy in turn is, 0 to 1; null: all of it"),
     "compute_units": Key((str,), "what Core ML may use", COMPUTE_UNITS),
     "seq_len": Key((int,), "tokens in one input", least=1),
     "target": Key((str,), "the oldest OS the program must run on", (*TARGETS, *MACOS_TARGETS)),

@@ -293,6 +293,8 @@ def test_what_enters_the_key_of_a_chunking(axes, chunkings):
 def test_copies_are_timed_apart_and_nothing_else_is():
     made = planned(*CUT, "copies=1,3", "copies_kind=identical,different", "copies_order=forward,reverse")
     assert counts(made)["latency"] == 1 + 4 and counts(made)["score"] == 1
+    sized = planned(*CUT, "copies=1,2", "copies_sizes=null,[1],[0.5,1]", "chunks=1,2")
+    assert counts(sized)["latency"] == 2 * 2 + 2 and len(sized.refused) == 2 * 4 - 2
     eager = planned(
         "-m", "model=tiny-gpt2", "weights=random", "runtime=torch_eager", "copies=1,2", "chunk_by=bytes,time"
     )

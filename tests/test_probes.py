@@ -36,6 +36,15 @@ def test_copies_in_both_kinds_and_orders_share_one_conversion():
     assert max(task.memory_bytes for task in timings) > 5 * min(task.memory_bytes for task in timings) / 2
 
 
+def test_several_sizes_at_once_are_twenty_blocks_and_on():
+    made = planned("-m", "+sweep=probe_sizes_at_once", "runtime=reference")
+    assert counts(made)["convert"] == 1 and counts(made)["latency"] == len(made.cells) == 4
+    cell = made.cells[0]
+    blocks = cell.model_options["arch"]["num_hidden_layers"]
+    assert [round(share * blocks, 1) for share in cell.copies_sizes] == [20, 20, 21, 21, 22, 22]
+    assert 0.899e9 < 2 * cell.model_options["parameters"] < 0.902e9
+
+
 def test_a_layer_more_is_another_model(capsys, tmp_path):
     """An axis into the architecture makes other weights: nothing is shared that differs."""
     assert main(["plan", "-m", "+sweep=probe_depth", "runtime=reference", f"out={tmp_path}"]) == 0
@@ -54,6 +63,19 @@ def test_probes_run_here_in_miniature(tmp_path):
         count = record.cell["copies"]
         assert record.realised.get("copies", 1) == count
         assert (record.value(f"latency_copy_{count}_median_ms") is not None) == (count > 1)
+    assert main(
+        [
+            "+sweep=probe_sizes_at_once",
+            "model=probe-tiny",
+            "copies=2",
+            "copies_sizes=[0.5,1]",
+            *common,
+            "copies_kind=identical",
+            "copies_order=forward",
+        ]
+    ) in (0, 1)
+    sized = read_records(max((tmp_path / "runs").glob("*")))[0]
+    assert 0.4 < sized.realised["copies_bytes"][0] / sized.realised["copies_bytes"][1] < 0.6
     assert main(
         ["+sweep=probe_depth", "chunks=2", "model.arch.num_hidden_layers=200", "model.parameters=3315200", *common]
     ) in (0, 1)

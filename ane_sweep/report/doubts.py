@@ -40,6 +40,8 @@ def _next(status: str, record: Record) -> str:
         if "evidence pass" in (record.reason or ""):
             return f"Next: read runs/{record.sweep}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
         if "psnr" in (record.reason or "").lower():
+            if any(stage.stage == "compress" for stage in record.stages):
+                return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
             return "Next: the same cell with precision=fp32, to see whether fp16 costs the accuracy."
         return "Next: the same command with nothing else running; preparation comes from the cache."
     if status == "refused":

@@ -7,6 +7,7 @@ shared memory; more-ane-transformers notes, 30 March to 1 April 2023.)
     identical   the same package each time
     different   each a copy with other weights: in every 16 KiB of them the lowest bits of one value differ, so that no
                 page of two copies is equal; outputs change about as much as by rounding the weights to fp16
+    sizes       copies of other sizes are the beginning of the program, up to the cut that comes nearest in bytes
 """
 
 import shutil
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import StageError
-from ane_sweep.stages import metric
+from ane_sweep.stages import _package, metric
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,20 +100,52 @@ def load(
     inputs: dict[str, Path],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copies:
-    """Load `params["copies"]` {count, kind, order}. Raises what the runtime's own `load` raises, errors.StageError."""
+    """Load `params["copies"]` {count, kind, order, perhaps sizes}. Raises what the runtime's own `load` raises,
+    errors.StageError."""
     asked = params["copies"]
-    numbers = range(1, asked["count"] + 1)
-    programs = dict.fromkeys(numbers, inputs["program"])
-    if asked["kind"] == "different":
-        folder = Path(tempfile.mkdtemp())
-        programs = {number: _varied(inputs["program"], folder / str(number), number) for number in numbers}
-    rest = {role: path for role, path in inputs.items() if asked["kind"] == "identical" or role != "compiled"}
+    programs = _programs(inputs["program"], asked)
+    numbers, is_own = list(programs), all(folder == inputs["program"] for folder in programs.values())
+    rest = {role: path for role, path in inputs.items() if is_own or role != "compiled"}
     loaded, load_s = {}, {}
     for number in numbers if asked["order"] == "forward" else reversed(numbers):
         start = clock()
         loaded[number] = runtime.load(params, {**rest, "program": programs[number]})
         load_s[number] = clock() - start
-    return Copies([loaded[number] for number in numbers], [load_s[number] for number in numbers], clock)
+    found = Copies([loaded[number] for number in numbers], [load_s[number] for number in numbers], clock)
+    if "sizes" in asked:
+        found.realised["copies_bytes"] = [_package.size(programs[number] / "model.mlpackage") for number in numbers]
+    return found
+
+
+def _programs(source: Path, asked: dict[str, Any]) -> dict[int, Path]:
+    """The folder that each copy is loaded from, by number: the source itself where nothing about it is to differ."""
+    sizes, folder = asked.get("sizes", [1]), Path(tempfile.mkdtemp())
+    found = {}
+    for number in range(1, asked["count"] + 1):
+        share = sizes[(number - 1) % len(sizes)]
+        found[number] = source if share == 1 else _beginning(source, folder / f"share {share}", share)
+        if asked["kind"] == "different":
+            found[number] = _varied(found[number], folder / str(number), number)
+    return found
+
+
+def _beginning(source: Path, target: Path, share: float) -> Path:
+    """A folder with the first part of a program, whose weights come nearest to `share` of all."""
+    from ane_sweep.mil import chunker, cuts, graph, package, writer
+    from ane_sweep.mil.line import line_up
+
+    if not target.exists():
+        (path,) = package.program_paths(source)
+        line = line_up(graph.load(path))
+        (whole,) = cuts.weight_bytes(line, [])
+        if not line.positions:
+            raise StageError(f"copies_sizes: {source.name} has no place to cut; leave copies_sizes out")
+        wanted = share * whole
+        place = min(reversed(line.positions), key=lambda place: abs(cuts.weight_bytes(line, [place])[0] - wanted))
+        target.mkdir()
+        name = graph.default_function(line.program.spec)
+        writer.write({name: (line.program, chunker.pieces(line, [place])[0])}, target / "model.mlpackage")
+    return target
 
 
 def _varied(source: Path, target: Path, number: int) -> Path:

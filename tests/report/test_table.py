@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ane_sweep.record import Record
+from ane_sweep.record import Record, StageOutcome
 from ane_sweep.report import as_json, as_markdown, as_text, doubts
 from ane_sweep.report.table import columns
 
@@ -138,6 +138,12 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
     found = doubts([make(**changes)])
     for word in [*words, "Next: "]:
         assert word in found[0]
+
+
+def test_a_recipe_under_its_gate_is_weighed_against_fp16():
+    record = make(status="degraded", reason="PSNR 31 dB is under its gate of 40 dB", precision="p4")
+    record.stages = [StageOutcome("compress", "ok")]
+    assert "precision=fp16" in doubts([record])[0]
 
 
 def test_a_sound_core_ml_sweep_leaves_no_doubt():

@@ -7,7 +7,7 @@ import pytest
 
 from ane_sweep.errors import StageError
 from ane_sweep.mil import chunker, package, pipeline
-from ane_sweep.runtimes import _copies, reference
+from ane_sweep.runtimes import _copies, _reference, reference
 from ane_sweep.stages._timing import Samples
 
 X = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float16)
@@ -94,6 +94,23 @@ def test_different_copies_differ_in_every_page_and_hardly_in_what_they_compute(p
         one, two = (np.fromfile(folder / path.relative_to(source), np.uint8) for folder in folders)
         changed = np.flatnonzero(one != two)
         assert len(changed) >= len(one) // _copies.PAGE_BYTES, "no page of the weights is shared"
+
+
+@pytest.mark.parametrize("kind", ["identical", "different"])
+def test_smaller_copies_are_the_beginning_of_the_program(programs, kind):
+    asked = {"count": 3, "kind": kind, "order": "reverse", "sizes": [0.5, 1]}
+    copies = _copies.load(reference, {"copies": asked}, {"program": programs["whole"]})
+    half, whole, again = (one.models[0] for one in copies.loaded)
+    assert [[op.type for op in model.ops] for model in (half, whole)] == [
+        ["linear", "tanh"],
+        ["linear", "tanh", "linear"],
+    ]
+    small, large, same = copies.realised["copies_bytes"]
+    assert small == same and 96 * 96 * 2 < large - small < 96 * 96 * 2 + 4096
+    assert (half.path == again.path) == (kind == "identical")
+    (made,) = half.predict({"x": X}).values()
+    (first,) = _reference.load(programs["chain"] / "chunk_01.mlpackage").predict({"x": X}).values()
+    np.testing.assert_allclose(made, np.tanh(first.astype(np.float32)), atol=1e-3 if kind == "identical" else 0.02)
 
 
 def test_without_floating_weights_copies_cannot_differ(mil, tmp_path):
