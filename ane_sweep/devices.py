@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 
+from ane_sweep import command
 from ane_sweep.errors import ConfigError
 
 _COLUMNS = (
@@ -35,9 +36,10 @@ def devices(args: list[str]) -> int:
     """Print the chip table; --json for all of it. Raises ConfigError for a wrong word."""
     from ane_sweep.placement import chips
 
-    if unknown := [arg for arg in args if arg != "--json"]:
-        raise ConfigError(f"{unknown[0]}: unknown; ane-sweep devices [--json]")
-    if args:
+    options, words = command.split(args, flags=("--json",))
+    if words:
+        raise ConfigError(f"{words[0]}: unknown here; ane-sweep devices [--json]")
+    if "--json" in options:
         rows = [asdict(chip) for chip in chips.table().values()]
         print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
         return 0
@@ -49,6 +51,6 @@ def devices(args: list[str]) -> int:
     for row in table:
         print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]))
     print()
-    for tag, words in chips.sources().items():
-        print(f"{tag:8} {words}")
+    for tag, source in chips.sources().items():
+        print(f"{tag:8} {source}")
     return 0

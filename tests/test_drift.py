@@ -58,4 +58,4 @@ def test_what_was_found_is_a_plot_and_tables(folders, tmp_path):
     made = drift.blocks({"model": "<b>", "psnr_db": 12.0, **result.realised, **result.facts})
     text = "".join(blocks.html(block) for block in made)
     assert "<b>" not in text and "<svg" in text and "lifted" in text
-    assert all(blocks.markdown(block) is not None for block in made)
+    assert "| lifted_cast_fp16 |" in "".join(blocks.markdown(block) for block in made)

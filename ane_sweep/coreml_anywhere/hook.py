@@ -53,7 +53,7 @@ def install(*, numerics: str | None = None, replace_native: bool = False) -> Mod
     if "coremltools.models" in sys.modules:
         _reach_loaded(native)
     else:
-        finder = _AfterImport("coremltools", lambda: _reach_loaded(native))
+        finder = AfterImport("coremltools", lambda: _reach_loaded(native))
         sys.meta_path.insert(0, finder)
         _undo.append((sys.meta_path, "", finder))
     return native
@@ -143,7 +143,7 @@ def _set(target: Any, name: str, value: Any) -> None:
         setattr(target, name, value)
 
 
-class _AfterImport:
+class AfterImport:
     """A finder that finds nothing itself: it lets the others find `name`, and acts once that module has run."""
 
     def __init__(self, name: str, act: Callable[[], None]):

@@ -22,7 +22,6 @@ from typing import Any
 from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, structure
 from ane_sweep.stand_in import Script
 
-UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
 E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
 REMOTE = "coremltools.models.ml_program.experimental.remote_device"
 _SLEPT_S = 0.002
@@ -62,7 +61,7 @@ def _reach_remote() -> None:
     if REMOTE in sys.modules:
         reach()
     else:
-        sys.meta_path.insert(0, finder := hook._AfterImport(REMOTE, reach))
+        sys.meta_path.insert(0, finder := hook.AfterImport(REMOTE, reach))
         _restore.append(lambda: sys.meta_path.remove(finder))
 
 
@@ -103,7 +102,7 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
         asset: Any = None,
     ):
         folder = path or str(asset.folder)
-        self._asked = {"units": UNITS.get(compute_units), "program": Path(folder).stem, "function": function_name}
+        self._asked = {"units": plan.UNITS.get(compute_units), "program": Path(folder).stem, "function": function_name}
         entry = _cache_entry(folder, compute_units)
         answer = _ask("load", **self._asked, seen=entry.is_dir())
         with _taking(answer) as took:
@@ -127,7 +126,7 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
 
     @staticmethod
     def get_compute_plan(path: str, compute_units: str) -> Any:
-        asked = {"units": UNITS.get(compute_units), "program": Path(path).stem}
+        asked = {"units": plan.UNITS.get(compute_units), "program": Path(path).stem}
         answer = _ask("plan", **asked)
         spec = compiled.read(Path(path)).spec
         with _taking(answer):

@@ -28,7 +28,7 @@ coreml_anywhere.uninstall()
 assert model._MLModelProxy is None and compute_plan._MLComputePlanProxy is None
 assert not model._is_macos() and utils._macos_version() == ()
 assert "coremltools.libcoremlpython" not in sys.modules and not hasattr(ct, "libcoremlpython")
-assert not any(isinstance(finder, coreml_anywhere.hook._AfterImport) for finder in sys.meta_path)
+assert not any(isinstance(finder, coreml_anywhere.hook.AfterImport) for finder in sys.meta_path)
 print("fine")
 """
 

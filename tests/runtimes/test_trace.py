@@ -56,7 +56,7 @@ def test_the_op_that_loses_the_accuracy_is_found(lossy):
     assert [item.name for item in trace.worst(list(seen.values()), 1)] == ["shifted"]
     assert seen["scaled"].jump == pytest.approx(0, abs=1e-6), "what follows only carries it on"
     same = trace.drift(exact, exact, {"x": X})
-    assert all(item.drift == 0 and item.own == 0 for item in same)
+    assert len(same) == len(seen) and all(item.drift == 0 and item.own == 0 for item in same)
 
 
 def test_distance_is_relative_to_the_peak():
