@@ -14,8 +14,10 @@ import contextlib
 import errno
 import json
 import os
+import resource
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +82,20 @@ def no_space_reason(where: str | os.PathLike[str] | None) -> str:
         f"no space left on device while writing {os.fspath(where) if where else 'its files'}; "
         "free space or move outputs with out=PATH; nothing half-written stays"
     )
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process so far, in bytes.
+
+    Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
+    parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
+    """
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 @contextlib.contextmanager

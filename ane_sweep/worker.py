@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     use_tmp(Path(task["tmp"]))
     outcome = attempt(task)
     result = {"schema": bridge.SCHEMA, "stage": task["stage"], "key": task["key"], **outcome}
-    result |= {"seconds": time.monotonic() - started, "peak_bytes": peak_bytes()}
+    result |= {"seconds": time.monotonic() - started, "peak_bytes": bridge.peak_bytes()}
     try:
         bridge.write_json(Path(task["result"]), result)
     except OSError as error:
@@ -240,23 +240,6 @@ def strict(value: Any, where: str, doubts: list[str]) -> Any:
     raise TypeError(
         f"{where} holds a {type(value).__name__}, which JSON cannot carry; return plain values from the stage"
     )
-
-
-def peak_bytes() -> int:
-    """Peak resident memory of this process so far, in bytes.
-
-    Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
-    parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
-    """
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _empty(folder: Path) -> None:

@@ -30,8 +30,8 @@ def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     """Seconds from start to the first output, of the first call, of each steady call; peak resident bytes."""
     from ane_sweep import runtimes
+    from ane_sweep.bridge import peak_bytes
     from ane_sweep.stages._timing import measure
-    from ane_sweep.stages.latency import peak_memory_bytes
 
     start = time.perf_counter()
     params = asked["params"]
@@ -46,7 +46,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "load_s": load_s,
         "first_s": taken.first_s,
         "steady_s": taken.steady_s,
-        "peak_bytes": peak_memory_bytes(),
+        "peak_bytes": peak_bytes(),
         "fast_half": _fast_half(),
         **{key: loaded.realised[key] for key in ("numerics", "threads")},
     }

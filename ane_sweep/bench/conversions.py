@@ -41,9 +41,9 @@ def convert_one(name: str, variant: str, folder: str) -> dict[str, int]:
     """Convert one option in this process; what it took."""
     import yaml
 
+    from ane_sweep.bridge import peak_bytes
     from ane_sweep.paths import conf_dir
     from ane_sweep.stages import convert
-    from ane_sweep.stages.latency import peak_memory_bytes
 
     option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
     params = {
@@ -54,7 +54,7 @@ def convert_one(name: str, variant: str, folder: str) -> dict[str, int]:
     out.mkdir()
     made = convert.run(params, {}, out)
     size = next(entry["value"] for entry in made.metrics if entry["name"] == "package_bytes")
-    return {"ops": made.facts["ops"], "package_bytes": size, "peak_bytes": peak_memory_bytes()}
+    return {"ops": made.facts["ops"], "package_bytes": size, "peak_bytes": peak_bytes()}
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ began = time.perf_counter()
 import torch
 imported = time.perf_counter()
 from ane_sweep.runtimes import _reference
-from ane_sweep.stages.latency import peak_memory_bytes
+from ane_sweep.bridge import peak_bytes
 model = _reference.load(Path(sys.argv[1]))
 ready = time.perf_counter()
 if "predict" in sys.argv:
@@ -37,7 +37,7 @@ if "predict" in sys.argv:
     assert all(np.isfinite(value).all() for value in made.values())
 done = time.perf_counter()
 print(json.dumps({"import": imported - began, "ready": ready - imported, "first": done - imported,
-                  "ops": len(model.ops), "peak": peak_memory_bytes()}))
+                  "ops": len(model.ops), "peak": peak_bytes()}))
 """
 
 

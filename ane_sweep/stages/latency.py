@@ -6,12 +6,12 @@ between two readings of the clock.
 """
 
 import json
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import bridge
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stages import StageResult, _statistics, _timing, _verdicts, metric
 
@@ -127,7 +127,7 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
         "load_ms": 1000 * load_s,
     }
     metrics = [metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
-    metrics.append(metric("peak_memory_bytes", peak_memory_bytes(), "bytes", source=runtime))
+    metrics.append(metric("peak_memory_bytes", bridge.peak_bytes(), "bytes", source=runtime))
     timing = {"round": params.get("round", 1), "median_ms": summary.median, "load_ms": 1000 * load_s}
     timing |= _milliseconds(taken) | {"notes": _verdicts.notes(taken), "gate": params.get("gate")}
     return StageResult(metrics, realised, {"timing": timing})
@@ -151,11 +151,3 @@ def _milliseconds(taken: _timing.Samples) -> dict[str, Any]:
         "after_idle_ms": ms(taken.after_idle_s),
         "idle_s": taken.idle_s,
     }
-
-
-def peak_memory_bytes(platform: str = sys.platform) -> int:
-    """Largest resident size of this process so far; includes the interpreter and the libraries."""
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if platform == "darwin" else peak * 1024  # bytes on macOS, KiB on Linux

@@ -1,11 +1,13 @@
 """Stage latency: what it leaves and says; the statistics to the last digit."""
 
 import json
-import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from ane_sweep import bridge
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stages import _statistics, _verdicts, latency
 from ane_sweep.stages._timing import Samples
@@ -48,10 +50,11 @@ def test_unstable_beyond_a_quarter_of_the_median():
     assert _verdicts.instability(_statistics.summarise([0, 0, 0])) is None
 
 
-def test_peak_memory_is_in_bytes_on_both_systems():
-    raw = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert latency.peak_memory_bytes("darwin") >= raw
-    assert latency.peak_memory_bytes("linux") >= 1024 * raw
+def test_peak_memory_is_in_bytes_and_a_small_child_of_a_big_parent_is_small():
+    held = bytearray(b"x" * (200 << 20))
+    code = "from ane_sweep import bridge; print(bridge.peak_bytes())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 5 << 20 < int(said) < len(held) // 2 < bridge.peak_bytes()
 
 
 @pytest.fixture
