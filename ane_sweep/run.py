@@ -35,6 +35,7 @@ def parser(verb: str, *models: str) -> argparse.ArgumentParser:
     made.add_argument("--function", default="", help="of a multifunction package; its default one if left out")
     made.add_argument("--numerics", choices=("fp16", "fp32", "ane"), help="how to compute; as declared if left out")
     made.add_argument("--effects", help="with --numerics ane: names of its effects, with commas")
+    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: an NVIDIA GPU; cpu if left out")
     return made
 
 
@@ -55,7 +56,8 @@ def _run(given: argparse.Namespace) -> int:
     model = load(given.model, given)
     inputs = read_inputs(given.input, model.inputs, given.random)
     outputs = model.predict(inputs, model.new_state() if model.states else None)
-    print(f"{given.model} on the reference runtime: {model.realised['numerics']}")
+    where = model.realised.get("device")
+    print(f"{given.model} on the reference runtime{f', {where}' if where else ''}: {model.realised['numerics']}")
     for name, value in outputs.items():
         print(f"  {name}: {described(value)}")
     if given.value:
@@ -78,7 +80,8 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
     from ane_sweep.runtimes import _reference
 
     effects = given.effects.split(",") if given.effects and numerics is None else None
-    return _reference.load(path, given.function, numerics=numerics or given.numerics, effects=effects)
+    how: Any = {"numerics": numerics or given.numerics, "effects": effects, "device": given.device}
+    return _reference.load(path, given.function, **how)
 
 
 def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:

@@ -217,6 +217,8 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     units = cell.compute_units if "compute_units" in runtimes.get(runtime).HONOURS else None
     mode = checks.numerics(cell) if "numerics" in runtimes.get(runtime).HONOURS else {}
     device = _device(cell) if runtime == "coreml" else {}
+    if runtime == "reference_cuda":
+        device = {"gpus": runtimes.get(runtime).gpus()}
     runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
     copies = chunking.copies(cell)

@@ -160,6 +160,24 @@ def test_effects_of_the_neural_engine_enter_the_keys_of_figures_alone():
         planned("model=tiny-gpt2", "weights=random", "numerics=ane", "effects=[magic]")
 
 
+def test_a_gpu_changes_the_keys_of_figures_alone_and_is_refused_where_there_is_none(monkeypatch):
+    args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference,reference_cuda"]
+    cuda = runtimes.get("reference_cuda")
+    monkeypatch.setattr(cuda, "available", lambda: "needs an NVIDIA GPU, and nvidia-smi lists none")
+    assert set(planned(*args).refused.values()) == {
+        "runtime=reference_cuda needs an NVIDIA GPU, and nvidia-smi lists none; runtime=reference runs anywhere"
+    }
+    keys = []
+    for name in ("NVIDIA A", "NVIDIA B"):
+        monkeypatch.setattr(cuda, "available", lambda: None)
+        monkeypatch.setattr(cuda, "gpus", lambda name=name: [name])
+        made = planned(*args)
+        keys.append({task.stage: key for key, task in made.tasks.items() if "gpus" in task.params})
+    assert counts(made)["convert"] == 1 and set(keys[0]) == {"score", "latency"}
+    assert all(keys[0][stage] != keys[1][stage] for stage in keys[0])
+    assert {stage: counts(made)[stage] for stage in keys[0]} == {"score": 2, "latency": 2}
+
+
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
@@ -200,7 +218,9 @@ def test_core_ml_off_macos_is_refused():
 
 
 def test_unknown_runtime_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="runtime=tpu: unknown; choices: auto, coreml, reference, torch_eager"):
+    with pytest.raises(
+        ConfigError, match="runtime=tpu: unknown; choices: auto, coreml, reference, reference_cuda, torch_eager"
+    ):
         planned("model=tiny-gpt2", "weights=random", "runtime=tpu")
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from ane_sweep.__main__ import main
 from ane_sweep.diff import compared, diff
@@ -78,6 +79,9 @@ def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
         run([models["wide"], "--outptu", "x"])
     with pytest.raises(ConfigError, match="invalid choice: 'fp8'"):
         run([models["wide"], "--numerics", "fp8"])
+    if not torch.cuda.is_available():
+        assert main(["run", models["wide"], "--input", x, "--device", "cuda"]) == 2
+        assert "device=cuda: this PyTorch" in capsys.readouterr().err
 
 
 def test_diff(models, x, capsys):

@@ -129,9 +129,10 @@ def pytorch_gpu(world: World) -> Finding:
         seen = world.child("torch")
     except RuntimeError as error:
         return Finding("pytorch on gpu", False, f"importing torch {error}", "pip install -e .")
-    return Finding(
-        "pytorch on gpu", seen["mps"], f"torch {seen['version']}, MPS {'there' if seen['mps'] else 'absent'}", NEEDS_MAC
-    )
+    there = [name for name in ("mps", "cuda") if seen[name]]
+    evidence = f"torch {seen['version']}: {', '.join(there).upper() or 'neither MPS nor CUDA'}"
+    remedy = "a Mac with Apple silicon; runtime=reference_cuda: an NVIDIA GPU, its driver and PyTorch's CUDA build"
+    return Finding("pytorch on gpu", bool(there), evidence, remedy)
 
 
 def power(world: World) -> Finding:

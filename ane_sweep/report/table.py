@@ -25,6 +25,7 @@ _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yell
 _HEADS = {"compute_units": "units"}
 _RUNTIMES = {
     "reference": "reference runtime on this CPU",
+    "reference_cuda": "reference runtime on this NVIDIA GPU",
     "torch_eager": "PyTorch eager on this CPU",
     "torch_mps": "PyTorch on this GPU",
 }

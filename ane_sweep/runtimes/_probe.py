@@ -81,11 +81,11 @@ def _predict(ct: Any) -> float:
 
 
 def torch() -> dict[str, Any]:
-    """{version, mps: bool, threads}."""
+    """{version, mps: bool, cuda: bool, threads}."""
     import torch as framework
 
-    mps = framework.backends.mps.is_available()
-    return {"version": framework.__version__, "mps": mps, "threads": framework.get_num_threads()}
+    devices = {"mps": framework.backends.mps.is_available(), "cuda": framework.cuda.is_available()}
+    return {"version": framework.__version__, **devices, "threads": framework.get_num_threads()}
 
 
 if __name__ == "__main__":

@@ -32,12 +32,14 @@ class ReferenceRuntime:
         numerics: str | None = None,
         effects: list[str] | None = None,
         function: str = "",
+        device: str = "cpu",
     ):
         from ane_sweep.mil import chain
         from ane_sweep.runtimes import _reference
         from ane_sweep.runtimes._reference import features
 
-        self.models = [_reference.load(path, function, numerics=numerics, effects=effects) for path in paths]
+        how: Any = {"numerics": numerics, "effects": effects, "device": device}
+        self.models = [_reference.load(path, function, **how) for path in paths]
         specs = [model.spec for model in self.models]
         where = paths[0].parent if len(paths) > 1 else paths[0]
         self._where = where
@@ -78,17 +80,18 @@ class ReferenceRuntime:
         return {name: features.give(values[name], feature) for name, feature in self._outputs.items()}
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> ReferenceRuntime:
+def load(params: dict[str, Any], inputs: dict[str, Path], device: str = "cpu") -> ReferenceRuntime:
     """Compile the programs in `inputs["program"]`. Raises errors.PackageError, errors.UnsupportedOp."""
-    from ane_sweep.mil import package
-
-    paths = package.program_paths(inputs["program"])
-    return ReferenceRuntime(paths, params.get("numerics"), params.get("effects"))
+    return functions(params, inputs, ("",), device)[""]
 
 
-def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, ReferenceRuntime]:
+def functions(
+    params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...], device: str = "cpu"
+) -> dict[str, ReferenceRuntime]:
     """Functions of the programs by name; they do not share states by themselves."""
     from ane_sweep.mil import package
 
     paths = package.program_paths(inputs["program"])
-    return {name: ReferenceRuntime(paths, params.get("numerics"), params.get("effects"), name) for name in names}
+    return {
+        name: ReferenceRuntime(paths, params.get("numerics"), params.get("effects"), name, device) for name in names
+    }

@@ -48,7 +48,9 @@ class Machine(world.World):
         return next((answer for key, answer in known.items() if " ".join(command).startswith(key)), None)
 
     def child(self, what):
-        found = self.bad.get(what, {"coreml": COREML, "torch": {"version": "2.13.0", "mps": True, "threads": 8}}[what])
+        found = self.bad.get(
+            what, {"coreml": COREML, "torch": {"version": "2.13.0", "mps": True, "cuda": False, "threads": 8}}[what]
+        )
         if isinstance(found, str):
             raise RuntimeError(found)
         return found
@@ -115,7 +117,7 @@ FLIPS = [  # probe, what is taken away, what the line then says, what it advises
     ("xcode", {"xcode": None}, "no Xcode; coremlcompiler /Applications", "compiler=coremltools"),
     ("usb devices", {"connected": []}, "no connected iPhone or iPad", "on a cable"),
     ("usb devices", {"connected": [PHONE, PHONE]}, "iPhone17,1, OS 18.4 (22E240); iPhone17,1", "one iPhone"),
-    ("pytorch on gpu", {"torch": {"version": "2.13.0+cpu", "mps": False}}, "MPS absent", "a Mac"),
+    ("pytorch on gpu", {"torch": {"version": "2.13.0+cpu", "mps": False, "cuda": False}}, "neither MPS nor CUDA", "a Mac"),
     ("pytorch on gpu", {"torch": "ended with 1: ImportError"}, "importing torch ended with 1", "pip install"),
     ("power", {"commands": {"sudo": Answer(1, "", "sudo: a password is required")}}, "sudo: a password is required", "sudo visudo"),
     ("power", {"commands": {"sudo": None}}, "no sudo", "sudo visudo"),

@@ -68,6 +68,15 @@ def test_a_narrow_table_points_to_the_numbered_reason():
     assert "\n[1] crashed, 1 cell" in text
 
 
+def test_a_gpu_is_not_called_a_cpu():
+    records = [make(variant=variant) for variant in ("original", "split_einsum")]
+    for record in records:
+        record.realised["runtime"] = "reference_cuda"
+    text = as_text(records, 200)
+    assert "reference runtime on this NVIDIA GPU" in text and "this host's CPU" not in text
+    assert "runtime=reference_cuda is that of this host's NVIDIA GPU and says nothing about Apple hardware" in text
+
+
 def test_the_table_as_markdown():
     assert as_markdown(demo()[2:], notes=False) == (
         "| model | chunks | latency ms | PSNR dB | package MB | status |\n"

@@ -1,11 +1,38 @@
 """Programs for the runtime's tests: MIL builder -> package on disk -> runtime."""
 
+import contextlib
+import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 FP16_TARGET = "iOS18"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch):
+    """With ANE_SWEEP_TEST_DEVICE=cuda, what these tests load is on the GPU; with meta, on a pretended device."""
+    device = os.environ.get("ANE_SWEEP_TEST_DEVICE")
+    with contextlib.ExitStack() as stack:
+        if device == "meta":
+            from pretended import Made, Pretended, checked
+
+            from ane_sweep.runtimes._reference import cuda
+
+            stack.enter_context(Pretended())
+            stack.enter_context(Made())
+            monkeypatch.setattr(cuda, "placed", partial(checked, cuda.placed))
+        if device:
+            from ane_sweep.runtimes._reference import model
+
+            monkeypatch.setattr(model, "load", partial(_elsewhere, model.load, device))
+        yield
+
+
+def _elsewhere(load, device, /, *args, **how):
+    return load(*args, **{**how, "device": device})
 
 
 @pytest.fixture(scope="session")

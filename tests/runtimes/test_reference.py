@@ -166,10 +166,10 @@ def test_every_value_is_contiguous_and_aligned(mil, tmp_path):
         picked = mb.gather(x=x, indices=np.array([2, 0], np.int32), axis=0)
         return part, a, b, picked, mb.tile(x=x, reps=(2, 1)), mb.reverse(x=x, axes=[0]), mb.softmax(x=turned, axis=0)
 
-    plan = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": X}, body)]).models[0].plan
+    (model,) = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": X}, body)]).models
     import torch
 
-    for value in plan.run({"x": torch.from_numpy(X.copy())}).values():
+    for value in model.tensors({"x": model.tensor_in("x", torch.from_numpy(X.copy()))}).values():
         assert value.is_contiguous() and value.data_ptr() % 64 == 0
 
 

@@ -183,7 +183,7 @@ def test_cpus_without_fast_fp16_widen_and_round(execute, mil, monkeypatch):
         wide = mil.mb.linear(x=x, weight=weight, bias=bias)
         return wide, mil.mb.matmul(x=x, y=mil.mb.transpose(x=x, perm=(1, 0)))
 
-    monkeypatch.setattr(linear, "half_accumulates_wide", lambda: False)
+    monkeypatch.setattr(linear, "half_accumulates_wide", lambda device: False)
     first, second = execute({"x": x}, body)
     wide = x.astype(np.float64)
     check(first, wide @ weight.astype(np.float64).T + bias, np.float16, 24)

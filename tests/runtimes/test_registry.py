@@ -14,7 +14,7 @@ from ane_sweep.errors import ConfigError, PackageError, Unavailable
 
 
 def test_names_are_the_files():
-    assert runtimes.names() == ["coreml", "reference", "torch_eager", "torch_mps"]
+    assert runtimes.names() == ["coreml", "reference", "reference_cuda", "torch_eager", "torch_mps"]
     for name in runtimes.names():
         module = runtimes.get(name)
         assert module.NEEDS in ("program", "checkpoint")
@@ -34,7 +34,8 @@ def test_names_are_the_files():
 @pytest.mark.parametrize("name", ["cormel", "_reference", "os", ""])
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(
-        ConfigError, match=r"known: coreml, reference, torch_eager, torch_mps\. To add it, write ane_sweep/runtimes"
+        ConfigError,
+        match=r"known: coreml, reference, reference_cuda, torch_eager, torch_mps\. To add it, write ane_sweep/runtimes",
     ):
         runtimes.get(name)
 

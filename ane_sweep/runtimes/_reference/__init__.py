@@ -6,6 +6,7 @@ What others may build on is `load` below and the `Model` and `State` that come o
     model = load(path, function="decode")                a function of a multifunction package; "" is the default one
     model = load(path, numerics="fp32")                  "fp16" (as declared), "fp32", "ane"; None: as declared
     model = load(path, strict=False)                     cast inputs as Core ML does (fractions cut off for integers)
+    model = load(path, device="cuda")                    on an NVIDIA GPU; values come and go as numpy arrays all the same
 
     model.spec, model.path, model.function, model.functions (all names)
     model.inputs, model.outputs    {name: features.Feature}: kind, dtype, shape, ranges, enumerated, optional, default
@@ -28,7 +29,7 @@ raised by `load` where it can be known before running.
     site.py                  what an op's builder sees, the table of ops, and the two laws below as helpers
     plan.py                  block -> flat plan of closures; constants prepared once, dead values freed
     layout.py                a flat plan, and running it             limits.py   sizes that no machine can hold
-    numerics.py              the modes; effects.py, ane.py: what is known of the Neural Engine
+    numerics.py              the modes; effects.py, ane.py: what is known of the Neural Engine; cuda.py: on a GPU
     trace.py                 watching values, and the drift of each op against fp32
     elementwise.py  linear.py  pooling.py  normalise.py  sorting.py  shapes.py  slices.py  blocks.py  indexing.py
     compressed.py  quantised.py  resize.py  sampling.py  recurrent.py  control.py  chance.py  detection.py
@@ -58,8 +59,9 @@ def load(
     numerics: str | None = None,
     effects: list[str] | None = None,
     strict: bool = True,
+    device: str = "cpu",
 ) -> Any:
     """Read, check and compile one function of a package: a `Model` (see above). Raises errors.PackageError."""
     from ane_sweep.runtimes._reference import model
 
-    return model.load(source, function, numerics=numerics, effects=effects, strict=strict)
+    return model.load(source, function, numerics=numerics, effects=effects, strict=strict, device=device)

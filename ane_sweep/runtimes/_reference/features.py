@@ -163,7 +163,7 @@ def give(value: Any, feature: Feature | None, declared: TensorType | None = None
         return value
     if feature is not None and feature.kind == "image":
         return images.give(value, feature)
-    array = value.numpy().copy()
+    array = value.cpu().numpy().copy()
     wanted = feature.dtype if feature is not None and feature.kind == "array" else None
     if wanted is None and declared is not None and declared.dtype in ("fp16", "fp32"):
         wanted = np.dtype(np.float16 if declared.dtype == "fp16" else np.float32)

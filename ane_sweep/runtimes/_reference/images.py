@@ -61,7 +61,7 @@ def give(tensor: torch.Tensor, feature: Any) -> Any:
         from PIL import Image
     except ImportError as error:
         raise PackageError(f"output {feature.name!r} is an image: pip install pillow") from error
-    array = tensor.float().numpy()
+    array = tensor.float().cpu().numpy()
     array = array[0] if array.ndim == 4 else array
     if feature.color == "F":
         return Image.fromarray(array[0].astype(np.float32), mode="F")

@@ -1,6 +1,6 @@
 """Products with sums: linear, matmul, einsum, convolution, attention.
 
-Where the CPU multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide) it does; elsewhere weights are
+Where the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide) it does; elsewhere weights are
 widened once at load and the result is rounded.
 """
 
@@ -15,7 +15,7 @@ from ane_sweep.runtimes._reference.site import Site, Step, aligned, half_accumul
 
 
 def _stays_half(*tensors: torch.Tensor) -> bool:
-    return all(tensor.dtype == torch.float16 for tensor in tensors) and half_accumulates_wide()
+    return all(tensor.dtype == torch.float16 for tensor in tensors) and half_accumulates_wide(tensors[0].device.type)
 
 
 @op("linear")

@@ -13,7 +13,7 @@ from ane_sweep.errors import PackageError
 from ane_sweep.mil import graph
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
-from ane_sweep.runtimes._reference import features, pipeline, plan
+from ane_sweep.runtimes._reference import cuda, features, pipeline, plan
 from ane_sweep.runtimes._reference.control import Cell
 from ane_sweep.runtimes._reference.features import Feature
 from ane_sweep.runtimes._reference.numerics import Mode, mode
@@ -22,9 +22,12 @@ from ane_sweep.runtimes._reference.numerics import Mode, mode
 class State:
     """The memory of a stateful model between predictions; zeros when new."""
 
-    def __init__(self, features: dict[str, Feature], dtypes: dict[str, torch.dtype]):
+    def __init__(self, features: dict[str, Feature], dtypes: dict[str, torch.dtype], device: str = "cpu"):
         self._features = features
-        self.cells = {name: Cell(torch.zeros(feature.shape, dtype=dtypes[name])) for name, feature in features.items()}
+        self.cells = {
+            name: Cell(torch.zeros(feature.shape, dtype=dtypes[name], device=device))
+            for name, feature in features.items()
+        }
 
     def _known(self, name: str) -> Feature:
         if name not in self._features:
@@ -35,7 +38,7 @@ class State:
     def read(self, name: str) -> np.ndarray:
         """A copy, of the declared type."""
         feature = self._known(name)
-        return self.cells[name].value.numpy().astype(feature.dtype)
+        return self.cells[name].value.cpu().numpy().astype(feature.dtype)
 
     def write(self, name: str, value: Any) -> None:
         """Replace a state; the shape must be the declared one."""
@@ -44,7 +47,7 @@ class State:
             raise PackageError(f"state {name!r} takes {feature}, not {array.dtype} {list(array.shape)}")
         with np.errstate(over="ignore"):
             given = torch.from_numpy(np.ascontiguousarray(array.astype(feature.dtype)).reshape(array.shape))
-        self.cells[name] = Cell(given.to(self.cells[name].value.dtype, copy=True))
+        self.cells[name] = Cell(given.to(self.cells[name].value, copy=True))
 
 
 class Model:
@@ -71,6 +74,7 @@ class Model:
             "numerics": numerics.says(self.is_half),
             "threads": torch.get_num_threads(),
             "compute_units": None,
+            **cuda.says(numerics.device),
         }
 
     @property
@@ -93,7 +97,8 @@ class Model:
         """Zeros for every state of the function."""
         dtypes = {name: torch.from_numpy(np.zeros(0, state.dtype)).dtype for name, state in self.states.items()}
         half = self.mode.dtypes["fp16"]
-        return State(self.states, {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()})
+        dtypes = {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()}
+        return State(self.states, dtypes, self.mode.device)
 
     def predict(self, inputs: dict[str, Any], state: State | None = None) -> dict[str, Any]:
         """Outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
@@ -128,7 +133,7 @@ class Model:
     def tensor_in(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """A tensor from outside as the program's own type for it, under the mode."""
         kind = self._types.get(name)
-        return value if kind is None else value.to(self.mode.dtypes.get(kind.dtype, value.dtype))
+        return value if kind is None else value.to(self.mode.device, self.mode.dtypes.get(kind.dtype, value.dtype))
 
     def given(self, made: dict[str, Any]) -> dict[str, Any]:
         """What a run of the plan made, as `predict` gives it."""
@@ -142,7 +147,7 @@ class Model:
 def as_array(value: Any) -> Any:
     """A value of a run for a watcher: arrays for tensors, and lists of arrays; the rest as it is."""
     if isinstance(value, torch.Tensor):
-        return value.numpy()
+        return value.cpu().numpy()
     return [as_array(item) for item in value] if isinstance(value, list) else value
 
 
@@ -171,11 +176,15 @@ def load(
     numerics: str | None = None,
     effects: list[str] | None = None,
     strict: bool = True,
+    device: str = "cpu",
 ) -> Any:
-    """A Model, or a pipeline.Pipeline with the same methods. Raises errors.PackageError, errors.ConfigError."""
+    """A Model, or a pipeline.Pipeline with the same methods. Raises errors.PackageError, errors.ConfigError,
+    errors.Unavailable.
+    """
+    numerics_mode = mode(numerics, effects, device)
     package = (
         source if isinstance(source, Package) else packages.read(Path(source), kinds=("mlProgram", *pipeline.KINDS))
     )
     if package.spec.WhichOneof("Type") != "mlProgram":
-        return pipeline.load(package, mode(numerics, effects), strict)
-    return Model(package, function, mode(numerics, effects), strict)
+        return pipeline.load(package, numerics_mode, strict)
+    return Model(package, function, numerics_mode, strict)

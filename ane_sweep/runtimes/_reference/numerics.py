@@ -3,39 +3,46 @@
 fp16    as the program declares: fp16 values are stored in half after every op, sums inside an op are fp32
 fp32    everything that is declared fp16 is computed and stored in fp32; what the storage alone costs
 ane     fp16, with what is known of the Neural Engine's arithmetic on top (ane.py, effects.py), effect by effect
+
+Where it is computed is part of a mode, as the same sums come out otherwise elsewhere: the CPU, or a device of torch's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ane_sweep.errors import ConfigError
+from ane_sweep.runtimes._reference import cuda
 from ane_sweep.runtimes._reference.effects import MODES, chosen
 from ane_sweep.runtimes._reference.site import TORCH_DTYPES, Site, Step
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on."""
+    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on.
+    `device`: torch's name of it.
+    """
 
     name: str
     dtypes: dict[str, torch.dtype] = field(default_factory=lambda: TORCH_DTYPES, repr=False)
     effects: tuple[str, ...] = ()
+    device: str = "cpu"
 
     def constant(self, tensor: torch.Tensor) -> torch.Tensor:
         """A constant as this mode holds it."""
+        tensor = tensor.to(self.device)
         return tensor.float() if self.name == "fp32" and tensor.dtype == torch.float16 else tensor
 
     def adjusted(self, site: Site, step: Step) -> Step:
         """The step of an op under this mode."""
-        if not self.effects:
-            return step
-        from ane_sweep.runtimes._reference import ane
+        if self.effects:
+            from ane_sweep.runtimes._reference import ane
 
-        return ane.adjusted(site, step, self.effects)
+            step = ane.adjusted(site, step, self.effects)
+        return step if self.device == "cpu" else replace(step, run=cuda.placed(step.run, self.device))
 
     def says(self, is_half: bool) -> str:
         """What is recorded as `realised.numerics` of a program that declares fp16 values, or none."""
@@ -51,11 +58,17 @@ class Mode:
 AS_DECLARED = Mode("fp16")
 
 
-def mode(name: str | None, effects: Any = None) -> Mode:
+def mode(name: str | None, effects: Any = None, device: str = "cpu") -> Mode:
     """A mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: all by default).
 
-    Raises ConfigError for an unknown name.
+    Raises ConfigError for an unknown name, errors.Unavailable for device="cuda" where there is none.
     """
+    if device == "cuda":
+        cuda.prepare()
+    return replace(_by_name(name, effects), device=device)
+
+
+def _by_name(name: str | None, effects: Any) -> Mode:
     if name not in (*MODES, None):
         raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(MODES)}")
     if effects is not None and name != "ane":

@@ -9,7 +9,7 @@ import torch
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.package import Package
-from ane_sweep.runtimes._reference import features
+from ane_sweep.runtimes._reference import cuda, features
 from ane_sweep.runtimes._reference.numerics import Mode
 
 _PIPELINES = ("pipeline", "pipelineRegressor", "pipelineClassifier")
@@ -81,6 +81,7 @@ class Pipeline(_Described):
         self.models = [_loaded(package, model, numerics, depth + 1) for model in inner.models]
         said = [model.realised["numerics"] for model in self.models]
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
+        self.realised |= cuda.says(numerics.device)
 
     def predict(self, inputs: dict[str, Any], state: Any = None) -> dict[str, Any]:
         unknown = [name for name in inputs if name not in self.inputs]

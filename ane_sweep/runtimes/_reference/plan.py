@@ -23,6 +23,7 @@ from ane_sweep.runtimes._reference import (  # noqa: F401  they fill OPS
     chance,
     compressed,
     control,
+    cuda,
     detection,
     elementwise,
     indexing,
@@ -65,7 +66,7 @@ def rebound(plan: Plan, program: Program, known: dict[str, Any], values: Mapping
     now = ChainMap({name: constant(value, plan.session.mode) for name, value in values.items()}, known)
     changed, place_of = set(values), {op.index: place for place, op in enumerate(plan.ops)}
     start, steps, first = plan.start.copy(), plan.steps.copy(), len(plan.steps)
-    with torch.inference_mode():
+    with torch.inference_mode(), cuda.on(plan.session.mode.device):
         for op in program.ops:
             is_run = op.index in place_of
             if changed.isdisjoint(op.reads) or not (is_run or known.keys() & op.outputs):
@@ -98,7 +99,7 @@ def compile_block(
             raise PackageError(f"{session.where}: the name {name!r} stands for two values; the program is damaged")
     built: list[tuple[Step, Op]] = []
     needed = _needed(ops, outputs)
-    with torch.inference_mode():
+    with torch.inference_mode(), cuda.on(session.mode.device):
         for op in ops:
             if op.index not in needed:
                 continue

@@ -210,18 +210,18 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def half_accumulates_wide() -> bool:
-    """Whether this CPU multiplies fp16 matrices fast and sums in fp32: asked of the hardware, then tried out.
+def half_accumulates_wide(device: str = "cpu") -> bool:
+    """Whether this CPU (or GPU) multiplies fp16 matrices fast and sums in fp32: asked of the hardware, then tried out.
 
     2048 + 1 is 2048 in fp16, so a sum of 2048 and 4095 ones tells the two kinds of accumulation apart (6144 after one
     rounding of 6143; 2048 or little more otherwise).
     """
-    if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+    if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
         return False
-    row = torch.ones(1, 40, 4096, dtype=torch.float16)
+    row = torch.ones(1, 40, 4096, dtype=torch.float16, device=device)
     row[..., 0] = 2048
-    ones = torch.ones(40, 4096, dtype=torch.float16)
-    bias = torch.zeros(40, dtype=torch.float16)
+    ones = torch.ones(40, 4096, dtype=torch.float16, device=device)
+    bias = torch.zeros(40, dtype=torch.float16, device=device)
     results = [
         torch.nn.functional.linear(row, ones, bias),
         torch.bmm(row, ones.t()[None].contiguous()),
