@@ -28,8 +28,8 @@ def _diff(given: argparse.Namespace) -> int:
     first, second = (running.load(path, given) for path in (given.a, given.b))
     seed = 0 if given.random is None and not given.input else given.random
     inputs = running.read_inputs(given.input, {**first.inputs, **second.inputs}, seed)
-    print(f"A {given.a}: {first.realised['numerics']}")
-    print(f"B {given.b}: {second.realised['numerics']}")
+    print(f"A {given.a}: {running.computed(first)}")
+    print(f"B {given.b}: {running.computed(second)}")
     if seed is not None and not given.input:
         print(f"inputs: random, seed {seed}")
     outputs = [

@@ -56,8 +56,7 @@ def _run(given: argparse.Namespace) -> int:
     model = load(given.model, given)
     inputs = read_inputs(given.input, model.inputs, given.random)
     outputs = model.predict(inputs, model.new_state() if model.states else None)
-    where = model.realised.get("device")
-    print(f"{given.model} on the reference runtime{f', {where}' if where else ''}: {model.realised['numerics']}")
+    print(f"{given.model} on the reference runtime: {computed(model)}")
     for name, value in outputs.items():
         print(f"  {name}: {described(value)}")
     if given.value:
@@ -82,6 +81,11 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
     effects = given.effects.split(",") if given.effects and numerics is None else None
     how: Any = {"numerics": numerics or given.numerics, "effects": effects, "device": given.device}
     return _reference.load(path, given.function, **how)
+
+
+def computed(model: Any) -> str:
+    """How a model computes, and on which device where that is not the CPU."""
+    return ", on ".join(model.realised[name] for name in ("numerics", "device") if name in model.realised)
 
 
 def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:

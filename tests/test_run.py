@@ -7,7 +7,8 @@ import torch
 from ane_sweep.__main__ import main
 from ane_sweep.diff import compared, diff
 from ane_sweep.errors import ConfigError
-from ane_sweep.run import run
+from ane_sweep.run import computed, run
+from ane_sweep.runtimes import _reference
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
@@ -79,6 +80,10 @@ def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
         run([models["wide"], "--outptu", "x"])
     with pytest.raises(ConfigError, match="invalid choice: 'fp8'"):
         run([models["wide"], "--numerics", "fp8"])
+    half = _reference.load(models["half"])
+    assert computed(half) == half.realised["numerics"] == "fp16 storage, fp32 accumulation"
+    half.realised["device"] = "NVIDIA A"
+    assert computed(half) == "fp16 storage, fp32 accumulation, on NVIDIA A"
     if not torch.cuda.is_available():
         assert main(["run", models["wide"], "--input", x, "--device", "cuda"]) == 2
         assert "device=cuda: this PyTorch" in capsys.readouterr().err
