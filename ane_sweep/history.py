@@ -21,8 +21,8 @@ def append(path: Path, entry: dict[str, Any]) -> None:
         os.write(descriptor, line)
 
 
-def read(path: Path, stage: str | None = None) -> list[dict[str, Any]]:
-    """The entries of one stage, or of all, oldest first; torn lines are left out."""
+def read(path: Path) -> list[dict[str, Any]]:
+    """The entries, oldest first; torn lines are left out."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _READ_BYTES))
@@ -33,6 +33,6 @@ def read(path: Path, stage: str | None = None) -> list[dict[str, Any]]:
     for line in lines:
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            if isinstance(entry, dict) and "stage" in entry and stage in (None, entry["stage"]):
+            if isinstance(entry, dict) and "stage" in entry:
                 found.append(entry)
     return found

@@ -224,9 +224,9 @@ class Store:
         entry = {"stage": stage, "work": work, "seconds": seconds, "peak_bytes": peak_bytes}
         history.append(self.root / "history.jsonl", entry)
 
-    def past(self, stage: str | None = None) -> list[dict[str, Any]]:
-        """[{stage, work, seconds, peak_bytes}] of finished tasks of one stage, or of all, oldest first."""
-        return history.read(self.root / "history.jsonl", stage)
+    def past(self) -> list[dict[str, Any]]:
+        """[{stage, work, seconds, peak_bytes}] of finished tasks, oldest first."""
+        return history.read(self.root / "history.jsonl")
 
 
 def _is_alive(owner: Path) -> bool:

@@ -67,6 +67,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
             problems += error.problems
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
+    past = store.past()
     return planning.make_plan(
         request.cells,
         request.axes,
@@ -74,7 +75,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
         host=host.digest(),
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],
-        history={stage: store.past(stage)[-500:] for stage in schema.STAGES},
+        history={stage: [entry for entry in past if entry["stage"] == stage][-500:] for stage in schema.STAGES},
         notes=request.notes,
     )
 
