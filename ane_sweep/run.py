@@ -1,6 +1,8 @@
 """`ane-sweep run MODEL --input x.npy`: one prediction of a package by the reference runtime, on any host."""
 
 import argparse
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,12 +33,18 @@ def parser(verb: str, *models: str) -> argparse.ArgumentParser:
         metavar="[NAME=]FILE",
         help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
     )
-    made.add_argument("--random", type=int, metavar="SEED", help="seeded random values for inputs that are not given")
+    made.add_argument("--random", type=_seed, metavar="SEED", help="seeded random values for inputs that are not given")
     made.add_argument("--function", default="", help="of a multifunction package; its default one if left out")
     made.add_argument("--numerics", choices=("fp16", "fp32", "ane"), help="how to compute; as declared if left out")
     made.add_argument("--effects", help="with --numerics ane: names of its effects, with commas")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: an NVIDIA GPU; cpu if left out")
     return made
+
+
+def _seed(word: str) -> int:
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 0 or more")
+    return int(word)
 
 
 def run(args: list[str]) -> int:
@@ -93,6 +101,8 @@ def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) ->
     values: dict[str, Any] = {}
     for text in given:
         name, _, file = text.rpartition("=")
+        if name and name not in features:
+            raise ConfigError(f"--input {text}: no input is called {name!r}; inputs: {', '.join(features)}")
         found = _read(Path(file))
         if isinstance(found, dict) and not name:
             values |= found
@@ -125,7 +135,7 @@ def _read(path: Path) -> Any:
         return Image.open(path).copy()
     except ImportError as error:
         raise ConfigError(f"{path}: neither .npy nor .npz; to read it as an image: pip install pillow") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError(f"--input {path}: cannot be read: {error}") from error
 
 

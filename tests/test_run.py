@@ -76,6 +76,14 @@ def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
     assert "out.npz: cannot be written (No such file or directory)" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--input .*none\.npy: cannot be read"):
         run([models["wide"], "--input", str(tmp_path / "none.npy")])
+    for name, content in (("empty.npy", b""), ("cut.npz", b"PK\3\4cut"), ("odd.png", b"odd")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=f"--input .*{name}: cannot be read"):
+            run([models["wide"], "--input", str(tmp_path / name)])
+    with pytest.raises(ConfigError, match="no input is called 'y'; inputs: x"):
+        diff([models["wide"], models["half"], "--random", "0", "--input", f"y={x}"])
+    with pytest.raises(ConfigError, match="'-1' is no whole number of 0 or more"):
+        run([models["wide"], "--random=-1"])
     with pytest.raises(ConfigError, match="unrecognized arguments: --outptu"):
         run([models["wide"], "--outptu", "x"])
     with pytest.raises(ConfigError, match="invalid choice: 'fp8'"):
