@@ -92,7 +92,11 @@ def _source(
     option: Mapping[str, Any], kind: str, source: str, digest: str, arch: Mapping[str, Any], nbytes: int, **more: Any
 ) -> Source:
     keys = option["arch_keys"]
-    layers = arch.get(keys["layers"], option["layers"])
+    layers, longest = (arch.get(keys[name], option[name]) for name in ("layers", "max_seq_len"))
+    if not isinstance(layers, int) or not isinstance(longest, int):
+        raise ConfigError(
+            f"model={option['name']}: {keys['layers']}={layers!r}, {keys['max_seq_len']}={longest!r}: expected whole numbers"
+        )
     per_layer = (option["cut_points"] - 1) // option["layers"]
     return Source(
         kind=kind,
@@ -100,7 +104,7 @@ def _source(
         digest=digest,
         arch=arch,
         layers=layers,
-        max_seq_len=arch.get(keys["max_seq_len"], option["max_seq_len"]),
+        max_seq_len=longest,
         cut_points=per_layer * layers + 1,
         parameter_bytes=nbytes,
         **more,

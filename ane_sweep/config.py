@@ -5,6 +5,7 @@ through Hydra costs some 40 ms a cell; a thousand cells would take longer to pla
 """
 
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -192,7 +193,8 @@ def _command_line_axis(override: Override, composer: Composer) -> Axis:
 def _preset_axes(base: dict[str, Any], taken: set[str]) -> list[Axis]:
     """The axes and paired axes of conf/sweep/NAME.yaml; a key given on the command line wins over the preset's."""
     sweep = base.get("sweep") or {}
-    found: list[str] = []
+    if found := schema.sweep_problems(sweep):
+        raise ConfigError(found)
     axes = []
     for name, values in (sweep.get("axes") or {}).items():
         if not isinstance(values, list) or not values:
@@ -214,7 +216,7 @@ def _preset_axes(base: dict[str, Any], taken: set[str]) -> list[Axis]:
 def _expand(base: dict[str, Any], axes: list[Axis], composer: Composer, fixed: list[str]) -> Request:
     options, unknown = _compose_options(axes, composer, fixed)
     exclude = (base.get("sweep") or {}).get("exclude") or []
-    interpolated = "${" in canonical_json([base, *options.values()])
+    interpolated = "${" in json.dumps([base, *options.values()], default=str)
     cells: dict[str, Cell] = {}
     found = dict.fromkeys(unknown)
     used: set[int] = set()

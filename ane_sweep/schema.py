@@ -1,5 +1,6 @@
 """The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,6 +28,8 @@ class Key:
         if not accepted:
             wanted = " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in self.types)
             return f"{name}={value!r}: expected {wanted}, got {type(value).__name__}"
+        if not _finite(value):
+            return f"{name}={value}: numbers must be finite"
         if self.words and isinstance(value, str):
             choices = f"a number, {', '.join(self.words)}"
             return None if value in self.words else f"{name}={value}: unknown; choices: {choices}"
@@ -35,6 +38,13 @@ class Key:
         if self.least is not None and value is not None and value < self.least:
             return f"{name}={value}: must be {self.least:g} or more"
         return None
+
+
+def _finite(value: Any) -> bool:
+    """Whether nothing in a value is infinite or no number, which no key and no record could hold."""
+    if isinstance(value, (list, dict)):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 NONE = type(None)
@@ -158,7 +168,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "layers": Key((int,), "transformer blocks", least=1),
         "max_seq_len": Key((int,), "longest input", least=1),
         "cut_points": Key((int,), "places where the program can always be cut", least=0),
-        "texts": Key((dict,), "{count}: how many texts are scored"),
+        "texts.count": Key((int,), "how many texts are scored", least=1),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
         "arch_keys": Key((dict,), "which keys of arch hold layers and max_seq_len"),
     },
@@ -195,6 +205,18 @@ def problems(config: dict[str, Any]) -> list[str]:
             for key in config["sweep"]
             if key not in SWEEP_KEYS
         ]
+    return found
+
+
+def sweep_problems(sweep: dict[str, Any]) -> list[str]:
+    """What of a sweep option has another form than axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
+    axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))
+    found = [f"sweep.axes={axes!r}: expected a mapping of keys to lists"] if axes and not isinstance(axes, dict) else []
+    for name, rows in (("pairs", pairs), ("exclude", exclude)):
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            found.append(f"sweep.{name}={rows!r}: expected a list of mappings")
+        elif name == "pairs" and not all(isinstance(values, list) for row in rows for values in row.values()):
+            found.append(f"sweep.pairs={rows!r}: expected lists of values")
     return found
 
 

@@ -57,7 +57,7 @@ def sources() -> dict[str, str]:
 
 def get(name: str) -> Chip:
     """A chip by name ("m4", "m4_max", "a17_pro"; dashes, spaces and capitals are forgiven). Raises ConfigError."""
-    wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
+    wanted = str(name).strip().lower().replace("-", "_").replace(" ", "_")
     if wanted in table():
         return table()[wanted]
     raise ConfigError(f"chip={name}: unknown; known: {', '.join(table())}. A new one is a row in {DATA.name}")
