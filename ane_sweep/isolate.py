@@ -87,10 +87,6 @@ class Children:
         """Allow new workers again after kill_all."""
         self._stopping = False
 
-    def pids(self) -> list[int]:
-        with self._lock:
-            return [child.process.pid for child in self._live]
-
 
 CHILDREN = Children()
 

@@ -51,7 +51,7 @@ class Room:
         result = isolate.run_task(
             task, self.folder, timeout_s=timeout_s, watch_memory=watch_memory, env=self.env(), children=self.children
         )
-        assert self.children.pids() == []
+        assert not self.children._live
         assert not Path(task["tmp"]).exists()
         assert json.loads((self.folder / "result.json").read_text()) == result
         return result
@@ -395,7 +395,7 @@ def test_kill_all_ends_every_lane_and_leaves_no_result(room):
     for thread in lanes:
         thread.start()
     pids = [int(wait_for(room.base / f"pid{number}")) for number in range(3)]
-    assert sorted(room.children.pids()) == sorted(pids)
+    assert sorted(child.process.pid for child in room.children._live) == sorted(pids)
     room.children.kill_all()
     for thread in lanes:
         thread.join(5)
@@ -422,7 +422,7 @@ def test_a_stop_in_the_midst_of_spawning(room, monkeypatch):
     with pytest.raises(isolate.Interrupted, match="was killed and left no result"):
         room.run("time.sleep(60)")
     assert gone_within(0.1, spawned[0].pid)
-    assert room.children.pids() == []
+    assert not room.children._live
 
 
 def spawn_parent(room: Room, marker: Path) -> subprocess.Popen:
