@@ -106,8 +106,6 @@ def _cache_refusal(cell: Cell) -> str | None:
     """What knows nothing of two functions over shared states."""
     if cell.cache != "stateful":
         return None
-    if cell.chunks != 1 and cell.pipeline != "manual":
-        return f"pipeline={cell.pipeline} with cache=stateful: a pipeline holds models of one function; use pipeline=manual"
     if cell.copies > 1:
         return f"copies={cell.copies} with cache=stateful is not built: copies are timed by whole predictions; use copies=1"
     if cell.device == "usb":
