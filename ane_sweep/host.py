@@ -33,8 +33,9 @@ def fingerprint() -> dict[str, Any]:
 
 
 def chip() -> str | None:
-    """What the processor calls itself ("Apple M4 Pro"); None where the system does not say."""
-    return _still()["chip"]
+    """What the processor calls itself ("Apple M4 Pro"), or the stand-in's; None where the system does not say."""
+    script = stand_in.active()
+    return (script.host if script else {}).get("chip", _still()["chip"])
 
 
 def digest() -> str:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ane_sweep import checks, host, record, stand_in, tools
+from ane_sweep import checks, chunking, config, host, record, stand_in, tools
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import table
 from ane_sweep.report.doubts import doubts
@@ -46,6 +46,12 @@ def test_a_script_that_cannot_be_used_says_why(tmp_path, script, monkeypatch):
     monkeypatch.setenv(stand_in.VARIABLE, str(tmp_path / "none.json"))
     with pytest.raises(ConfigError, match="cannot be read"):
         stand_in.active()
+
+
+def test_a_program_is_cut_for_the_chip_that_is_played(script):
+    (cell,) = config.load(["model=tiny-gpt2", "chunks=auto"]).cells
+    script(host={"chip": "Apple M4 Pro"})
+    assert host.chip() == host.fingerprint()["chip"] == "Apple M4 Pro" and chunking.limits(cell).chip == "m4_pro"
 
 
 def test_the_first_answer_whose_conditions_hold(script):

@@ -119,7 +119,7 @@ class World:
         return len(list(Path(home).expanduser().glob("models--*")))
 
     def chip(self) -> str | None:
-        return host.fingerprint().get("chip")
+        return host.chip()
 
     def translated(self) -> bool:
         """Whether Rosetta runs this Python."""

@@ -37,7 +37,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep import host
 
     table = [row for step in _steps_of(params, inputs) for row in step["rows"]]
-    chip = params.get("chip") or chip_name(host.fingerprint()["chip"])
+    chip = params.get("chip") or chip_name(host.chip())
     summary = summarise(table, chip, params["compute_units"])
     content = {"schema": 1, **summary, "table": table}
     (out / f"placement.planned.{summary['chip']}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
