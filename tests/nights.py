@@ -17,13 +17,16 @@ STEADY = (10.0, 10.1, 9.9, 10.05, 9.95)
 
 
 def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=None, host=None, sweep="s", load=(5.0,) * 5,
-         toolchain="9.0", **request):  # fmt: skip
+         toolchain="9.0", prefill=(), **request):  # fmt: skip
     asked = {"model": "gpt2", "family": "gpt2", "size": "s", "chunks": 1, "latency": {"samples": 5}, **request}
     timings = [{"round": n, "median_ms": m, "load_ms": b} for n, (m, b) in enumerate(zip(medians, load), 1)]
+    for timing, whole in zip(timings, prefill):
+        timing["prefill_median_ms"] = whole
     figures = {
         "latency_median_ms": (sorted(medians) or [None])[len(medians) // 2],
         "psnr_db": psnr,
         "package_bytes": size,
+        "latency_prefill_median_ms": (sorted(prefill) or [None])[len(prefill) // 2],
     }
     return Record(
         sweep=sweep,

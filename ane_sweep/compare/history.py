@@ -43,6 +43,12 @@ def level(values: list[float]) -> float:
     return math.exp(middle([math.log(value) for value in values]).mean) if len(values) > 1 else values[0]
 
 
+def typical(record: Record, name: str = "median_ms") -> float | None:
+    """What the processes of one record agree on in a figure of theirs; None where none has it."""
+    values = list(figures(record.timings, name).values())
+    return level(values) if values else None
+
+
 def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series], list[str]]:
     """(one series a cell, notes). Runs of another host than the last one's are left out, and counted."""
     notes: list[str] = []
@@ -55,12 +61,12 @@ def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series],
     found: dict[str, Series] = {}
     for stamp, group in kept:
         for one in group:
-            if times := list(figures(one.timings, "median_ms").values()):
+            if (found_level := typical(one)) is not None:
                 key = match.key(one, names)
                 cell = found.setdefault(key, Series(labels[key]))
                 if stamp not in cell.stamps:  # two cells of a run that differ only in how they were timed: the first
                     cell.stamps.append(stamp)
-                    cell.levels.append(level(times))
+                    cell.levels.append(found_level)
                     cell.records.append(one)
     return list(found.values()), notes
 

@@ -30,11 +30,12 @@ BUCKETS = (*REGRESSIONS, *IMPROVEMENTS, *NOTES)
 
 @dataclass
 class Change:
-    """One change of one cell, in a bucket; `text` says it with both figures."""
+    """One change of one cell, in a bucket; `text` says it with both figures. Of a timing, `figure` names it (TIMED)."""
 
     bucket: str
     cell: str
     text: str
+    figure: str | None = None
 
 
 @dataclass
@@ -103,9 +104,9 @@ def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: f
     if one.verdict == "same":
         return []
     if sure and abs(one.percent) >= least_percent:
-        return [Change(f"loads {one.verdict}" if name == "load_ms" else one.verdict, pair.label, text)]
+        return [Change(f"loads {one.verdict}" if name == "load_ms" else one.verdict, pair.label, text, name)]
     why = f"under {least_percent:g} %" if sure else "alone it would be significant, among this many tests it is not"
-    return [Change("timing differs, but not enough", pair.label, f"{text}; {why}")]
+    return [Change("timing differs, but not enough", pair.label, f"{text}; {why}", name)]
 
 
 def _evidence(one: Difference) -> str:

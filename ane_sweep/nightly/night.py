@@ -9,8 +9,8 @@ from typing import Any
 
 from ane_sweep import command, locks, sweep
 from ane_sweep.compare import history, sides, verb
-from ane_sweep.compare.difference import LEVEL, figures
-from ane_sweep.compare.judge import REGRESSIONS, Comparison, judge
+from ane_sweep.compare.difference import LEVEL
+from ane_sweep.compare.judge import IMPROVEMENTS, REGRESSIONS, Comparison, judge
 from ane_sweep.compare.match import match
 from ane_sweep.compare.steps import stands_out
 from ane_sweep.errors import StoreError
@@ -80,22 +80,23 @@ def against_good(out: Path, records: list[Record]) -> Comparison | None:
 
 
 def hold_against_nights(found: Comparison, out: Path) -> None:
-    """A timing that differs from the last good night, but by no more than good nights differ among themselves, is no
-    change: processes of one night know nothing of the next one. Needs five good nights of a cell."""
+    """A timing that differs from the last good night, but by no more than good nights differ in that very figure among
+    themselves, is no change: processes of one night know nothing of the next one. Needs five good nights of a cell."""
     keys = {pair.label: pair.b for pair in found.pairs}
-    nights: dict[str, list[float]] = {}
+    good: dict[str, list[Record]] = {}
     for stamp in reversed(sides.good_runs(out)):
         for one in read_records(out / "runs" / stamp):
-            if times := list(figures(one.timings, "median_ms").values()):
-                nights.setdefault(one.cell_key, []).append(history.level(times))
+            good.setdefault(one.cell_key, []).append(one)
     for change in found.changes:
-        if change.bucket in ("slower", "faster"):
-            tonight = keys[change.cell]
-            before = nights.get(tonight.cell_key, [])
-            p = stands_out(before, history.level(list(figures(tonight.timings, "median_ms").values())))
-            if p is not None and p >= LEVEL:
-                change.bucket = "timing differs, but not enough"
-                change.text += f"; {len(before)} good nights differ as much among themselves (p = {p:.2g})"
+        if change.figure is None or change.bucket not in (*REGRESSIONS, *IMPROVEMENTS):
+            continue
+        tonight = keys[change.cell]
+        levels = (history.typical(one, change.figure) for one in good[tonight.cell_key])
+        before = [level for level in levels if level is not None]
+        p = stands_out(before, history.typical(tonight, change.figure))
+        if p is not None and p >= LEVEL:
+            change.bucket = "timing differs, but not enough"
+            change.text += f"; {len(before)} good nights differ as much among themselves (p = {p:.2g})"
 
 
 def suspects(compared: Comparison | None) -> list[str]:

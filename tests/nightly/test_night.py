@@ -148,6 +148,16 @@ def test_what_good_nights_differ_by_among_themselves_is_no_regression(dream, tmp
     assert dream("n2", cell(slower(2))) == 1
 
 
+def test_each_figure_is_held_against_what_good_nights_differ_by_in_that_figure(dream, tmp_path):
+    """Tokens are decoded as before, in nights that scatter; the prefill, which never did, takes twice as long."""
+    for number, factor in enumerate((1, 1.1, 0.9, 1.12, 0.92, 1.02), 1):
+        write_run(tmp_path, f"g{number}", [cell(slower(factor), prefill=slower(1 + number / 1000, (50.0,) * 5))])
+        sides.tag_good(tmp_path, f"g{number}")
+    assert dream("n1", cell(slower(1.15), prefill=slower(2, (50.0,) * 5))) == 1
+    said = (tmp_path / "nightly" / "latest.md").read_text()
+    assert "**slower: 1**\n- gpt2: prefill: 50.3 -> 100 ms" in said and "6 good nights differ as much" in said
+
+
 def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
     for number in range(1, 8):
         cells = [cell(chunks=2)] if number == 1 else [cell()]
