@@ -180,18 +180,29 @@ def flat_cell(record: Record) -> dict[str, Any]:
     return dict(_flatten(record.cell))
 
 
-def varying_axes(records: list[Record]) -> list[str]:
-    """Names of the axes that differ between these records, in the order of the request.
+def as_typed(name: str) -> str:
+    """A name of `flat_cell` as a command line has it: `model_options.texts.count` is `model.texts.count`."""
+    group, dot, rest = name.partition("_options.")
+    return f"{group}.{rest}" if dot and group in ("model", "precision") else name
 
-    `family` and `size` follow from the model, and a nested option that follows from one varying plain axis belongs to
-    that axis: neither is an axis of its own. A missing key counts as a value.
+
+def varying_axes(records: list[Record]) -> list[str]:
+    """Names of the axes that differ between these records, in the order of the request."""
+    return varying_names([flat_cell(record) for record in records])
+
+
+def varying_names(cells: list[dict[str, Any]]) -> list[str]:
+    """The same of flat requests: together they tell any two that differ apart.
+
+    What follows from the model (`family`, `size`), and a nested option that follows from one varying plain axis,
+    belongs to that axis and is none of its own. A missing key counts as a value.
     """
-    cells = [flat_cell(record) for record in records]
     names = list(dict.fromkeys(key for cell in cells for key in cell))
     values = {name: [_hashable(cell.get(name)) for cell in cells] for name in names}
     varying = [name for name in names if len(set(values[name])) > 1]
     if "model" in varying:
-        varying = [name for name in varying if name not in ("family", "size")]
+        told = {name for name in ("family", "size") if name in values and _follows(values[name], values["model"])}
+        varying = [name for name in varying if name not in told]
     plain = [name for name in varying if "." not in name]
     return [n for n in varying if n in plain or not any(_follows(values[n], values[axis]) for axis in plain)]
 

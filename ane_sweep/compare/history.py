@@ -55,19 +55,15 @@ def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series],
     kept = [(stamp, group) for stamp, group in zip(stamps, groups) if group and like(group[0], groups[-1][0])]
     if len(kept) < len(groups):
         notes.append(f"{len(groups) - len(kept)} of {len(groups)} runs are of another host than the last one: left out")
-    names = set.intersection(*(match.names(group) for _, group in kept))
-    names = match.asked(names)
-    labels = match.labels([r for _, group in kept for r in group], names)
+    requests, labels = match.requests([group for _, group in kept])
     found: dict[str, Series] = {}
-    for stamp, group in kept:
-        for one in group:
-            if (found_level := typical(one)) is not None:
-                key = match.key(one, names)
-                cell = found.setdefault(key, Series(labels[key]))
-                if stamp not in cell.stamps:  # two cells of a run that differ only in how they were timed: the first
-                    cell.stamps.append(stamp)
-                    cell.levels.append(found_level)
-                    cell.records.append(one)
+    for (stamp, _), cells in zip(kept, requests):
+        for request, (one, *_) in cells.items():
+            if (reached := typical(one)) is not None:
+                cell = found.setdefault(request, Series(labels[request]))
+                cell.stamps.append(stamp)
+                cell.levels.append(reached)
+                cell.records.append(one)
     return list(found.values()), notes
 
 

@@ -1,13 +1,14 @@
 """Which cells of two sweeps are the same request, and whether what was measured may be compared: like with like."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.compare.sides import Side
+from ane_sweep.compare.sides import Side, text_of
 from ane_sweep.errors import ConfigError
-from ane_sweep.record import Record, Status, flat_cell
+from ane_sweep.record import Record, Status, as_typed, flat_cell, varying_names
 
 HOST = ("system", "machine", "chip", "cores", "stand_in")  # other values: another machine
 OS = ("os_version", "os_build")
@@ -34,15 +35,17 @@ class Matched:
 
 
 def match(a: Side, b: Side) -> Matched:
-    """Cells by their request: every axis and option that both sides know, but for those that a selector fixed.
-
-    An axis that came with a newer version is on one side only and is left out. Raises ConfigError where two cells of
-    one side then are the same.
-    """
-    known = asked(names(a.records) & names(b.records), {*a.chosen, *b.chosen})
-    first, second = _by_request(a, known), _by_request(b, known)
-    label = labels([*first.values(), *second.values()], known)
-    pairs = [_pair(label[one], first[one], second[one]) for one in first if one in second]
+    """Cells by their request, but for the axes that a selector fixed. Raises ConfigError where that makes two cells of
+    one side the same."""
+    sides = [[record for record in side.records if record.status is not Status.SKIPPED] for side in (a, b)]
+    (first, second), label = requests(sides, {*a.chosen, *b.chosen})
+    for side, found in ((a, first), (b, second)):
+        if any(len(records) > 1 for records in found.values()):
+            raise ConfigError(
+                f"{side.word}: two of its cells are one request for this comparison; name the one that is meant, as in "
+                f"{side.word}:axis=value"
+            )
+    pairs = [_pair(label[one], first[one][0], second[one][0]) for one in first if one in second]
     return Matched(
         pairs,
         [label[one] for one in first if one not in second],
@@ -50,45 +53,55 @@ def match(a: Side, b: Side) -> Matched:
     )
 
 
-def asked(known: set[str], chosen: Collection[str] = ()) -> set[str]:
-    """Of the names of a request, those that say what a cell is: not how it was run, and not what a selector chose."""
-    gone = [*_HOW, *(prefix for axis in chosen for prefix in _FOLLOWS.get(axis, ()))]
-    return {name for name in known - set(chosen) if not name.startswith(tuple(gone))}
+def requests(
+    sides: Sequence[Sequence[Record]], chosen: Collection[str] = ()
+) -> tuple[list[dict[str, list[Record]]], dict[str, str]]:
+    """(of each side, request -> its records; request -> a label that no other one has).
+
+    A request is every axis and option that all sides know (one that came with a newer version is on some sides only),
+    but for how a cell is run (_HOW). Where a side has several cells that are alike in that, how they are run is part of
+    it too, and then what only some sides know: cells of one sweep always are requests of their own. `chosen` axes, and
+    what they set, are in none.
+    """
+    set_by = tuple(prefix for axis in chosen for prefix in _FOLLOWS.get(axis, ()))
+    flat = [[flat_cell(record) for record in side] for side in sides]
+    known = [{n for cell in side for n in cell if n not in chosen and not n.startswith(set_by)} for side in flat]
+    shared = set.intersection(*known)
+    levels = [{name for name in shared if not name.startswith(_HOW)}, shared, set.union(*known)]
+    left = [[_Asked(record, cell) for record, cell in zip(*both)] for both in zip(sides, flat)]
+    found: list[dict[str, list[Record]]] = [{} for _ in sides]
+    labels: dict[str, str] = {}
+    for level, before in zip(levels, [set(), *levels]):
+        _tell_apart([one for side in left for one in side], level, level - before)
+        alike = {key for side in left for key, n in Counter(one.key for one in side).items() if n > 1}
+        for requests, side in zip(found, left):
+            for one in side:
+                if one.key not in alike or level is levels[-1]:
+                    requests.setdefault(one.key, []).append(one.record)
+                    labels[one.key] = one.label
+        left = [[one for one in side if one.key in alike] for side in left]
+    return found, labels
 
 
-def names(records: Iterable[Record]) -> set[str]:
-    return {name for record in records for name in flat_cell(record)}
+@dataclass
+class _Asked:
+    """One record on its way to a request: its key by the names looked at so far, and the words that tell it apart."""
+
+    record: Record
+    cell: dict[str, Any]
+    key: str = ""
+    label: str = ""
 
 
-def _by_request(side: Side, names: set[str]) -> dict[str, Record]:
-    found: dict[str, Record] = {}
-    for record in side.records:
-        if record.status is Status.SKIPPED:
-            continue  # the budget was spent before its turn: nothing to compare
-        request = key(record, names)
-        if request in found:
-            raise ConfigError(
-                f"{side.word}: two of its cells are one request for this comparison; name the one that is meant, as in "
-                f"{side.word}:axis=value"
-            )
-        found[request] = record
-    return found
-
-
-def key(record: Record, names: set[str]) -> str:
-    cell = flat_cell(record)
-    return json.dumps([[name, cell.get(name)] for name in sorted(names)], sort_keys=True, default=str)
-
-
-def labels(records: list[Record], names: set[str]) -> dict[str, str]:
-    """`gpt2 chunks=2`: the model and the plain axes that tell these cells apart."""
-    cells = {key(record, names): flat_cell(record) for record in records}
-    plain = [n for n in flat_cell(records[0]) if n in names and "." not in n and n not in ("model", "family", "size")]
-    varying = [n for n in plain if len({json.dumps(cell.get(n), default=str) for cell in cells.values()}) > 1]
-    return {
-        key: " ".join([str(cell.get("model", "cell")), *(f"{n}={cell.get(n)}" for n in varying)])
-        for key, cell in cells.items()
-    }
+def _tell_apart(cells: Sequence[_Asked], names: set[str], new: set[str]) -> None:
+    """Key every cell by `names`, and label it by those of the `new` ones among them that vary."""
+    for one in cells:
+        one.key = json.dumps([[name, one.cell.get(name)] for name in sorted(names)], sort_keys=True, default=str)
+    different = {one.key: {name: value for name, value in one.cell.items() if name in new} for one in cells}
+    varying = [name for name in varying_names(list(different.values())) if name != "model"]
+    for one in cells:
+        words = [f"{as_typed(name)}={text_of(one.cell[name])}" for name in varying if name in one.cell]
+        one.label = " ".join([one.label or str(one.cell["model"] if "model" in names else "cell"), *words])
 
 
 def _pair(label: str, a: Record, b: Record) -> Pair:
@@ -105,13 +118,13 @@ def _pair(label: str, a: Record, b: Record) -> Pair:
 
 def marks(a: Record, b: Record) -> list[str]:
     """What differs around two records of one request, and may be why they differ."""
-    how = [{n: v for n, v in flat_cell(r).items() if n.startswith("latency.")} for r in (a, b)]
+    how = [{n: v for n, v in flat_cell(r).items() if n.startswith(_HOW)} for r in (a, b)]
     return [
         *_changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS}),
         *_changed("toolchain", a.toolchain, b.toolchain),
         *_changed("power", {"source": a.host.get("power")}, {"source": b.host.get("power")}),
         *_changed("weights", {"digest": a.weights.get("digest")}, {"digest": b.weights.get("digest")}),
-        *_changed("timing policy", *how),
+        *_changed("how it was run", *how),
     ]
 
 

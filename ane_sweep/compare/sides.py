@@ -6,13 +6,15 @@
 its cells each night, so the last good night of two cells need not be the same one.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ane_sweep import bridge, record, runs
 from ane_sweep.errors import ConfigError, RunNotFound
-from ane_sweep.record import Record, flat_cell
+from ane_sweep.record import Record, as_typed, flat_cell
 
 GOOD = "good"
 TAGS_FILE = "tags.json"
@@ -20,11 +22,11 @@ TAGS_FILE = "tags.json"
 
 @dataclass
 class Side:
-    """One side of a comparison; `chosen` are the axes that its selector fixed."""
+    """One side of a comparison; `chosen` are the axes that its selector fixed, as `flat_cell` names them."""
 
     word: str
     records: list[Record]
-    chosen: dict[str, str]
+    chosen: Collection[str] = ()
 
 
 def side(out: Path, word: str) -> Side:
@@ -33,13 +35,14 @@ def side(out: Path, word: str) -> Side:
     parts = [part.partition("=") for part in filters.split(",") if filters]
     if odd := [axis for axis, equals, _ in parts if not equals]:
         raise ConfigError(f"{word}: {odd[0]!r} chooses nothing; the form is {name}:axis=value,axis=value")
-    chosen = {axis: value for axis, _, value in parts}
+    typed = {axis: value for axis, _, value in parts}
     records = _records(out, name)
-    kept = [r for r in records if all(str(flat_cell(r).get(axis)) == value for axis, value in chosen.items())]
+    cells = [{as_typed(axis): text_of(value) for axis, value in flat_cell(record).items()} for record in records]
+    kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
-        known = {axis: sorted({str(flat_cell(r).get(axis)) for r in records}) for axis in chosen}
+        known = {axis: sorted({cell.get(axis, "not an axis there") for cell in cells}) for axis in typed}
         raise ConfigError(f"{word}: no cell there has {filters}; values there: {known}")
-    return Side(word, kept, chosen)
+    return Side(word, kept, {axis for record in kept for axis in flat_cell(record) if as_typed(axis) in typed})
 
 
 def _records(out: Path, name: str) -> list[Record]:
@@ -56,6 +59,11 @@ def _records(out: Path, name: str) -> list[Record]:
     if (path / record.FILE_NAME).is_file():
         return record.read_records(path)
     return record.read_records(runs.find_run(out, name).folder)
+
+
+def text_of(value: Any) -> str:
+    """A value as labels show it and selectors name it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def newest(oldest_first: Iterable[list[Record]]) -> list[Record]:

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from ane_sweep.record import Record, Status, varying_axes
+from ane_sweep.record import Record, Status, as_typed, flat_cell, varying_axes
 
 
 def doubts(records: list[Record]) -> list[str]:
@@ -22,8 +22,8 @@ def not_ok_groups(records: list[Record]) -> list[list[Record]]:
 
 def short_name(record: Record, axes: list[str]) -> str:
     """`model=minilm chunks=2`: enough of the request to find the row, and to type it again."""
-    names = axes or ["model"]
-    return " ".join(f"{axis}={record.cell[axis]}" for axis in names if axis in record.cell)
+    cell = flat_cell(record)
+    return " ".join(f"{as_typed(axis)}={cell[axis]}" for axis in axes or ["model"] if axis in cell)
 
 
 def _not_ok(records: list[Record]) -> Iterable[str]:

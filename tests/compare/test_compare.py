@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nights import cell, slower, write_run
 
 from ane_sweep.__main__ import main
@@ -72,7 +74,7 @@ def test_hosts_that_differ_are_refused_and_other_differences_marked():
     assert found.pairs[0].unlike == ["host: chip was some chip, is another"]
     found = compared([cell()], [cell(slower(1.5), host={"os_build": "2"}, toolchain="9.1", latency={"samples": 9})])
     assert found.marks == [
-        "os: os_build was 1, is 2", "toolchain: coremltools was 9.0, is 9.1", "timing policy: latency.samples was 5, is 9",
+        "os: os_build was 1, is 2", "toolchain: coremltools was 9.0, is 9.1", "how it was run: latency.samples was 5, is 9",
     ]  # fmt: skip
     assert found.regressed
 
@@ -86,6 +88,63 @@ def test_cells_match_by_what_both_sides_know():
     found = compared([cell(), cell(chunks=2)], [cell(new_axis="x"), cell(chunks=3, new_axis="x")])
     assert [pair.label for pair in found.pairs] == ["gpt2 chunks=1"]
     assert (found.only_a, found.only_b) == (["gpt2 chunks=2"], ["gpt2 chunks=3"])
+
+
+def labels(*requests):
+    """Labels of the cells of one sweep that these requests make, compared with themselves measured again."""
+    found = compared([cell(**asked) for asked in requests], [cell(slower(1.001), **asked) for asked in requests])
+    assert not found.only_a and not found.only_b
+    return [pair.label for pair in found.pairs]
+
+
+def bits(*values):
+    return [
+        {"precision": "p4", "precision_options": {"name": "p4", "weights": {"kind": "p", "bits": n}}} for n in values
+    ]
+
+
+def test_cells_that_differ_only_in_how_they_are_run_are_cells_of_their_own():
+    asked = [{"latency": {"samples": 3}}, {"latency": {"samples": 4}}]
+    assert labels(*asked) == ["gpt2 latency.samples=3", "gpt2 latency.samples=4"]
+    assert labels({"fault": "none", "allow_pickle": False}, {"fault": "hang", "allow_pickle": False}) == [
+        "gpt2 fault=none", "gpt2 fault=hang",
+    ]  # fmt: skip
+    found = compared([cell(**asked[0])], [cell(**asked[1])])  # alone on its side, a cell is what it is
+    assert [pair.label for pair in found.pairs] == ["gpt2"] and found.marks
+
+
+def test_labels_show_dotted_axes_as_they_are_typed():
+    assert labels(*bits(2, 4)) == ["gpt2 precision.weights.bits=2", "gpt2 precision.weights.bits=4"]
+    assert labels({"model_options": {"arch": {"n_layer": 1}}}, {"model_options": {"arch": {"n_layer": 2}}}) == [
+        "gpt2 model.arch.n_layer=1", "gpt2 model.arch.n_layer=2",
+    ]  # fmt: skip
+    assert labels({"effects": None}, {"effects": ["tables"]}) == ["gpt2 effects=null", 'gpt2 effects=["tables"]']
+
+
+def test_what_one_side_does_not_know_tells_cells_of_the_other_apart_all_the_same():
+    """`good` holds cells of older matrices too: a plain fp16 cell of tonight makes none of them ambiguous."""
+    plain = {"precision": "fp16", "precision_options": {"name": "fp16", "weights": None}}
+    found = compared([cell(**asked) for asked in (*bits(2, 4), plain)], [cell(**plain)])
+    assert [pair.label for pair in found.pairs] == ["gpt2 precision=fp16"]
+    assert [name.split()[-1] for name in found.only_a] == ["precision.weights.bits=2", "precision.weights.bits=4"]
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "model": st.sampled_from(["a", "b"]), "family": st.sampled_from(["f", "g"]), "chunks": st.sampled_from([1, 2, "auto"]),
+                "fault": st.sampled_from(["none", "hang"]), "effects": st.sampled_from([None, [], ["x"]]),
+                "latency": st.fixed_dictionaries({"samples": st.integers(1, 2), "idle_s": st.sampled_from([None, 0.5])}),
+                "precision_options": st.sampled_from([{"weights": None}, {"weights": {"bits": 2}}, {"weights": {"bits": 4}}]),
+            }
+        ),
+        min_size=1, max_size=8, unique_by=lambda asked: json.dumps(asked, sort_keys=True),
+    )
+)  # fmt: skip
+def test_the_cells_of_any_sweep_match_themselves_one_to_one_under_labels_of_their_own(asked):
+    assert len(set(labels(*asked))) == len(asked)
 
 
 @pytest.fixture
