@@ -1,5 +1,6 @@
 """`ane-sweep history [N]`: the latency of each cell over the last N runs, its steps, and whether the last run stands out."""
 
+import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import record, runs
-from ane_sweep.command import outputs_folder, split
+from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, outputs_folder, split
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
@@ -27,6 +28,11 @@ class Series:
     records: list[Record] = field(default_factory=list)
     found: list[Step] = field(default_factory=list)
     last_p: float | None = None
+
+    @property
+    def tested(self) -> bool:
+        """Whether there are runs enough to say anything: of the last one, or of steps, which need more."""
+        return len(self.levels) > FEWEST_BEFORE
 
     @property
     def steady(self) -> list[float]:
@@ -102,7 +108,7 @@ def slower(cell: Series) -> bool:
 
 
 def history(args: list[str]) -> int:
-    """Exit 0 nothing became slower, 1 something did. Raises RunNotFound, ConfigError."""
+    """Exit 0 nothing became slower, 1 something did, 3 too few runs to tell. Raises RunNotFound, ConfigError."""
     options, words = split(args, flags=("--json",))
     if len(words) > 1 or (words and not (words[0].isdigit() and int(words[0]) > 1)):
         raise ConfigError(f"history {' '.join(words)}: expected how many runs to look at (2 or more), or nothing")
@@ -110,16 +116,17 @@ def history(args: list[str]) -> int:
     cells, notes = read(out, int(words[0]) if words else RUNS)
     notes += examine(cells)
     print(as_json(cells, notes) if "--json" in options else as_text(cells, notes), end="")
-    return int(any(slower(cell) for cell in cells))
+    if any(slower(cell) for cell in cells):
+        return NOT_ALL_OK
+    return OK if any(cell.tested for cell in cells) else IN_DOUBT
 
 
 def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
     """The newest `count` finished runs that have timings."""
-    finished = [run for run in runs.list_runs(out) if run.finished and (run.folder / record.FILE_NAME).is_file()][
-        :count
-    ]
-    pairs = [(run.stamp, record.read_records(run.folder)) for run in reversed(finished)]
-    timed = [(stamp, records) for stamp, records in pairs if any(r.timings for r in records)]
+    finished = (run for run in runs.list_runs(out) if run.finished and (run.folder / record.FILE_NAME).is_file())
+    read_ones = ((run.stamp, record.read_records(run.folder)) for run in finished)
+    newest = itertools.islice((one for one in read_ones if any(r.timings for r in one[1])), count)
+    timed = [*newest][::-1]
     if not timed:
         raise RunNotFound(f"no finished run with timings under {out / 'runs'}")
     return series([records for _, records in timed], [stamp for stamp, _ in timed])
@@ -140,10 +147,14 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
                 f"{cell.label}: the last run ({cell.stamps[-1]}) stands out, {cell.levels[-1]:.4g} ms ({cell.last_percent:+.1f} %), "
                 f"p = {cell.last_p:.2g} against {len(cell.steady)} runs before"
             )
-    calm = sum(not cell.found and cell.last_p is None for cell in cells)
-    lines.append(
-        f"{calm} of {len(cells)} cells: no step, and the last run does not stand out (with {FEWEST_BEFORE} runs or more)"
-    )
+    few = [cell for cell in cells if not cell.tested]
+    if calm := sum(cell.tested and not cell.found and cell.last_p is None for cell in cells):
+        lines.append(f"{calm} of {len(cells) - len(few)} cells: no step, and the last run does not stand out")
+    if few:
+        lines.append(
+            f"{len(few)} of {len(cells)} cells could not be tested: {max(len(cell.levels) for cell in few)} runs at most, "
+            f"where the last one is held against {FEWEST_BEFORE} before it, and a step needs {FEWEST}"
+        )
     return "\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n"
 
 
@@ -153,6 +164,7 @@ def as_json(cells: list[Series], notes: list[str]) -> str:
         "cells": [
             {
                 "cell": cell.label,
+                "tested": cell.tested,
                 "runs": cell.stamps,
                 "latency_ms": cell.levels,
                 "steps": [

@@ -1,14 +1,15 @@
 """What changed between two records of one request, each change in its bucket; which of them are regressions."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, holm, timing_difference
+from ane_sweep.compare.difference import FEWEST, LEAST_PERCENT, LEVEL, Difference, figures, holm, timing_difference
 from ane_sweep.compare.match import Matched, Pair
-from ane_sweep.record import Record, Status
+from ane_sweep.compare.sides import FINE
+from ane_sweep.record import Record
 
-FINE = (Status.OK, Status.DEGRADED)
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
 PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not among programs that agree to 100 dB and more
 SIZE_SHARE = 0.01
@@ -40,7 +41,8 @@ class Change:
 
 @dataclass
 class Comparison:
-    """All that can be said about two sweeps. `tests` is how many timings were tested."""
+    """All that can be said about two sweeps. `tests` is how many timings were tested, `untested` has the label of every
+    cell whose latency was not, with the reason in some words."""
 
     pairs: list[Pair]
     changes: list[Change]
@@ -49,6 +51,12 @@ class Comparison:
     only_b: list[str] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
     tests: int = 0
+    untested: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tested(self) -> int:
+        """Cells whose latency was tested."""
+        return len(self.pairs) - len(self.untested)
 
     @property
     def regressed(self) -> bool:
@@ -71,6 +79,8 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
     tested: dict[tuple[Any, ...], Difference] = {}
     asked: list[tuple[Pair, str, tuple[Any, ...]]] = []
     for pair in found.pairs:
+        if why := _untested(pair):
+            found.untested[pair.label] = why
         for name in TIMED:
             if not figures(pair.a.timings, name) or not figures(pair.b.timings, name):
                 continue
@@ -97,6 +107,16 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
     found.marks += _machine_moved([one for key, one in tested.items() if key[0] == "median_ms"], least_percent)
 
 
+def _untested(pair: Pair) -> str | None:
+    """Why the latency of a cell cannot be tested; None where it can."""
+    least = min(len(figures(side.timings, "median_ms")) for side in (pair.a, pair.b))
+    if not least:
+        return "not timed on both sides"
+    if pair.unlike:
+        return "another host or runtime"
+    return None if least >= FEWEST else f"{'one timing process' if least == 1 else f'{least} timing processes'} a side"
+
+
 def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: float) -> list[Change]:
     text = f"{SAID[name]}{_figures(pair, TIMED[name], 'ms')}, {_evidence(one)}"
     if one.verdict == "untested":
@@ -120,10 +140,10 @@ def _evidence(one: Difference) -> str:
 
 def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[str]:
     """Where nearly all programs moved one way, the machine is the likelier cause."""
-    percents = sorted(one.percent for one in tested)
+    percents = [one.percent for one in tested]
     if len(percents) < 5:
         return []
-    middle = percents[len(percents) // 2]
+    middle = statistics.median(percents)
     same_way = sum(p * middle > 0 for p in percents)
     if abs(middle) < least_percent or same_way < MOVED_SHARE * len(percents):
         return []
@@ -173,8 +193,9 @@ def _place_key(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _ane_share(entry: dict[str, Any] | None) -> float | None:
+    """To the whole per cent that is printed: what no reader would see move has not moved."""
     ops = (entry or {}).get("ops") or {}
-    return ops["ane"] / ops["total"] if ops.get("total") and ops.get("ane") is not None else None
+    return round(ops["ane"] / ops["total"], 2) if ops.get("total") and ops.get("ane") is not None else None
 
 
 def _accuracy(pair: Pair) -> list[Change]:

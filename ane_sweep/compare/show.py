@@ -1,6 +1,7 @@
 """A comparison as Markdown for people and as JSON for scripts."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from ane_sweep.compare.difference import Difference
@@ -9,9 +10,9 @@ from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, Comparis
 SHOWN = 20  # cells of one bucket; the JSON has all
 
 
-def as_markdown(found: Comparison, a: str, b: str, *, level: float, least_percent: float) -> str:
-    """The verdict, what differs in general, then each bucket that holds something."""
-    lines = [f"## {a} -> {b}", "", f"**{verdict(found)}**", ""]
+def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float) -> str:
+    """The headline, what differs in general, then each bucket that holds something."""
+    lines = [f"## {a} -> {b}", "", f"**{headline}**", ""]
     lines += [
         f"{len(found.pairs)} cell{'' if len(found.pairs) == 1 else 's'} in both"
         + _only("only in the first", found.only_a)
@@ -32,10 +33,21 @@ def as_markdown(found: Comparison, a: str, b: str, *, level: float, least_percen
 
 
 def verdict(found: Comparison) -> str:
-    """`regression: 1 slower, 2 larger`, or `no regression`, with what became better."""
+    """`regression: 1 slower, 2 larger`, or among how many cells there is none; what was not tested, what became better."""
     worse = [f"{n} {name}" for name in REGRESSIONS if (n := len(found.bucket(name)))]
     better = [f"{n} {name}" for name in IMPROVEMENTS if (n := len(found.bucket(name)))]
-    text = f"regression: {', '.join(worse)}" if worse else "no regression"
+    every, tested, untested = len(found.pairs), found.tested, len(found.untested)
+    reasons = Counter(found.untested.values())
+    why = ", ".join(reason if len(reasons) == 1 else f"{reason}: {n}" for reason, n in reasons.items())
+    if worse:
+        text = f"regression: {', '.join(worse)}"
+        text += f"; {untested} of {every} cells could not be tested ({why})" if untested else ""
+    elif not tested:
+        text = f"no timing could be tested ({why or 'no cell in both'}); nothing else regressed"
+    elif untested:
+        text = f"no regression among {tested} of {every} cells tested; {untested} could not be tested ({why})"
+    else:
+        text = f"no regression among {every} cells tested" if every > 1 else "no regression in the 1 cell tested"
     return text + (f"; better: {', '.join(better)}" if better else "")
 
 
@@ -45,17 +57,20 @@ def _only(where: str, cells: list[str]) -> str:
     return f"; {len(cells)} {where} ({', '.join(cells[:3])}{', ...' if len(cells) > 3 else ''})"
 
 
-def as_json(found: Comparison, a: str, b: str, *, level: float, least_percent: float, code: int) -> str:
-    """One object: {a, b, verdict, exit, level, least_percent, tests, cells, only_a, only_b, marks, changes, timings}."""
+def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float, code: int) -> str:
+    """One object: {a, b, verdict, exit, level, least_percent, tests, cells, tested, untested, only_a, only_b, marks, changes,
+    timings}."""
     whole: dict[str, Any] = {
         "a": a,
         "b": b,
-        "verdict": verdict(found),
+        "verdict": headline,
         "exit": code,
         "level": level,
         "least_percent": least_percent,
         "tests": found.tests,
         "cells": len(found.pairs),
+        "tested": found.tested,
+        "untested": found.untested,
         "only_a": found.only_a,
         "only_b": found.only_b,
         "marks": found.marks,

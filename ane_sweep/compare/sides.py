@@ -2,20 +2,22 @@
 
     WORD[:axis=value,...]    WORD is a run's name, `last`, `good`, or a path to a folder with records.jsonl, or to that file
 
-`good` is, for each cell, its record of the newest run that is tagged good: a nightly with a budget measures a part of
-its cells each night, so the last good night of two cells need not be the same one.
+`good` is, for each cell, its record of the newest run that is tagged good and in which it ran well: a nightly with a
+budget measures a part of its cells each night, and what failed in a night is no level, so the last good night of two
+cells need not be the same one.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, record, runs
 from ane_sweep.errors import ConfigError, RunNotFound
-from ane_sweep.record import Record, as_typed, flat_cell
+from ane_sweep.record import Record, Status, as_typed, flat_cell
 
+FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
 GOOD = "good"
 TAGS_FILE = "tags.json"
 
@@ -29,14 +31,22 @@ class Side:
     chosen: Collection[str] = ()
 
 
-def side(out: Path, word: str) -> Side:
-    """The records a word means. Raises RunNotFound, ConfigError."""
-    name, _, filters = word.rpartition(":") if "=" in word.rpartition(":")[2] and ":" in word else (word, "", "")
+def both(out: Path, first: str, second: str) -> tuple[Side, Side]:
+    """Two sides. Beside a run, `good` means the good runs without that run, which would be compared with itself."""
+    fixed = [folder.resolve() for word in (first, second) if (folder := _folder(out, _name(word))) is not None]
+    return side(out, first, without=fixed), side(out, second, without=fixed)
+
+
+def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
+    """The records a word means; `good` leaves out the runs in these folders. Raises RunNotFound, ConfigError."""
+    name = _name(word)
+    filters = word[len(name) + 1 :]
     parts = [part.partition("=") for part in filters.split(",") if filters]
     if odd := [axis for axis, equals, _ in parts if not equals]:
         raise ConfigError(f"{word}: {odd[0]!r} chooses nothing; the form is {name}:axis=value,axis=value")
     typed = {axis: value for axis, _, value in parts}
-    records = _records(out, name)
+    folder = _folder(out, name)
+    records = good_records(out, without) if folder is None else record.read_records(folder)
     cells = [{as_typed(axis): text_of(value) for axis, value in flat_cell(record).items()} for record in records]
     kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
@@ -45,20 +55,19 @@ def side(out: Path, word: str) -> Side:
     return Side(word, kept, {axis for record in kept for axis in flat_cell(record) if as_typed(axis) in typed})
 
 
-def _records(out: Path, name: str) -> list[Record]:
+def _name(word: str) -> str:
+    """The run in `RUN:axis=value,...`; a path may hold a colon too."""
+    return word.rpartition(":")[0] if "=" in word.rpartition(":")[2] and ":" in word else word
+
+
+def _folder(out: Path, name: str) -> Path | None:
+    """The folder whose records a name means; None for `good`, which has no single one."""
     if name == GOOD:
-        tagged = good_runs(out)
-        if not tagged:
-            raise RunNotFound(
-                f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one"
-            )
-        return newest(record.read_records(out / "runs" / stamp) for stamp in reversed(tagged))
+        return None
     path = Path(name).expanduser()
     if path.name == record.FILE_NAME and path.is_file():
-        return record.read_records(path.parent)
-    if (path / record.FILE_NAME).is_file():
-        return record.read_records(path)
-    return record.read_records(runs.find_run(out, name).folder)
+        return path.parent
+    return path if (path / record.FILE_NAME).is_file() else runs.find_run(out, name).folder
 
 
 def text_of(value: Any) -> str:
@@ -66,11 +75,19 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def newest(oldest_first: Iterable[list[Record]]) -> list[Record]:
-    """One record a cell, of the latest list that has one which was not skipped."""
+def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
+    """Each cell's level: its newest record of a good run in which it ran well. Raises RunNotFound where none is good."""
+    folders = [out / "runs" / stamp for stamp in good_runs(out)]
+    if not folders:
+        raise RunNotFound(f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one")
+    others = [folder for folder in folders if folder.resolve() not in without]
+    if not others:
+        raise RunNotFound(
+            f"{folders[0].name} is the only good run under {out / 'runs'}: there is no other run to hold it against"
+        )
     found: dict[str, Record] = {}
-    for records in oldest_first:
-        found |= {r.cell_key: r for r in records if r.status is not record.Status.SKIPPED}
+    for folder in reversed(others):
+        found |= {one.cell_key: one for one in record.read_records(folder) if one.status in FINE}
     return list(found.values())
 
 
@@ -81,6 +98,6 @@ def good_runs(out: Path) -> list[str]:
 
 
 def tag_good(out: Path, stamp: str) -> None:
-    """From now on `good` means this run, for the cells that it holds."""
+    """From now on `good` means this run, for the cells that ran well in it."""
     tags = bridge.read_json(out / TAGS_FILE) or {}
     bridge.write_json(out / TAGS_FILE, tags | {GOOD: sorted({*good_runs(out), stamp})})

@@ -1,8 +1,8 @@
-"""`ane-sweep compare A B`: exit 0 no regression, 1 regression, 2 not comparable."""
+"""`ane-sweep compare A B`: exit 0 no regression, 1 regression, 2 not comparable, 3 no timing could be tested."""
 
 from pathlib import Path
 
-from ane_sweep.command import number, outputs_folder, say, split
+from ane_sweep.command import IN_DOUBT, number, outputs_folder, say, split
 from ane_sweep.compare import judge, show, sides
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.compare.match import match
@@ -23,23 +23,37 @@ def compare(args: list[str]) -> int:
         raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
     out = outputs_folder(options.get("out"))
     found = comparison(out, first, second, level, least)
-    reason = not_comparable(found, across_hosts="--across-hosts" in options)
-    code = NOT_COMPARABLE if reason else REGRESSION if found.regressed else NO_REGRESSION
+    across = "--across-hosts" in options
+    reason = not_comparable(found, across_hosts=across)
+    code = NOT_COMPARABLE if reason else exit_code(found, timings=not across)
+    headline = "not comparable" if reason else show.verdict(found)
     if "--json" in options:
-        print(show.as_json(found, first, second, level=level, least_percent=least, code=code), end="")
+        text = show.as_json(found, first, second, headline=headline, level=level, least_percent=least, code=code)
     else:
-        print(show.as_markdown(found, first, second, level=level, least_percent=least), end="")
+        text = show.as_markdown(found, first, second, headline=headline, level=level, least_percent=least)
+    print(text, end="")
     if reason:
         say(reason)
     return code
+
+
+def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
+    """A regression is one however little was tested; that there is none is in doubt where no timing was tested (unless
+    what was asked about is no timing)."""
+    return REGRESSION if found.regressed else NO_REGRESSION if found.tested or not timings else IN_DOUBT
 
 
 def comparison(
     out: Path, first: str, second: str, level: float = LEVEL, least: float = LEAST_PERCENT
 ) -> judge.Comparison:
     """Match two sides and judge the changes. Raises RunNotFound, ConfigError."""
-    a, b = sides.side(out, first), sides.side(out, second)
-    return judge.judge(match(a, b), level=level, least_percent=least)
+    found = judge.judge(match(*sides.both(out, first, second)), level=level, least_percent=least)
+    if found.pairs and all(pair.a == pair.b for pair in found.pairs):
+        raise ConfigError(
+            f"compare {first} {second}: both are {found.pairs[0].a.sweep}, and a run compared with itself shows nothing; "
+            "name two runs, or cells of one as RUN:axis=value"
+        )
+    return found
 
 
 def not_comparable(found: judge.Comparison, *, across_hosts: bool) -> str | None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ane_sweep import bridge, record, runs
+from ane_sweep import bridge, runs
 from ane_sweep.command import say
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
@@ -26,10 +26,5 @@ def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[st
 
 
 def needed_for_good(out: Path) -> set[str]:
-    """The runs that hold some cell's newest good record."""
-    found: dict[str, str] = {}
-    for stamp in reversed(sides.good_runs(out)):
-        for one in record.read_records(out / "runs" / stamp):
-            if one.status is not record.Status.SKIPPED:
-                found[one.cell_key] = stamp
-    return set(found.values())
+    """The runs that hold some cell's level."""
+    return {one.sweep for one in sides.good_records(out)} if sides.good_runs(out) else set()

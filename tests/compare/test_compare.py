@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nights import cell, slower, write_run
 
 from ane_sweep.__main__ import main
-from ane_sweep.compare import sides
+from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, judge
 from ane_sweep.compare.match import match
 from ane_sweep.compare.sides import Side
@@ -37,6 +37,7 @@ def buckets(a, b, **more):
         ({"size": 900}, {"smaller": 1}),
         ({"ane": 40}, {"off the ANE": 1}),
         ({"ane": 80}, {"placement moved": 1}),
+        ({"ane": 90.4}, {}),  # 90 -> 90 %
         ({"status": "crashed", "medians": (), "psnr": None, "size": None}, {"stopped working": 1}),
         ({"status": "fallback"}, {"stopped working": 1}),
         ({"status": "degraded"}, {}),
@@ -159,6 +160,62 @@ def run(capsys, *args):
     return code, capsys.readouterr()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([cell()], [cell()], "no regression in the 1 cell tested"),
+        ([cell(), cell(chunks=2)], [cell(), cell(chunks=2)], "no regression among 2 cells tested"),
+        (
+            [cell(), cell(chunks=2), cell(chunks=3)], [cell(), cell(chunks=2), cell((10.0,), chunks=3)],
+            "no regression among 2 of 3 cells tested; 1 could not be tested (one timing process a side)",
+        ),
+        (
+            [cell(), cell(chunks=2), cell(chunks=3)], [cell((5.0,)), cell((), chunks=2, status="crashed"), cell((15.0,) * 2, chunks=3)],
+            "regression: 1 stopped working; 3 of 3 cells could not be tested (one timing process a side: 1, "
+            "not timed on both sides: 1, 2 timing processes a side: 1)",
+        ),
+        ([cell((10.0,))], [cell((15.0,))], "no timing could be tested (one timing process a side); nothing else regressed"),
+        (
+            [cell((10.0,)), cell((10.0,), chunks=2), cell((), chunks=3)], [cell((9.0,), size=900), cell((10.0,), chunks=2), cell((), chunks=3)],
+            "no timing could be tested (one timing process a side: 2, not timed on both sides: 1); nothing else regressed; better: 1 smaller",
+        ),
+        ([cell()], [cell(host={"chip": "m9"})], "no timing could be tested (another host or runtime); nothing else regressed"),
+    ],
+)  # fmt: skip
+def test_the_headline_counts_what_was_tested(before, after, expected):
+    assert show.verdict(compared(before, after)) == expected
+
+
+def test_an_answer_that_nothing_could_be_tested_is_in_doubt(tmp_path, capsys):
+    write_run(tmp_path, "20260101-000000", [cell((10.0,))])
+    write_run(tmp_path, "20260102-000000", [cell((16.1,))])
+    code, said = run(capsys, "20260101-000000", "last", f"out={tmp_path}")
+    assert code == 3 and "**no timing could be tested (one timing process a side); nothing else regressed**" in said.out
+    assert "+61.0 %" in said.out and "latency.repeats=8" in said.out
+    code, said = run(capsys, "20260101-000000", "last", "--json", f"out={tmp_path}")
+    whole = json.loads(said.out)
+    assert (code, whole["exit"], whole["tested"]) == (3, 3, 0) and whole["untested"] == {"gpt2": "one timing process a side"}
+    write_run(tmp_path, "20260103-000000", [cell((10.0,), size=2000)])
+    assert run(capsys, "20260101-000000", "last", f"out={tmp_path}")[0] == 1  # larger: that needs no test
+
+
+def test_a_run_is_not_compared_with_itself(out, capsys):
+    same = ("last", "last"), ("last", "20260102-000000"), ("last", str(out / "runs" / "20260102-000000"))
+    for first, second in (*same, ("last:chunks=1", "last:chunks=1")):
+        code, said = run(capsys, first, second, f"out={out}")
+        assert code == 2 and "a run compared with itself shows nothing" in said.err and not said.out
+    assert run(capsys, "last", f"out={out}")[0] == 2
+
+
+def test_good_beside_a_good_run_is_the_good_runs_without_it(out, capsys):
+    sides.tag_good(out, "20260102-000000")
+    code, said = run(capsys, "good", "last", f"out={out}")
+    assert code == 2 and "no other run" in said.err
+    sides.tag_good(out, "20260101-000000")
+    code, said = run(capsys, f"out={out}")
+    assert code == 1 and "gpt2 chunks=1: 10 -> 12 ms" in said.out
+
+
 def test_exit_codes(out, capsys):
     code, said = run(capsys, "20260101-000000", "last", f"out={out}")
     assert code == 1 and "**regression: 1 slower**" in said.out and "- gpt2 chunks=1: 10 -> 12 ms, +20.0 %" in said.out
@@ -170,6 +227,7 @@ def test_exit_codes(out, capsys):
     write_run(out, "20260104-000000", [cell(host={"chip": "m9"})])
     code, said = run(capsys, "20260101-000000", "last", f"out={out}")
     assert code == 2 and "chip was some chip, is m9" in said.err
+    assert "**not comparable**" in said.out and "no regression" not in said.out
     assert run(capsys, "20260101-000000", "last", "--across-hosts", f"out={out}")[0] == 0
     assert run(capsys, "nonesuch", f"out={out}")[0] == 2 and run(capsys, "a", "b", "c", f"out={out}")[0] == 2
     assert run(capsys, f"out={out}")[0] == 2 and run(capsys, "last", "last", "level=2", f"out={out}")[0] == 2
@@ -205,8 +263,12 @@ def test_good_is_each_cells_newest_record_in_a_good_run(out, capsys):
     found = {r.cell["chunks"]: r for r in sides.side(out, "good").records}
     assert found[1].sweep == "20260103-000000" and found[2].sweep == "20260101-000000"
     assert run(capsys, "good", "20260102-000000", f"out={out}")[0] == 0
+    write_run(out, "20260104-000000", [cell(), cell(chunks=2, status="crashed", medians=())])
+    sides.tag_good(out, "20260104-000000")
+    found = {r.cell["chunks"]: r for r in sides.side(out, "good").records}  # what failed there is no level
+    assert found[1].sweep == "20260104-000000" and found[2].sweep == "20260101-000000"
 
 
 def test_a_path_will_do(out, capsys):
-    folder = out / "runs" / "20260101-000000"
-    assert run(capsys, str(folder), str(folder / "records.jsonl"), f"out={out}")[0] == 0
+    first, second = (out / "runs" / name for name in ("20260101-000000", "20260102-000000"))
+    assert run(capsys, str(first), str(second / "records.jsonl"), f"out={out}")[0] == 1

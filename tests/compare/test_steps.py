@@ -94,6 +94,35 @@ def test_the_verb(out, capsys):
     assert first["steps"][0]["run"] == "n08" and len(first["latency_ms"]) == 14 and second["steps"] == []
 
 
+def test_too_few_runs_are_no_calm_history(tmp_path, capsys):
+    for number in range(5):
+        write_run(tmp_path, f"n{number}", [cell(), cell(chunks=2)])
+    assert main(["history", f"out={tmp_path}"]) == 3
+    said = capsys.readouterr().out
+    assert "no step" not in said and "2 of 2 cells could not be tested: 5 runs at most" in said
+    write_run(tmp_path, "n5", [cell()])
+    assert main(["history", f"out={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 1 cells: no step" in said and "1 of 2 cells could not be tested: 5 runs at most" in said
+    assert json.loads((main(["history", "--json", f"out={tmp_path}"]), capsys.readouterr().out)[1])["cells"][1]["tested"] is False
+
+
+def test_runs_without_timings_are_not_counted(tmp_path, capsys):
+    for number in range(8):
+        write_run(tmp_path, f"n{number}", [cell(() if number % 2 else (10.0,) * 5)])
+    main(["history", "4", "--json", f"out={tmp_path}"])
+    assert json.loads(capsys.readouterr().out)["cells"][0]["runs"] == ["n0", "n2", "n4", "n6"]
+
+
+def test_cells_that_differ_only_in_how_they_are_timed_have_histories_of_their_own(tmp_path):
+    for number in range(3):
+        write_run(tmp_path, f"n{number}", [cell(latency={"samples": 3}), cell(slower(2), latency={"samples": 4})])
+    cells, _ = history.read(tmp_path, 9)
+    assert {one.label: one.levels[-1] for one in cells} == {
+        "gpt2 latency.samples=3": pytest.approx(10, abs=0.01), "gpt2 latency.samples=4": pytest.approx(20, abs=0.01),
+    }  # fmt: skip
+
+
 def test_a_last_night_that_stands_out(out, capsys):
     write_run(out, "n14", [cell(slower(1.2)), cell(slower(1.5), chunks=2)])
     main(["history", f"out={out}"])
