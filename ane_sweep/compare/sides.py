@@ -8,13 +8,14 @@ cells need not be the same one.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, record, runs
-from ane_sweep.errors import ConfigError, RunNotFound
+from ane_sweep.command import say
+from ane_sweep.errors import AneSweepError, ConfigError, RunNotFound
 from ane_sweep.record import Record, Status, as_typed, flat_cell
 
 FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
@@ -76,19 +77,33 @@ def text_of(value: Any) -> str:
 
 
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
-    """Each cell's level: its newest record of a good run in which it ran well. Raises RunNotFound where none is good."""
-    folders = [out / "runs" / stamp for stamp in good_runs(out)]
-    if not folders:
+    """Each cell's level: its record of the newest good run in which it ran well. Raises RunNotFound where none is good."""
+    if not (runs_there := good_runs(out)):
         raise RunNotFound(f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one")
-    others = [folder for folder in folders if folder.resolve() not in without]
-    if not others:
+    nights = good_nights(out, without)
+    if not nights:
         raise RunNotFound(
-            f"{folders[0].name} is the only good run under {out / 'runs'}: there is no other run to hold it against"
+            f"{runs_there[0]} is the only good run under {out / 'runs'}: there is no other run to hold it against"
         )
-    found: dict[str, Record] = {}
-    for folder in reversed(others):
-        found |= {one.cell_key: one for one in record.read_records(folder) if one.status in FINE}
-    return list(found.values())
+    return newest(nights)
+
+
+def newest(nights: Iterable[list[Record]]) -> list[Record]:
+    """One record a cell, of nights that come oldest first."""
+    return list({one.cell_key: one for night in nights for one in night}.values())
+
+
+def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]:
+    """What ran well in each good run, oldest first; a run that cannot be read is said and left out."""
+    nights = []
+    for folder in (out / "runs" / stamp for stamp in reversed(good_runs(out))):
+        if folder.resolve() in without:
+            continue
+        try:
+            nights.append([one for one in record.read_records(folder) if one.status in FINE])
+        except AneSweepError as error:
+            say(f"doubt: {error}; that run is left out of the good ones")
+    return nights
 
 
 def good_runs(out: Path) -> list[str]:

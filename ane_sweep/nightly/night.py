@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import command, locks, sweep
-from ane_sweep.compare import history, sides, verb
+from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK
+from ane_sweep.compare import history, sides
 from ane_sweep.compare.difference import LEVEL
 from ane_sweep.compare.judge import IMPROVEMENTS, REGRESSIONS, Comparison, judge
 from ane_sweep.compare.match import match
@@ -16,11 +17,13 @@ from ane_sweep.compare.steps import stands_out
 from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
-from ane_sweep.record import Record, read_records
+from ane_sweep.nightly.summary import Night
+from ane_sweep.record import Record
 
 
 def night(request: Any, out: Path, args: list[str]) -> int:
-    """Run tonight's cells. Exit 0 no regression, 1 regression (the first night: a cell that is not ok)."""
+    """Run tonight's cells. Exit 0 no regression, 1 a regression or a cell that does not work, 3 nothing could be tested;
+    where there is no good night yet, a sweep's code."""
     settings = request.settings
     with alone(out / "nightly"), command.open_store(out) as store:
         store.sweep_tmp()
@@ -30,20 +33,29 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         if left:
             command.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time")
         run, records, fresh = sweep.perform(tonight, settings, store, out, args)
-        compared = against_good(out, records)
-        regressed = bool(compared and compared.regressed)
-        rotation.note(run.stamp, records, suspects(compared))
+        now = Night(run, records, left, settings["budget_minutes"])
+        compare(now, out)
+        rotation.note(run.stamp, records, rotation.again if now.doubt else suspects(now))
         rotation.write()
-        if not regressed:
+        measured = {record.cell_key for record in records}
+        bad = [cell for cell in whole.cells if cell.key in rotation.again and cell.key not in measured]
+        now.missed = [cell.label(whole.axes or ["model"]) for cell in bad]
+        if not now.doubt and not now.regressed and any(record.status in sides.FINE for record in records):
             sides.tag_good(out, run.stamp)
         code = sweep.publish(run.folder, records, fresh, settings, store)
-        if compared is not None:
-            code = verb.REGRESSION if regressed else verb.NO_REGRESSION
         kept = settings["nightly"]
-        gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
-        text = summary.text(run, records, compared, left, settings["budget_minutes"], gone)
-        print(f"summary: {os.path.relpath(summary.write(out, run.stamp, text))}")
-    return code
+        now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
+        print(f"summary: {os.path.relpath(summary.write(out, run.stamp, summary.text(now)))}")
+    return exit_code(now, code)
+
+
+def exit_code(now: Night, of_the_sweep: int) -> int:
+    """What does not work, or became worse, keeps every night bad until it is well again, also one that did not reach it."""
+    if now.regressed or now.failing or now.missed:
+        return NOT_ALL_OK
+    if now.doubt or (now.compared and not now.compared.tested):
+        return IN_DOUBT
+    return OK if now.compared else of_the_sweep
 
 
 @contextlib.contextmanager
@@ -65,43 +77,47 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def compare(now: Night, out: Path) -> None:
+    """Hold tonight against the good nights. Hours were spent on its figures: whatever stands in the way of comparing
+    them is told in the summary and costs nothing else."""
+    try:
+        now.compared = against_good(out, now.records)
+    except Exception as error:
+        now.doubt = str(error) or type(error).__name__
+        command.say(f"doubt: not compared with the good nights: {now.doubt}")
+
+
 def against_good(out: Path, records: list[Record]) -> Comparison | None:
     """Tonight against each cell's last good night; None where no cell of tonight has one."""
-    if not sides.good_runs(out):
+    nights = sides.good_nights(out)
+    tonight = {record.cell_key for record in records}
+    before = [record for record in sides.newest(nights) if record.cell_key in tonight]
+    if not before:
         return None
-    good = sides.side(out, sides.GOOD)
-    seen = {record.cell_key for record in records}
-    before = sides.Side(good.word, [record for record in good.records if record.cell_key in seen], {})
-    if not before.records:
-        return None
-    found = judge(match(before, sides.Side("tonight", records, {})))
-    hold_against_nights(found, out)
+    found = judge(match(sides.Side(sides.GOOD, before), sides.Side("tonight", records)))
+    hold_against_nights(found, nights)
     return found if found.pairs else None
 
 
-def hold_against_nights(found: Comparison, out: Path) -> None:
+def hold_against_nights(found: Comparison, nights: list[list[Record]]) -> None:
     """A timing that differs from the last good night, but by no more than good nights differ in that very figure among
     themselves, is no change: processes of one night know nothing of the next one. Needs five good nights of a cell."""
-    keys = {pair.label: pair.b for pair in found.pairs}
-    good: dict[str, list[Record]] = {}
-    for stamp in reversed(sides.good_runs(out)):
-        for one in read_records(out / "runs" / stamp):
-            good.setdefault(one.cell_key, []).append(one)
+    tonight = {pair.label: pair.b for pair in found.pairs}
     for change in found.changes:
         if change.figure is None or change.bucket not in (*REGRESSIONS, *IMPROVEMENTS):
             continue
-        tonight = keys[change.cell]
-        levels = (history.typical(one, change.figure) for one in good[tonight.cell_key])
-        before = [level for level in levels if level is not None]
-        p = stands_out(before, history.typical(tonight, change.figure))
+        now = tonight[change.cell]
+        good = (one for night in nights for one in night if one.cell_key == now.cell_key)
+        before = [level for one in good if (level := history.typical(one, change.figure)) is not None]
+        p = stands_out(before, history.typical(now, change.figure) or 0.0)
         if p is not None and p >= LEVEL:
             change.bucket = "timing differs, but not enough"
             change.text += f"; {len(before)} good nights differ as much among themselves (p = {p:.2g})"
 
 
-def suspects(compared: Comparison | None) -> list[str]:
-    """Keys of the cells that regressed: measured again the next night, before all others."""
-    if compared is None:
-        return []
-    worse = {change.cell for change in compared.changes if change.bucket in REGRESSIONS}
-    return [pair.b.cell_key for pair in compared.pairs if pair.label in worse]
+def suspects(now: Night) -> list[str]:
+    """Keys of the cells that regressed or do not work: measured again the next night, before all others."""
+    found = now.compared
+    worse = {change.cell for change in found.changes if change.bucket in REGRESSIONS} if found else set()
+    regressed = [pair.b.cell_key for pair in found.pairs if pair.label in worse] if found else []
+    return [*regressed, *(record.cell_key for record in now.failing)]

@@ -27,4 +27,4 @@ def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[st
 
 def needed_for_good(out: Path) -> set[str]:
     """The runs that hold some cell's level."""
-    return {one.sweep for one in sides.good_records(out)} if sides.good_runs(out) else set()
+    return {one.sweep for one in sides.newest(sides.good_nights(out))}

@@ -1,44 +1,81 @@
 """The night in some lines of Markdown, for a chat or a mail: what a person wants to know before the first coffee."""
 
 from collections import Counter
+from collections.abc import Sized
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from ane_sweep.compare import show
+from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, Comparison
 from ane_sweep.display import duration
-from ane_sweep.record import Record
+from ane_sweep.record import Record, Status
 from ane_sweep.runs import Run
 
 SHOWN = 5  # changes of one bucket, and cells in a list
 
 
-def text(
-    run: Run,
-    records: list[Record],
-    compared: Comparison | None,
-    left: list[str],
-    budget_minutes: float | None,
-    gone: list[str],
-) -> str:
+@dataclass
+class Night:
+    """What a night did and found.
+
+    left, missed   labels of cells that the budget did not reach: all of them, and those that were bad the last time
+    compared       with the good nights; None without one, or where `doubt` says why it could not be done
+    gone           old runs that were deleted
+    """
+
+    run: Run
+    records: list[Record]
+    left: list[str]
+    budget_minutes: float | None
+    compared: Comparison | None = None
+    doubt: str | None = None
+    missed: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+    @property
+    def regressed(self) -> bool:
+        return self.compared is not None and self.compared.regressed
+
+    @property
+    def failing(self) -> list[Record]:
+        """What was run and did not work. A cell that is impossible, or whose turn did not come, is no failure."""
+        return [r for r in self.records if r.status not in (*sides.FINE, Status.REFUSED, Status.SKIPPED)]
+
+
+def text(night: Night) -> str:
     """First line: the verdict, fit for a subject."""
-    verdict = show.verdict(compared) if compared else "no good night to compare with yet"
+    records, compared, stamp = night.records, night.compared, night.run.stamp
     counts = Counter(record.status.value for record in records)
     told = ", ".join(f"{n} {status}" for status, n in counts.items())
-    budget = "" if budget_minutes is None else f" of {duration(60 * budget_minutes)}"
-    lines = [f"# ane-sweep {run.stamp}: {verdict}", "", f"{len(records)} cells in {_took(run)}{budget}: {told}."]
-    if left:
-        lines += [f"{len(left)} cells are left for the next night: {_few(left)}."]
+    budget = "" if night.budget_minutes is None else f" of {duration(60 * night.budget_minutes)}"
+    lines = [f"# ane-sweep {stamp}: {headline(night)}", "", f"{_cells(records)} in {_took(night.run)}{budget}: {told}."]
+    if night.left:
+        lines += [f"{len(night.left)} cells are left for the next night: {_few(night.left)}."]
+    if night.missed:
+        lines += [f"{_cells(night.missed)} bad before and not measured tonight: {_few(night.missed)}."]
     if compared:
+        if compared.only_b:
+            lines += [f"{_cells(compared.only_b)} without a good night to be compared with: {_few(compared.only_b)}."]
         lines += [f"- differs from the good nights: {mark}" for mark in compared.marks]
         lines += _changes(compared)
-    lines += _broken(records)
-    lines += ["", f"Whole: `ane-sweep report {run.stamp}`; changes: `ane-sweep compare good {run.stamp}`."]
-    if compared and compared.regressed:
-        lines += [f"If that is how it should be from now on: `ane-sweep nightly accept {run.stamp}`."]
-    if gone:
-        lines += [f"{len(gone)} old runs were deleted."]
+    lines += _broken(night.failing)
+    lines += ["", f"Whole: `ane-sweep report {stamp}`; changes: `ane-sweep compare good {stamp}`."]
+    if night.regressed:
+        lines += [f"If that is how it should be from now on: `ane-sweep nightly accept {stamp}`."]
+    if night.gone:
+        lines += [f"{len(night.gone)} old runs were deleted."]
     return "\n".join(lines) + "\n"
+
+
+def headline(night: Night) -> str:
+    """What does not work first, then what the comparison found."""
+    parts = [f"{len(night.failing)} of {_cells(night.records)} not working"] if night.failing else []
+    if night.doubt:
+        parts.append(f"not compared with the good nights: {night.doubt}")
+    else:
+        parts.append(show.verdict(night.compared) if night.compared else "no good night to compare with yet")
+    return "; ".join(parts)
 
 
 def write(out: Path, stamp: str, said: str) -> Path:
@@ -54,7 +91,7 @@ def _changes(compared: Comparison) -> list[str]:
     for name in BUCKETS:
         changes = compared.bucket(name)
         if name == "timing untested" and changes:
-            lines += ["", f"**{name}: {len(changes)}** (one process a cell proves nothing; latency.repeats=8)"]
+            lines += ["", f"**{name}: {len(changes)}** (too few processes prove nothing; latency.repeats=8)"]
         elif changes:
             lines += ["", f"**{name}: {len(changes)}**"]
             lines += [f"- {change.cell}: {change.text}" for change in changes[:SHOWN]]
@@ -62,15 +99,20 @@ def _changes(compared: Comparison) -> list[str]:
     return lines
 
 
-def _broken(records: list[Record]) -> list[str]:
-    reasons = Counter(f"{r.status.value}: {r.reason}" for r in records if r.status not in ("ok", "degraded", "skipped"))
+def _broken(failing: list[Record]) -> list[str]:
+    reasons = Counter(f"{record.status.value}: {record.reason}" for record in failing)
     lines = [f"- {n} cell{'' if n == 1 else 's'} {reason}" for reason, n in reasons.most_common(SHOWN)]
-    return ["", "**not working**", *lines] if lines else []
+    told = "**not working** (tonight is no level for them; nights end with exit code 1 until they work again)"
+    return ["", told, *lines] if lines else []
 
 
 def _took(run: Run) -> str:
     began, ended = (datetime.fromisoformat(run.info[name]) for name in ("started", "finished"))
     return duration((ended - began).total_seconds())
+
+
+def _cells(things: Sized) -> str:
+    return f"{len(things)} cell{'' if len(things) == 1 else 's'}"
 
 
 def _few(names: list[str]) -> str:

@@ -9,6 +9,7 @@ from ane_sweep.compare import sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.nightly import files
 from ane_sweep.nightly.rotation import Rotation
+from ane_sweep.record import read_records
 
 AT = "02:30"
 
@@ -22,9 +23,7 @@ def nightly(args: list[str]) -> int:
         case []:
             return _show(out)
         case ["accept", *name] if len(name) < 2:
-            run = runs.find_run(out, name[0] if name else None)
-            sides.tag_good(out, run.stamp)
-            print(f"{run.stamp} is good: its cells are what later nights are compared with")
+            _accept(out, runs.find_run(out, name[0] if name else None))
         case ["write", kind, folder]:
             _check(overrides)
             job = files.job(out, options.get("at", AT), overrides)
@@ -37,6 +36,20 @@ def nightly(args: list[str]) -> int:
                 f"{', '.join(files.KINDS)}"
             )
     return 0
+
+
+def _accept(out: Path, run: runs.Run) -> None:
+    """Make a run the level of its cells. Raises ConfigError where none of them ran well."""
+    records = read_records(run.folder)
+    fine = [one.cell_key for one in records if one.status in sides.FINE]
+    if not fine:
+        raise ConfigError(f"nightly accept {run.stamp}: none of its cells ran well, so it can be the level of none")
+    sides.tag_good(out, run.stamp)
+    rotation = Rotation.read(out)
+    rotation.again = [key for key in rotation.again if key not in fine]
+    rotation.write()
+    which = "its cells" if len(fine) == len(records) else f"{len(fine)} of its {len(records)} cells"
+    print(f"{run.stamp} is good: {which} are what later nights are compared with")
 
 
 def _check(overrides: list[str]) -> None:

@@ -170,14 +170,17 @@ def run(capsys, *args):
             "no regression among 2 of 3 cells tested; 1 could not be tested (one timing process a side)",
         ),
         (
-            [cell(), cell(chunks=2), cell(chunks=3)], [cell((5.0,)), cell((), chunks=2, status="crashed"), cell((15.0,) * 2, chunks=3)],
+            [cell(), cell(chunks=2), cell(chunks=3)],
+            [cell((5.0,)), cell((), chunks=2, status="crashed"), cell((15.0,) * 2, chunks=3)],
             "regression: 1 stopped working; 3 of 3 cells could not be tested (one timing process a side: 1, "
             "not timed on both sides: 1, 2 timing processes a side: 1)",
         ),
         ([cell((10.0,))], [cell((15.0,))], "no timing could be tested (one timing process a side); nothing else regressed"),
         (
-            [cell((10.0,)), cell((10.0,), chunks=2), cell((), chunks=3)], [cell((9.0,), size=900), cell((10.0,), chunks=2), cell((), chunks=3)],
-            "no timing could be tested (one timing process a side: 2, not timed on both sides: 1); nothing else regressed; better: 1 smaller",
+            [cell((10.0,)), cell((10.0,), chunks=2), cell((), chunks=3)],
+            [cell((9.0,), size=900), cell((10.0,), chunks=2), cell((), chunks=3)],
+            "no timing could be tested (one timing process a side: 2, not timed on both sides: 1); nothing else regressed; "
+            "better: 1 smaller",
         ),
         ([cell()], [cell(host={"chip": "m9"})], "no timing could be tested (another host or runtime); nothing else regressed"),
     ],
@@ -194,7 +197,9 @@ def test_an_answer_that_nothing_could_be_tested_is_in_doubt(tmp_path, capsys):
     assert "+61.0 %" in said.out and "latency.repeats=8" in said.out
     code, said = run(capsys, "20260101-000000", "last", "--json", f"out={tmp_path}")
     whole = json.loads(said.out)
-    assert (code, whole["exit"], whole["tested"]) == (3, 3, 0) and whole["untested"] == {"gpt2": "one timing process a side"}
+    assert (code, whole["exit"], whole["tested"]) == (3, 3, 0) and whole["untested"] == {
+        "gpt2": "one timing process a side"
+    }
     write_run(tmp_path, "20260103-000000", [cell((10.0,), size=2000)])
     assert run(capsys, "20260101-000000", "last", f"out={tmp_path}")[0] == 1  # larger: that needs no test
 

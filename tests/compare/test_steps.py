@@ -104,7 +104,10 @@ def test_too_few_runs_are_no_calm_history(tmp_path, capsys):
     assert main(["history", f"out={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert "1 of 1 cells: no step" in said and "1 of 2 cells could not be tested: 5 runs at most" in said
-    assert json.loads((main(["history", "--json", f"out={tmp_path}"]), capsys.readouterr().out)[1])["cells"][1]["tested"] is False
+    assert (
+        json.loads((main(["history", "--json", f"out={tmp_path}"]), capsys.readouterr().out)[1])["cells"][1]["tested"]
+        is False
+    )
 
 
 def test_runs_without_timings_are_not_counted(tmp_path, capsys):

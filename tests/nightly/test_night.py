@@ -93,7 +93,7 @@ def dream(tmp_path, monkeypatch):
         "out": str(tmp_path), "budget_minutes": None, "nightly": {"enabled": True, "keep_runs": 3, "cache_gb": 1},
         "tracking": {"enabled": False},
     }  # fmt: skip
-    plan = planned("x")
+    plan = planned(cell().cell_key, cell(chunks=2).cell_key)
     monkeypatch.setattr(sweep, "plan_for", lambda *_: plan)
     monkeypatch.setattr(sweep, "write_report", lambda *_: None)
 
@@ -132,10 +132,88 @@ def test_another_sweep_on_the_cache_costs_a_night_its_pruning_only(dream, tmp_pa
     assert "summary: " in said.out
 
 
-def test_the_first_night_answers_for_its_cells(dream, tmp_path):
-    assert dream("n1", cell(status="crashed", reason="convert: boom", medians=())) == 1
-    assert "- 1 cell crashed: convert: boom" in (tmp_path / "nightly" / "latest.md").read_text()
-    assert dream("n2", cell(status="crashed", reason="convert: boom", medians=())) == 0  # no worse than before
+def latest(out):
+    return (out / "nightly" / "latest.md").read_text()
+
+
+BROKEN = {"status": "out_of_memory", "reason": "convert: 0.3 GiB", "medians": (), "psnr": None, "size": None}
+
+
+def test_a_cell_that_fails_is_no_level_and_every_night_is_bad_until_it_works_again(dream, tmp_path):
+    assert dream("n1", cell(**BROKEN)) == 1 and sides.good_runs(tmp_path) == []
+    assert latest(tmp_path).startswith("# ane-sweep n1: 1 of 1 cell not working; no good night to compare with yet\n")
+    assert "- 1 cell out_of_memory: convert: 0.3 GiB" in latest(tmp_path)
+    assert dream("n2", cell(**BROKEN)) == 1 and sides.good_runs(tmp_path) == []
+    assert dream("n3", cell()) == 0 and sides.good_runs(tmp_path) == ["n3"]
+    for night_of in ("n4", "n5"):
+        assert dream(night_of, cell(**BROKEN)) == 1 and "**stopped working: 1**" in latest(tmp_path)
+    assert Rotation.read(tmp_path).again == [cell().cell_key]
+    assert dream("n6", cell(slower(1.3))) == 1 and "- gpt2: 10 -> 13 ms" in latest(tmp_path)  # against n3
+    assert dream("n7", cell()) == 0 and Rotation.read(tmp_path).again == []
+
+
+def test_cells_that_work_have_their_level_beside_one_that_fails(dream, tmp_path):
+    assert dream("n1", cell(), cell(chunks=2, **BROKEN)) == 1 and sides.good_runs(tmp_path) == ["n1"]
+    assert [one.cell["chunks"] for one in sides.good_records(tmp_path)] == [1]
+    assert dream("n2", cell(), cell(chunks=2, **BROKEN)) == 1
+    first = latest(tmp_path).splitlines()[0]
+    assert first == "# ane-sweep n2: 1 of 2 cells not working; no regression in the 1 cell tested"
+    assert "1 cell without a good night to be compared with: gpt2 chunks=2." in latest(tmp_path)
+    assert dream("n3", cell(slower(1.3)), cell(chunks=2, **BROKEN)) == 1 and "**slower: 1**" in latest(tmp_path)
+
+
+def test_a_bad_cell_that_the_budget_did_not_reach_keeps_the_night_bad(dream, tmp_path):
+    assert dream("n1", cell(), cell(chunks=2, **BROKEN)) == 1
+    assert dream("n2", cell()) == 1
+    assert "1 cell bad before and not measured tonight" in latest(tmp_path)
+    assert dream("n3", cell(), cell(chunks=2)) == 0 and "bad before" not in latest(tmp_path)
+
+
+def test_a_refused_cell_is_no_failure(dream, tmp_path):
+    assert dream("n1", cell(), cell(chunks=2, **BROKEN | {"status": "refused"})) in (0, 1)  # what a sweep's code is
+    assert dream("n2", cell(), cell(chunks=2, **BROKEN | {"status": "refused"})) == 0
+    assert "not working" not in latest(tmp_path)
+
+
+def test_a_night_of_which_nothing_could_be_tested_is_in_doubt(dream, tmp_path):
+    assert dream("n1", cell((10.0,))) == 0
+    assert dream("n2", cell((16.1,))) == 3
+    assert latest(tmp_path).startswith("# ane-sweep n2: no timing could be tested (one timing process a side)")
+
+
+def test_cells_that_differ_only_in_how_they_are_run_are_compared_night_after_night(dream, tmp_path):
+    asked = [
+        {"latency": {"samples": 3}},
+        {"latency": {"samples": 4}},
+        {"limits": {"convert": 1}},
+        {"allow_pickle": True},
+    ]
+    assert dream("n1", *(cell(**one) for one in asked)) == 0
+    assert dream("n2", *(cell(slower(1.3 if n == 1 else 1), **one) for n, one in enumerate(asked))) == 1
+    assert "no regression" not in latest(tmp_path) and "**slower: 1**\n- gpt2 latency.samples=4:" in latest(tmp_path)
+    assert Rotation.read(tmp_path).again == [cell(**asked[1]).cell_key]
+
+
+def test_what_cannot_be_compared_is_said_and_ends_no_night(dream, tmp_path, monkeypatch, capsys):
+    for number in (1, 2):
+        assert dream(f"n{number}", cell()) == 0
+    (tmp_path / "runs" / "n2" / "records.jsonl").write_text("{torn")
+    assert dream("n3", cell(slower(1.3))) == 1  # held against n1
+    assert "doubt: line 1 of" in capsys.readouterr().err
+    monkeypatch.setattr(night, "match", lambda *_: 1 / 0)
+    assert dream("n4", cell(), cell(chunks=2)) == 3 and "n4" not in sides.good_runs(tmp_path)
+    assert latest(tmp_path).startswith("# ane-sweep n4: not compared with the good nights: division by zero\n")
+    assert Rotation.read(tmp_path).measured[cell(chunks=2).cell_key] == "n4"
+    assert Rotation.read(tmp_path).again == [cell().cell_key]  # still to be looked at
+
+
+def test_accepting_is_for_cells_that_ran(dream, tmp_path, capsys):
+    assert dream("n1", cell(**BROKEN)) == 1
+    assert main(["nightly", "accept", "n1", f"out={tmp_path}"]) == 2 and "none of its cells" in capsys.readouterr().err
+    assert dream("n2", cell()) == 0 and dream("n3", cell(slower(1.3)), cell(chunks=2, **BROKEN)) == 1
+    assert main(["nightly", "accept", "n3", f"out={tmp_path}"]) == 0
+    assert "n3 is good: 1 of its 2 cells" in capsys.readouterr().out
+    assert Rotation.read(tmp_path).again == [cell(chunks=2).cell_key]
 
 
 def test_what_good_nights_differ_by_among_themselves_is_no_regression(dream, tmp_path):
