@@ -69,9 +69,11 @@ class Lines:
 
     def freeze(self) -> None:
         """Preparation is over; from here on nothing of ours may run beside the task that is timed."""
-        timed = sum(task.alone for task in self.todo.values())
+        timed = [task for task in self.todo.values() if task.alone]
         if timed:
-            self._show(Text(f"timing {timed} program{'s' if timed > 1 else ''}, one at a time{self._left()}", "bold"))
+            most = "up to " if any(task.more_of for task in timed) else ""
+            text = f"timing: {most}{len(timed)} process{'es' if len(timed) > 1 else ''}, one at a time{self._left()}"
+            self._show(Text(text, "bold"))
 
     def say(self, line: str) -> None:
         """A word between two tasks."""

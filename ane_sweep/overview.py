@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ane_sweep.display import duration, size
 from ane_sweep.plan import Plan
-from ane_sweep.tasks import Task
+from ane_sweep.tasks import CHEAP_S, Task
 
 WORDS = {
     "fetch": "downloads",
@@ -39,6 +39,8 @@ def describe(plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | No
         line = f"  {len(tasks):>5} {word:<16} for {uses} cells"
         if alone := sum(not shared[task.key] for task in tasks):
             line += f"; {alone} of them for evidence=auto to compare with"
+        if perhaps := sum(bool(task.more_of) for task in tasks):
+            line += f"; {perhaps} of them only where the first one takes up to {CHEAP_S:.0f} s (latency.repeats=auto)"
         run = sum(task.stage == stage for task in todo)
         if tasks[0].unavailable:
             line += f"; unavailable: {tasks[0].unavailable}"

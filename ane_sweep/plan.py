@@ -86,9 +86,7 @@ def make_plan(
             continue
         chain = tasks_of(cell, source, runtime, shared)
         for task in (*chain.tasks, *chain.beside.values()):
-            known = plan.tasks.setdefault(task.key, task)
-            for limit, value in task.limits.items():  # cells that share a task under different limits: the widest holds
-                known.limits[limit] = None if None in (known.limits[limit], value) else max(known.limits[limit], value)
+            plan.tasks.setdefault(task.key, task).also_for(task)
         plan.chains[cell.key] = [task.key for task in chain.tasks]
         plan.beside[cell.key] = {units: task.key for units, task in chain.beside.items()}
     plan.notes += chunking.notes((cell, sources[cell.key]) for cell in cells if cell.key in plan.chains)

@@ -20,7 +20,7 @@ from ane_sweep.ready import Gate
 from ane_sweep.record import StageStatus
 from ane_sweep.runs import Run
 from ane_sweep.store import Store
-from ane_sweep.tasks import Task
+from ane_sweep.tasks import AUTO_REPEATS, CHEAP_S, Task
 
 GIB = 1 << 30
 # A checkpoint lies in the hub's own cache; what is timed, or asked of Core ML about this machine, is never reused.
@@ -202,6 +202,8 @@ class Worker:
             if not outcome.done:
                 verb = "was blocked" if outcome.status == StageStatus.BLOCKED else f"ended as {outcome.status}"
                 return Outcome(StageStatus.BLOCKED, f"needs {needed.stage}, which {verb}")
+        if task.more_of and (known := further(self.outcomes[task.more_of])) is not None:
+            return known
         if (stored := self._cached(task)) is not None:
             return stored
         earlier = self.run.earlier_result(task)
@@ -270,6 +272,21 @@ class Worker:
         status = StageStatus(result["status"])
         fetched = result["facts"].get("folder") if status in DONE else None
         return Outcome(status, result["reason"], result, Path(fetched) if fetched else out)
+
+
+def further(first: Outcome) -> Outcome | None:
+    """What the first timing of latency.repeats=auto makes of the others; None where they are to be taken."""
+    if first.status in (StageStatus.UNAVAILABLE, StageStatus.SKIPPED):
+        return Outcome(first.status, first.reason)
+    if not first.done:
+        return Outcome(StageStatus.BLOCKED, f"the first process that timed it ended as {first.status}")
+    if (took := first.result["seconds"] or 0.0) <= CHEAP_S:
+        return None
+    return Outcome(
+        StageStatus.SKIPPED,
+        f"the first process took {took:.0f} s: latency.repeats=auto times what takes over {CHEAP_S:.0f} s once; "
+        f"latency.repeats={AUTO_REPEATS} times it in {AUTO_REPEATS}",
+    )
 
 
 def _worth_another_try(earlier: dict[str, Any]) -> bool:

@@ -122,7 +122,12 @@ KEYS: dict[str, Key] = {
     "latency.samples": Key((int,), "steady calls", least=1),
     "latency.max_seconds": Key(NUMBER, "stop sampling after this long; one sample is always taken", least=0),
     "latency.idle_s": Key((*NUMBER, NONE), "pause before one last call; null: 2 under coreml, none elsewhere", least=0),
-    "latency.repeats": Key((int,), "fresh processes that time the same program, in rounds over all cells", least=1),
+    "latency.repeats": Key(
+        (int, str),
+        "fresh processes that time the same program, in rounds over all cells; auto: 3, but 1 where that takes over 30 s",
+        least=1,
+        words=("auto",),
+    ),
     "throughput": Key(
         (int,), "inputs predicted one after the other, texts repeated until there are as many; 0: none", least=0
     ),

@@ -16,6 +16,9 @@ from ane_sweep.checkpoints import Source
 from ane_sweep.models import _options
 from ane_sweep.verdict import BASELINES
 
+AUTO_REPEATS = 3  # processes of latency.repeats=auto: the fewest whose differences can be tested
+CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
+
 
 @dataclass
 class Task:
@@ -37,6 +40,14 @@ class Task:
     unavailable: str | None = None
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
+    more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
+
+    def also_for(self, other: "Task") -> None:
+        """Another cell needs the same task: the widest limits hold, and what is asked for outright is done."""
+        for limit, value in other.limits.items():
+            self.limits[limit] = None if None in (self.limits[limit], value) else max(self.limits[limit], value)
+        if not other.more_of:
+            self.more_of, self.seconds = "", other.seconds
 
 
 class Costs:
@@ -81,12 +92,14 @@ class Chain:
         round: int = 0,
         loaded: int = 1,
         after: tuple[str, ...] = (),
+        more_of: str = "",
     ) -> Task:
         """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
         that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
         work = source.parameter_bytes * loaded
+        seconds = costs.seconds(stage, work)
         version = versions.code_digest(stage, cell.family if "model" in params else None)
         task = Task(
             stage=stage,
@@ -101,12 +114,13 @@ class Chain:
             disk_bytes=estimates.disk_bytes(
                 stage, _sizes(cell), source.parameter_bytes, source.arch, cell.precision_options["compute"]
             ),
-            seconds=costs.seconds(stage, work),
+            seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
             alone=alone,
             unavailable=unavailable,
             round=round,
             after=after,
+            more_of=more_of,
         )
         self.tasks.append(task)
         return task
@@ -223,12 +237,15 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
     copies = chunking.copies(cell)
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
-    for number in range(1, cell.latency["repeats"] + 1):  # cells that ask for fewer share the first ones
-        chain.add(
+    auto, first = cell.latency["repeats"] == "auto", ""
+    repeats = AUTO_REPEATS if auto else cell.latency["repeats"]
+    for number in range(1, repeats + 1):  # cells that ask for fewer share the first ones
+        timing = chain.add(
             "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, alone=True, round=number,
-            loaded=cell.copies,
+            loaded=cell.copies, more_of=first if auto else "",
         )  # fmt: skip
-    timed = tuple(task.key for task in chain.tasks if task.stage == "latency")[:1]  # what died there, dies again
+        first = first or timing.key
+    timed = (first,)  # what died there, dies again
     if cell.throughput:
         chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True, after=timed)
     if runtime == "coreml" and cell.evidence == "auto":

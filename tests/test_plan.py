@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import ONCE
 
-from ane_sweep import checkpoints, config, plan, runtimes
+from ane_sweep import checkpoints, config, overview, plan, runtimes
 from ane_sweep.cell import TARGETS
 from ane_sweep.errors import ConfigError
 
@@ -12,7 +13,7 @@ TOOLS = {"torch": "1", "coremltools": "2", "transformers": "3", "numpy": "4"}
 
 
 def planned(*args: str, host: str = "host", toolchain: dict | None = None, history: dict | None = None) -> plan.Plan:
-    request = config.load([*args])
+    request = config.load([ONCE, *args])
     sources = {
         cell.key: checkpoints.resolve(cell.model_options, "random", seed=cell.seed, allow_pickle=False, digests=None)
         for cell in request.cells
@@ -274,6 +275,48 @@ def test_repeats_are_processes_that_cells_with_fewer_repeats_share():
     assert sorted(task.round for task in timings) == [1, 2, 3] and all(task.alone for task in timings)
     fewer, more = (made.chains[cell.key] for cell in made.cells)
     assert set(fewer) < set(more)
+
+
+def test_the_plan_says_which_timings_depend_on_how_long_the_first_one_takes():
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "chunks=1,2", "latency.repeats=auto")
+    assert (
+        "6 timings          for 2 cells; 4 of them only where the first one takes up to 30 s (latency.repeats=auto)"
+        in overview.describe(made, lambda task: False)
+    )
+
+
+def timings(made: plan.Plan) -> dict[int, plan.Task]:
+    """Round -> the timing of it, of plans with one program."""
+    return {task.round: task for task in made.tasks.values() if task.stage == "latency"}
+
+
+def test_auto_plans_three_processes_of_which_two_depend_on_the_first():
+    made = planned("model=tiny-gpt2", "weights=random", "runtime=reference", "latency.repeats=auto")
+    first, *further = timings(made).values()
+    assert first.more_of == "" and [task.more_of for task in further] == [first.key] * 2
+    explicit = timings(planned("model=tiny-gpt2", "weights=random", "runtime=reference", "latency.repeats=3"))
+    assert [task.key for task in explicit.values()] == [first.key, *(task.key for task in further)]
+    assert not any(task.more_of for task in explicit.values())
+
+
+@pytest.mark.parametrize("order", ["auto,2", "2,auto"])
+def test_a_timing_that_one_cell_asks_for_outright_is_taken_whatever_another_one_leaves_open(order):
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", f"latency.repeats={order}")
+    assert [(number, bool(task.more_of)) for number, task in sorted(timings(made).items())] == [
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
+
+
+@pytest.mark.parametrize(("took", "expected"), [(29.0, [29.0] * 3), (31.0, [31.0, 0.0, 0.0])])
+def test_a_program_known_to_be_long_is_expected_to_be_timed_once(took, expected):
+    args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference"]
+    work = next(iter(planned(*args).tasks.values())).work
+    seen = {"latency": [{"work": work, "seconds": took, "peak_bytes": 1}]}
+    assert [t.seconds for t in timings(planned(*args, "latency.repeats=auto", history=seen)).values()] == expected
+    both = timings(planned(*args, "latency.repeats=auto,2", history=seen))
+    assert [both[number].seconds for number in (1, 2)] == [took, took]
 
 
 def test_the_throughput_preset_is_the_notebooks_run_beside_pytorch():

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from test_plan import counts, planned
+from tiny import ONCE
 
 from ane_sweep.__main__ import main
 from ane_sweep.mil import cuts
@@ -54,7 +55,7 @@ def test_a_layer_more_is_another_model(capsys, tmp_path):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_probes_run_here_in_miniature(tmp_path):
-    common = ["runtime=reference", "seq_len=16", "latency.samples=3", "tracking.enabled=false", f"out={tmp_path}"]
+    common = ["runtime=reference", "seq_len=16", "latency.samples=3", ONCE, "tracking.enabled=false", f"out={tmp_path}"]
     assert main(["-m", "+sweep=probe_copies", "model=probe-tiny", "copies=1,2", *common]) in (0, 1)
     (folder,) = (tmp_path / "runs").glob("*")
     records = read_records(folder)

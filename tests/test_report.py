@@ -200,6 +200,8 @@ def test_with_enough_processes_the_test_decides():
     assert not choice.same_timing(fast, slow)
     assert choice.same_timing(fast, alike)
     assert choice.untested([fast, slow, alike]) == ""
+    fast.timings = fast.timings[:1]
+    assert choice.untested([fast, slow, alike]).startswith("differences to 1 of 3 cells are untested: 1 process a side")
 
 
 # Plots

@@ -114,6 +114,31 @@ def test_timings_go_round_after_round_each_in_an_order_of_its_own():
     assert len({tuple(name[0] for name in order[i : i + 6]) for i in (1, 7, 13)}) > 1
 
 
+@pytest.mark.parametrize(
+    ("first", "status", "said"),
+    [
+        (Outcome(StageStatus.OK, result={"seconds": 30.0}), None, ""),
+        (
+            Outcome(StageStatus.OK, result={"seconds": 30.1}),
+            "skipped",
+            "the first process took 30 s: latency.repeats=auto",
+        ),
+        (Outcome(StageStatus.CRASHED, "SIGSEGV"), "blocked", "the first process that timed it ended as crashed"),
+        (Outcome(StageStatus.UNAVAILABLE, "needs macOS"), "unavailable", "needs macOS"),
+        (Outcome(StageStatus.SKIPPED, "budget_minutes was spent"), "skipped", "budget_minutes was spent"),
+    ],
+)
+def test_the_first_timing_decides_about_further_ones(first, status, said):
+    worker = Worker(SimpleNamespace(tasks={}), SimpleNamespace(earlier_result=lambda item: None),
+                    SimpleNamespace(), None, 0, 1, None, outcomes={"first": first})  # fmt: skip
+    more = task("more")
+    more.stage, more.more_of = "latency", "first"
+    outcome = worker._without_running(more)
+    assert outcome is None if status is None else (outcome.status, outcome.reason.startswith(said)) == (status, True)
+    more.more_of = ""  # asked for outright
+    assert worker._without_running(more) is None
+
+
 def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts():
     store = SimpleNamespace(lookup=lambda stage, key: Path("there") if key == "old" else None, result=lambda folder: {})
     run = SimpleNamespace(earlier_result=lambda item: None)

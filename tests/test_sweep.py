@@ -13,12 +13,21 @@ import numpy as np
 import psutil
 import pytest
 from hub_server import serve
-from tiny import gpt2_checkpoint
+from tiny import ONCE, gpt2_checkpoint
 
+from ane_sweep import runner
 from ane_sweep.__main__ import main
 from ane_sweep.record import Status, read_records
 
-TINY = ["model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1", "gate.wait_s=0"]
+TINY = [
+    "model=tiny-gpt2",
+    "weights=random",
+    "seq_len=16",
+    "latency.samples=5",
+    "latency.warmup=1",
+    ONCE,
+    "gate.wait_s=0",
+]
 EAGER = [*TINY, "runtime=torch_eager", "tracking.enabled=false"]  # no conversion: seconds instead of tens of seconds
 
 MATRIX = ["-m", *TINY, "variant=original,split_einsum", "chunks=1,2", "compute_units=all,cpu_only", "runtime=reference"]
@@ -242,6 +251,26 @@ def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
     assert len(runs(tmp_path)) == 2
     stages = [name.split("-")[0] for folder in runs(tmp_path) for name in started_tasks(folder)]
     assert stages.count("reference") == 1 and stages.count("score") == 2 and stages.count("latency") == 4
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_cheap_program_is_timed_in_three_processes_and_a_long_one_in_one(tmp_path, monkeypatch, capsys):
+    args = [word for word in EAGER if word != ONCE]
+    assert run(tmp_path, *args) in (0, 1, 3)
+    assert "timing: up to 3 processes, one at a time" in capsys.readouterr().err
+    assert run(tmp_path, *args) in (0, 1, 3)
+    assert main(["compare", *(folder.name for folder in runs(tmp_path)), f"out={tmp_path}"]) in (0, 1)
+    assert "1 cell tested" in (said := capsys.readouterr().out) or "regression: 1 slower" in said
+    monkeypatch.setattr(runner, "CHEAP_S", 0.01)
+    assert run(tmp_path, *args) in (0, 1, 3)
+    *_, cheap, long = [read_records(folder)[0] for folder in runs(tmp_path)]
+    assert cheap.value("latency_processes") == 3 and long.value("latency_processes") is None
+    assert long.status in (Status.OK, Status.DEGRADED) and long.value("latency_median_ms") > 0
+    told = [(stage.status, (stage.reason or "")[:22]) for stage in long.stages if stage.stage == "latency"]
+    assert told == [("ok", ""), *[("skipped", "the first process took")] * 2]
+    assert run(tmp_path, *args, "latency.repeats=2") in (0, 1, 3)
+    assert read_records(runs(tmp_path)[-1])[0].value("latency_processes") == 2
 
 
 def test_an_unreachable_tracker_costs_no_record(finished, capsys):

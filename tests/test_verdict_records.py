@@ -4,8 +4,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from tiny import ONCE
 
 from ane_sweep import assemble, checkpoints, config, overview, plan, stand_in
+from ane_sweep.evidence import gather
 from ane_sweep.record import StageStatus
 from ane_sweep.report import table
 from ane_sweep.runner import Outcome, Worker, in_rounds
@@ -20,7 +22,7 @@ def planned(tmp_path, monkeypatch):
     monkeypatch.setenv(stand_in.VARIABLE, str(tmp_path / "script.json"))
 
     def make(*args):
-        request = config.load(["-m", "model=tiny-gpt2", "weights=random", "runtime=coreml", *args])
+        request = config.load(["-m", "model=tiny-gpt2", "weights=random", "runtime=coreml", ONCE, *args])
         sources = {
             cell.key: checkpoints.resolve(cell.model_options, "random", seed=0, allow_pickle=False, digests=None)
             for cell in request.cells
@@ -157,6 +159,17 @@ def test_comparison_timings_that_fail_cost_the_cell_nothing_but_the_verdict(plan
 def test_latency_and_plan_that_contradict_each_other_are_a_doubt(planned, tmp_path):
     (record,) = records(planned("compute_units=cpu_and_ne"), tmp_path, planned_ane=0.0)
     assert record.status == "degraded" and "the plan does not tell what happened" in record.reason
+
+
+def test_a_verdict_looks_at_one_process_a_side(planned, tmp_path):
+    """What is compared with was timed once, in the first round: further processes of the cell's own are no evidence."""
+    made = planned("compute_units=cpu_and_ne", "latency.repeats=3")
+    ended = outcomes(made, tmp_path)
+    chain = [(made.tasks[key], ended[key]) for key in made.chains[made.cells[0].key]]
+    beside = {units: ended[key] for units, key in made.beside[made.cells[0].key].items()}
+    assert {name: len(samples) for name, samples in gather._samples(chain, beside).items()} == {
+        "own": 20, "cpu_only": 20, "cpu_and_gpu": 20,
+    }  # fmt: skip
 
 
 def test_evidence_off_gives_unavailable(planned, tmp_path):

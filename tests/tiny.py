@@ -9,6 +9,8 @@ from safetensors.numpy import save_file
 
 from ane_sweep.paths import conf_dir
 
+ONCE = "latency.repeats=1"  # of sweeps that are about something else: one process a program, where the default takes three
+
 ARCH = {
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 300, "n_positions": 128, "n_embd": 32,
     "n_layer": 4, "n_head": 2, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "bos_token_id": 299,

@@ -29,6 +29,7 @@ PREPARE = [
     "weights=random",
     "seq_len=64",
     "runtime=reference",
+    "latency.repeats=1",
     "tracking.enabled=false",
 ]
 _SPIN_MS = 0.2  # the end of a delay is waited for awake: sleeping overshoots by a tenth of a millisecond

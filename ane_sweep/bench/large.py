@@ -18,6 +18,7 @@ MATRIX = [
     "runtime=reference",
     "latency.samples=3",
     "latency.warmup=1",
+    "latency.repeats=1",
 ]
 
 

@@ -33,7 +33,7 @@ with torch.no_grad():
 """
 MATRIX = [
     "-m", "model=tiny-gpt2", "weights=random", "seq_len=64", "variant=original,split_einsum", "chunks=1,2,4",
-    "compute_units=all,cpu_only,cpu_and_gpu,cpu_and_ne", "runtime=reference",
+    "compute_units=all,cpu_only,cpu_and_gpu,cpu_and_ne", "runtime=reference", "latency.repeats=1",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ THOUSAND = [
 TWO_HUNDRED = [
     "-m", "model=tiny-gpt2", "weights=random", "seq_len=16", "runtime=torch_eager", "variant=original,split_einsum",
     "chunks=1,2,3,4,5", "compute_units=all,cpu_only,cpu_and_gpu,cpu_and_ne", "target=iOS15,iOS16,iOS17,iOS18,iOS26",
-    "latency.samples=3", "tracking.enabled=false",
+    "latency.samples=3", "latency.repeats=1", "tracking.enabled=false",
 ]  # fmt: skip
 
 

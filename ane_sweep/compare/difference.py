@@ -22,6 +22,8 @@ Timings = Sequence[Mapping[str, Any]]  # of a record: one entry a process
 LEVEL = 0.01
 LEAST_PERCENT = 3.0  # a difference that is surely there but smaller is told, and no regression
 FEWEST = 3  # processes a side: with two, the scatter is known so badly that only a landslide would show
+PAIRED_FROM = 5  # shared rounds: fewer know their scatter so badly that side by side finds more, and a drift that both
+# share makes that test the more careful one
 TRIM, TRIM_FROM = 5, 8  # one in five processes is cut off at either end (the usual 20 %), from eight on
 RESOLUTION = 1e-3  # of a median: what the clock and rounding leave open, so that equal medians are not "no scatter"
 
@@ -111,7 +113,7 @@ class Evidence:
 def weigh(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> Evidence | None:
     """Student's t on trimmed means; None where there are too few processes for one."""
     shared = sorted(a.keys() & b.keys()) if paired else []
-    if len(shared) >= FEWEST:
+    if len(shared) >= PAIRED_FROM:
         only = middle([math.log(b[number] / a[number]) for number in shared])
         return Evidence(only.mean, math.sqrt(only.square), only.count - 1.0)
     if min(len(a), len(b)) < FEWEST:

@@ -34,31 +34,31 @@ class Side:
 
 def both(out: Path, first: str, second: str) -> tuple[Side, Side]:
     """Two sides. Beside a run, `good` means the good runs without that run, which would be compared with itself."""
-    fixed = [folder.resolve() for word in (first, second) if (folder := _folder(out, _name(word))) is not None]
+    folders = [_folder(out, name) for name, _ in map(_parsed, (first, second))]
+    fixed = [folder.resolve() for folder in folders if folder is not None]
     return side(out, first, without=fixed), side(out, second, without=fixed)
 
 
 def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
     """The records a word means; `good` leaves out the runs in these folders. Raises RunNotFound, ConfigError."""
-    name = _name(word)
-    filters = word[len(name) + 1 :]
-    parts = [part.partition("=") for part in filters.split(",") if filters]
-    if odd := [axis for axis, equals, _ in parts if not equals]:
-        raise ConfigError(f"{word}: {odd[0]!r} chooses nothing; the form is {name}:axis=value,axis=value")
-    typed = {axis: value for axis, _, value in parts}
+    name, typed = _parsed(word)
     folder = _folder(out, name)
     records = good_records(out, without) if folder is None else record.read_records(folder)
     cells = [{as_typed(axis): text_of(value) for axis, value in flat_cell(record).items()} for record in records]
     kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
         known = {axis: sorted({cell.get(axis, "not an axis there") for cell in cells}) for axis in typed}
-        raise ConfigError(f"{word}: no cell there has {filters}; values there: {known}")
+        raise ConfigError(f"{word}: no cell there has {word[len(name) + 1 :]}; values there: {known}")
     return Side(word, kept, {axis for record in kept for axis in flat_cell(record) if as_typed(axis) in typed})
 
 
-def _name(word: str) -> str:
-    """The run in `RUN:axis=value,...`; a path may hold a colon too."""
-    return word.rpartition(":")[0] if "=" in word.rpartition(":")[2] and ":" in word else word
+def _parsed(word: str) -> tuple[str, dict[str, str]]:
+    """(the run of RUN:axis=value,..., what it chooses by axis); a path may hold a colon too. Raises ConfigError."""
+    name, _, filters = word.rpartition(":") if "=" in word.rpartition(":")[2] and ":" in word else (word, "", "")
+    parts = [part.partition("=") for part in filters.split(",") if filters]
+    if odd := [axis for axis, equals, _ in parts if not equals]:
+        raise ConfigError(f"{word}: {odd[0]!r} chooses nothing; the form is {name}:axis=value,axis=value")
+    return name, {axis: value for axis, _, value in parts}
 
 
 def _folder(out: Path, name: str) -> Path | None:

@@ -63,8 +63,9 @@ def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
 
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
-    own = [sample for task, outcome in chain if task.stage == "latency" for sample in _timed(outcome)]
-    found = {"own": own, **{units: _timed(outcome) for units, outcome in beside.items()}}
+    """Of one process a side: what is timed to compare with is timed once, in the first round."""
+    own = next(outcome for task, outcome in chain if task.stage == "latency")
+    found = {name: _timed(outcome) for name, outcome in {"own": own, **beside}.items()}
     return {name: samples for name, samples in found.items() if samples}
 
 

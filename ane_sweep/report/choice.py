@@ -115,8 +115,10 @@ def rounds(record: Record) -> dict[int, float]:
 
 def untested(records: Sequence[Record]) -> str:
     """What to say of differences where cells were timed in too few processes; empty where they can be tested."""
-    fewest = min((len(rounds(records[n])) or 1 for n in ranked(records)), default=FEWEST)
-    return f"differences are untested: {too_few((fewest, fewest))}" if fewest < FEWEST else ""
+    counts = [len(rounds(records[n])) or 1 for n in ranked(records)]
+    few = [count for count in counts if count < FEWEST]
+    which = "differences" if len(few) == len(counts) else f"differences to {len(few)} of {len(counts)} cells"
+    return f"{which} are untested: {too_few((min(few), min(few)))}" if few else ""
 
 
 def _span(record: Record) -> tuple[float, float]:

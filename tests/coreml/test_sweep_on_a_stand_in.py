@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny import ONCE
 
 from ane_sweep import record
 from ane_sweep.stand_in import VARIABLE
@@ -19,7 +20,7 @@ from .test_stages import took
 
 QUICK = [
     "model=tiny-gpt2", "weights=random", "seq_len=16", "runtime=coreml", "latency.samples=3", "latency.warmup=1",
-    "gate.wait_s=0", "chips=[m4]", "tracking.enabled=false",
+    ONCE, "gate.wait_s=0", "chips=[m4]", "tracking.enabled=false",
 ]  # fmt: skip
 ISSUE = "https://github.com/apple/coremltools/issues/2758"
 COMPILE_FAILED = (

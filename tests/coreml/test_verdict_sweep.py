@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from tiny import ONCE
 
 from ane_sweep import stand_in
 from ane_sweep.__main__ import main
@@ -41,7 +42,7 @@ def sweep(tmp_path_factory):
         patch.setenv(stand_in.VARIABLE, str(folder / "script.json"))
         code = main([
             "-m", "model=tiny-gpt2", "weights=random", "seq_len=16", "runtime=coreml", "gate.wait_s=0",
-            "compute_units=cpu_and_gpu,cpu_and_ne,all", "latency.samples=10", "latency.idle_s=0",
+            "compute_units=cpu_and_gpu,cpu_and_ne,all", "latency.samples=10", "latency.idle_s=0", ONCE,
             "tracking.enabled=false", f"out={folder}",
         ])  # fmt: skip
     assert code == 1, "a fallback is not ok"
