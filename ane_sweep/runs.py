@@ -1,6 +1,7 @@
 """Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
 
-run.json      {schema, stamp, plan_key, command, axes, cells, started, finished, tracking, nightly}
+run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, tracking, nightly}; order is when
+              the run began, or just after the latest run there was, where the clock says that this one came before it
 tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
 records.jsonl the sweep's records (record.py)
 """
@@ -9,7 +10,7 @@ import fcntl
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,17 @@ class Run:
         result = bridge.read_json(self.task_folder(task) / "result.json")
         return result if result and result.get("key") == task.key else None
 
+    @property
+    def order(self) -> datetime:
+        """Its place among runs; of one that was made elsewhere, when it began. What is no date is before all others."""
+        try:
+            moment = datetime.fromisoformat(self.info.get("order") or self.info["started"]).astimezone(UTC)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            moment = datetime.max.replace(tzinfo=UTC)
+        return moment if moment.year < datetime.max.year else datetime.min.replace(tzinfo=UTC)  # none comes after that
+
     def finish(self) -> None:
-        self.info["finished"] = _now()
+        self.info["finished"] = _text(_now())
         bridge.write_json(self.folder / "run.json", self.info)
 
 
@@ -69,13 +79,13 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
 
 
 def list_runs(out: Path) -> list[Run]:
-    """Every run under an outputs folder, newest first."""
+    """Every run under an outputs folder, the one that was made last first."""
     found = []
     for folder in sorted((out / "runs").glob("*"), reverse=True):
         info = bridge.read_json(folder / "run.json")
         if info is not None and info.get("schema") == SCHEMA:
             found.append(Run(folder, info))
-    return sorted(found, key=lambda run: run.info["started"], reverse=True)
+    return sorted(found, key=lambda run: run.order, reverse=True)
 
 
 def find_run(out: Path, name: str | None) -> Run:
@@ -104,13 +114,14 @@ def _not_resumable(out: Path, resume: str) -> str:
 
 def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
     """Whether an unfinished run is of another night: timings of two nights are not one sample."""
-    age = datetime.now().astimezone() - datetime.fromisoformat(run.info["started"])
+    age = abs(_now() - datetime.fromisoformat(run.info["started"]).astimezone())
     return settings["nightly"]["enabled"] and age > timedelta(hours=STALE_HOURS)
 
 
 def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    for name in _names(stamp):
+    now = _now()
+    order = max([now, *(run.order + timedelta(milliseconds=1) for run in list_runs(out)[:1])])
+    for name in _names(now.strftime("%Y%m%d-%H%M%S")):
         folder = out / "runs" / name
         try:
             folder.mkdir(parents=True)
@@ -123,7 +134,8 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, A
             "command": list(command),
             "axes": plan.axes,
             "cells": len(plan.cells),
-            "started": _now(),
+            "started": _text(now),
+            "order": _text(order),
             "finished": None,
             "tracking": dict(settings["tracking"]),
             "nightly": settings["nightly"]["enabled"],
@@ -153,5 +165,9 @@ def _hold(run: Run) -> bool:
     return True
 
 
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="milliseconds")
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")

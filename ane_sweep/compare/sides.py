@@ -109,10 +109,10 @@ def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]
 def good_runs(out: Path) -> list[str]:
     """Names of the runs that are tagged good and still there, newest first."""
     tags = (bridge.read_json(out / TAGS_FILE) or {}).get(GOOD, [])
-    return sorted((s for s in tags if (out / "runs" / s / record.FILE_NAME).is_file()), reverse=True)
+    return [r.stamp for r in runs.list_runs(out) if r.stamp in tags and (r.folder / record.FILE_NAME).is_file()]
 
 
 def tag_good(out: Path, stamp: str) -> None:
     """From now on `good` means this run, for the cells that ran well in it."""
     tags = bridge.read_json(out / TAGS_FILE) or {}
-    bridge.write_json(out / TAGS_FILE, tags | {GOOD: sorted({*good_runs(out), stamp})})
+    bridge.write_json(out / TAGS_FILE, tags | {GOOD: list(dict.fromkeys([*good_runs(out), stamp]))})

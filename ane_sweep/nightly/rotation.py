@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep import bridge
+from ane_sweep import bridge, runs
 from ane_sweep.plan import Plan
 from ane_sweep.record import Record, Status
 from ane_sweep.tasks import Task
@@ -20,27 +20,33 @@ UNKNOWN_OTHER_S = 60.0
 
 @dataclass
 class Rotation:
-    """outputs/nightly/state.json: when each cell was measured last, and which ones are to be looked at again."""
+    """outputs/nightly/state.json: by which run each cell was measured last, and which ones are to be looked at again.
+
+    order   run -> its place among those that are still there, oldest first
+    """
 
     path: Path
     measured: dict[str, str] = field(default_factory=dict)
     again: list[str] = field(default_factory=list)
+    order: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, out: Path) -> "Rotation":
         path = out / "nightly" / "state.json"
         stored = bridge.read_json(path) or {}
-        return cls(path, stored.get("measured", {}), stored.get("again", []))
+        order = {run.stamp: place for place, run in enumerate(reversed(runs.list_runs(out)))}
+        return cls(path, stored.get("measured", {}), stored.get("again", []), order)
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         bridge.write_json(self.path, {"measured": self.measured, "again": self.again})
 
-    def rank(self, key: str) -> tuple[int, str]:
-        """Smaller is sooner."""
+    def rank(self, key: str) -> tuple[int, int, str]:
+        """Smaller is sooner; a run that is gone is older than those that are kept."""
         if key in self.again:
-            return 0, ""
-        return (2, self.measured[key]) if key in self.measured else (1, "")
+            return 0, 0, ""
+        stamp = self.measured.get(key)
+        return (1, 0, "") if stamp is None else (2, self.order.get(stamp, -1), stamp)
 
     def note(self, stamp: str, records: list[Record], again: list[str]) -> None:
         """What a night measured, and what in it wants another look."""

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -250,15 +249,6 @@ def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
         and (tmp_path / "runs" / "m0").exists()
         and sides.good_runs(tmp_path) == ["n4", "n1"]
     )
-
-
-def test_an_interrupted_night_of_yesterday_is_not_gone_on_with():
-    def run(hours):
-        started = (datetime.now().astimezone() - timedelta(hours=hours)).isoformat()
-        return runs.Run(None, {"started": started, "finished": None})
-
-    on, off = ({"nightly": {"enabled": value}} for value in (True, False))
-    assert [runs._stale(run(h), on) for h in (1, 20)] == [False, True] and not runs._stale(run(20), off)
 
 
 @pytest.mark.slow
