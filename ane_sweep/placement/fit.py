@@ -6,6 +6,7 @@ A share is rounded to 1e-4, so each observation carries its relative uncertainty
 """
 
 import math
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -141,8 +142,8 @@ def leave_one_case_out(found: list[Observation], *, refit: bool = True) -> list[
         errors.sort()
         result.append(
             ClassError(
-                kind, unit, len(errors), len({case for _, case in errors}), errors[len(errors) // 2][0], errors[-1][0],
-                errors[-1][1], refit,
+                kind, unit, len(errors), len({case for _, case in errors}), statistics.median(e for e, _ in errors),
+                errors[-1][0], errors[-1][1], refit,
             )
         )  # fmt: skip
     return result

@@ -8,6 +8,7 @@ published ones. `--fit` writes data/m4/rates.json anew. About 3 s.
 import csv
 import json
 import math
+import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -176,10 +177,10 @@ def score_latency(key: str) -> list[Family]:
     found = []
     for name, rows in sorted(groups.items()):
         published, estimated = [row["published_ms"] for row in rows], [row["estimated_ms"] for row in rows]
-        ratios = sorted(one / other for one, other in zip(published, estimated))
-        errors = sorted(abs(one / other - 1.0) for one, other in zip(estimated, published))
+        ratios = [one / other for one, other in zip(published, estimated)]
+        errors = [abs(one / other - 1.0) for one, other in zip(estimated, published)]
         rho = spearman(published, estimated) if len(rows) >= 3 else None
-        found.append(Family(name, len(rows), rho, ratios[len(ratios) // 2], errors[len(errors) // 2]))
+        found.append(Family(name, len(rows), rho, statistics.median(ratios), statistics.median(errors)))
     return found
 
 

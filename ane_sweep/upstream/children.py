@@ -28,6 +28,8 @@ def run(files: list[Path], settings: Settings, extras: list[Path], *, backward: 
     """Run the chosen items of `files`; an item that crashes or hangs is noted and the others go on."""
     items: dict[str, dict[str, Any]] = {}
     errors: list[str] = []
+    if not files:
+        return Ended(items, errors)
     for _ in range(_CRASHES):
         with tempfile.TemporaryDirectory(prefix="ane-sweep-upstream-") as scratch:
             results = Path(scratch) / "results.jsonl"
@@ -45,7 +47,7 @@ def run(files: list[Path], settings: Settings, extras: list[Path], *, backward: 
         for line in lines:
             if "node" in line and items.get(line["node"], {}).get("outcome") != "failed":  # setup, call, teardown
                 items[line["node"]] = line
-        if done.returncode in (0, 1, 2, 5) and (lines or not files):
+        if done.returncode in (0, 1, 2, 5) and lines:
             errors += _collection_errors(done.stdout)
             break
         crashed = next((node for node in reversed(started) if node not in items), None)

@@ -1,5 +1,7 @@
 """Scores that must not get worse; the figures are in METHOD.md."""
 
+from dataclasses import replace
+
 import pytest
 
 from ane_sweep.placement import cases, costs, fit, laws, score
@@ -89,6 +91,17 @@ def test_latency_ranks_published_figures():
     low, high = latency.BAND
     inside = [low <= row["published_ms"] / row["estimated_ms"] <= high for row in score.latency_rows()]
     assert sum(inside) / len(inside) >= 0.88
+
+
+def test_a_median_of_two_lies_between_them(monkeypatch, observations):
+    rows = [{"chip": "m1", "published_ms": ms, "estimated_ms": 1.0} for ms in (1.0, 2.0)]
+    monkeypatch.setattr(score, "latency_rows", lambda: rows)
+    assert [(one.name, one.median_ratio, one.median_error) for one in score.score_latency("chip")] == [
+        ("all", 1.5, 0.25), ("m1", 1.5, 0.25),
+    ]  # fmt: skip
+    two = [replace(observations[0], case=case, ms=ms) for case, ms in (("a", 1.0), ("b", 2.0))]
+    monkeypatch.setattr(costs, "estimate_ms", lambda *_: 1.0)
+    assert fit.leave_one_case_out(two, refit=False)[0].median == 0.25
 
 
 def test_the_text_says_everything(capsys):

@@ -119,6 +119,12 @@ def test_suites_are_found_and_unknown_words_refused():
         suites.resolve(["nothing_like_this"])
 
 
+def test_a_suite_without_files_is_empty(tmp_path, monkeypatch):
+    """Another coremltools may lack a suite's folder."""
+    monkeypatch.setattr(children.subprocess, "run", lambda *_, **__: pytest.fail("there is nothing to run"))
+    assert children.run([], Settings("", str(tmp_path)), []) == children.Ended({}, [])
+
+
 def test_a_crash_costs_one_item_and_the_others_go_on(tmp_path, monkeypatch):
     """A child that dies: the item it was in is noted as crashed, and the next child is told to leave it out."""
     calls = []
