@@ -22,6 +22,7 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
         lines.append(
             f"{found.tests} timings tested, at {level:.0%} for all of them together (Holm); called different from {least_percent:g} % on"
         )
+    lines += still_possible(found)
     lines += [f"- differs: {mark}" for mark in found.marks]
     for name in BUCKETS:
         changes = found.bucket(name)
@@ -49,6 +50,18 @@ def verdict(found: Comparison) -> str:
     else:
         text = f"no regression among {every} cells tested" if every > 1 else "no regression in the 1 cell tested"
     return text + (f"; better: {', '.join(better)}" if better else "")
+
+
+def still_possible(found: Comparison) -> list[str]:
+    """How much slower the least certain of the unchanged cells may have become: what scatter and few processes hide."""
+    unchanged = {cell: by["median_ms"] for cell, by in found.timings.items() if "median_ms" in by}
+    reach = {cell: one.high for cell, one in unchanged.items() if one.verdict == "same" and one.high is not None}
+    if not reach:
+        return []
+    cell = max(reach, key=lambda name: reach[name])
+    return [
+        f"Where no difference in latency was shown, it may still be up to {100 * (reach[cell] - 1):.0f} % higher ({cell})."
+    ]
 
 
 def _only(where: str, cells: list[str]) -> str:

@@ -57,6 +57,7 @@ def text(night: Night) -> str:
     if compared:
         if compared.only_b:
             lines += [f"{_cells(compared.only_b)} without a good night to be compared with: {_few(compared.only_b)}."]
+        lines += show.still_possible(compared)
         lines += [f"- differs from the good nights: {mark}" for mark in compared.marks]
         lines += _changes(compared)
     lines += _broken(night.failing)

@@ -1,6 +1,7 @@
 """Two sweeps: like with like, each change in its bucket, and an exit code one can act on."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -187,6 +188,17 @@ def run(capsys, *args):
 )  # fmt: skip
 def test_the_headline_counts_what_was_tested(before, after, expected):
     assert show.verdict(compared(before, after)) == expected
+
+
+def test_what_scatter_may_hide_is_said():
+    noisy = (10.0, 30.0, 20.0)
+    found = compared(
+        [cell(), cell(noisy, chunks=2), cell(chunks=3)], [cell(), cell(noisy, chunks=2), cell(slower(1.3), chunks=3)]
+    )
+    (said,) = show.still_possible(found)
+    assert re.fullmatch(r"Where no difference .* up to \d{3,4} % higher \(gpt2 chunks=2\)\.", said)
+    assert said in show.as_markdown(found, "a", "b", headline="", level=0.01, least_percent=3)
+    assert show.still_possible(compared([cell((10.0,))], [cell((10.0,))])) == []
 
 
 def test_an_answer_that_nothing_could_be_tested_is_in_doubt(tmp_path, capsys):
