@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from ane_sweep.paths import conf_dir
 
-ONCE = "latency.repeats=1"  # of sweeps that are about something else: one process a program, where the default takes three
+ONCE = "latency.repeats=1"  # for sweeps that are about something else: the default times in three processes
 
 ARCH = {
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 300, "n_positions": 128, "n_embd": 32,

@@ -3,9 +3,9 @@
 The unit of evidence is the process, not the call: samples of one process share its memory layout, its caches and its
 luck, so a thousand of them say nothing about what the next process would give. Two timings are therefore compared by
 one figure a process, on a log scale (a ratio is what people ask for, and scatter grows with the figure):
-within one sweep round by round, across sweeps side by side, in both cases by Student's t on trimmed means (Yuen 1974),
-which a process that met a busy machine does not blind. With one process a side nothing can be tested and the answer
-says so. Which test, and why: `python -m ane_sweep.bench alarms`, README "Rulings".
+within one sweep round by round (from five rounds on), across sweeps side by side, in both cases by Student's t on
+trimmed means (Yuen 1974), which a process that met a busy machine does not blind. With one process a side nothing can
+be tested and the answer says so. Which test, and why: `python -m ane_sweep.bench alarms`, README "Rulings".
 """
 
 import math
@@ -22,8 +22,9 @@ Timings = Sequence[Mapping[str, Any]]  # of a record: one entry a process
 LEVEL = 0.01
 LEAST_PERCENT = 3.0  # a difference that is surely there but smaller is told, and no regression
 FEWEST = 3  # processes a side: with two, the scatter is known so badly that only a landslide would show
-PAIRED_FROM = 5  # shared rounds: fewer know their scatter so badly that side by side finds more, and a drift that both
-# share makes that test the more careful one
+# Shared rounds: fewer know the scatter of their differences so badly that side by side finds more; a drift that both
+# sides share makes that test the more careful one.
+PAIRED_FROM = 5
 TRIM, TRIM_FROM = 5, 8  # one in five processes is cut off at either end (the usual 20 %), from eight on
 RESOLUTION = 1e-3  # of a median: what the clock and rounding leave open, so that equal medians are not "no scatter"
 

@@ -18,7 +18,7 @@ from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.nightly.summary import Night
-from ane_sweep.record import Record
+from ane_sweep.record import Record, Status
 
 
 def night(request: Any, out: Path, args: list[str]) -> int:
@@ -35,9 +35,9 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         run, records, fresh = sweep.perform(tonight, settings, store, out, args)
         now = Night(run, records, left, settings["budget_minutes"])
         compare(now, out)
-        rotation.note(run.stamp, records, rotation.again if now.doubt else suspects(now))
+        rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *suspects(now)])
         rotation.write()
-        measured = {record.cell_key for record in records}
+        measured = {record.cell_key for record in records if record.status is not Status.SKIPPED}
         bad = [cell for cell in whole.cells if cell.key in rotation.again and cell.key not in measured]
         now.missed = [cell.label(whole.axes or ["model"]) for cell in bad]
         if not now.doubt and not now.regressed and any(record.status in sides.FINE for record in records):
