@@ -11,6 +11,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.schema import suggestion
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
+IN_DOUBT = 3
 
 
 def split(args: list[str], flags: Collection[str] = (), keys: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:

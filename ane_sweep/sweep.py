@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say
+from ane_sweep.command import (
+    BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say,
+)  # fmt: skip
 from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
 
 
@@ -125,17 +127,27 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
 
 
 def publish(folder: Path, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
-    """Show the records; what ran just now also gets its report and is logged. Returns show's exit code."""
-    code = show(folder, records)
+    """Show the records; what ran just now also gets its report and is logged. Returns the sweep's exit code."""
+    show(folder, records)
     if fresh:
         write_report(folder, records, store)
         if settings["tracking"]["enabled"]:
             track(folder, settings["tracking"])
-    return code
+    return exit_code(records)
 
 
-def show(folder: Path, records: list[Any]) -> int:
-    """Print the final table and where the records are; the exit code follows from their statuses."""
+def exit_code(records: list[Any]) -> int:
+    """What the cells of a sweep amount to. A cell that is refused beside others that ran is told, and does not count."""
+    from ane_sweep.record import Status
+
+    found = {record.status for record in records} - {Status.OK, Status.REFUSED}
+    if found - {Status.DEGRADED, Status.SKIPPED}:
+        return NOT_ALL_OK
+    return IN_DOUBT if found else OK
+
+
+def show(folder: Path, records: list[Any]) -> None:
+    """Print the final table and where the records are."""
     from rich.console import Console
 
     from ane_sweep import record
@@ -147,7 +159,6 @@ def show(folder: Path, records: list[Any]) -> int:
     else:
         print(table.as_text(records, width=160))
     print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
-    return OK if all(r.status == record.Status.OK for r in records) else NOT_ALL_OK
 
 
 def write_report(folder: Path, records: list[Any], store: Any) -> None:

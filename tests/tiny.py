@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 from ane_sweep.paths import conf_dir
 
+RAN = (0, 3)  # exit codes of a sweep that went well: 3 where some timing scattered, as it may on any machine
 ARCH = {
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 300, "n_positions": 128, "n_embd": 32,
     "n_layer": 4, "n_head": 2, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "bos_token_id": 299,

@@ -181,7 +181,7 @@ def test_three_real_nights_take_turns(tmp_path, capsys):
         "variant=original,split_einsum", "runtime=torch_eager", "latency.repeats=2", "latency.samples=3",
         "gate.wait_s=0", "tracking.enabled=false", f"out={tmp_path}",
     ]  # fmt: skip
-    assert main(args) in (0, 1)
+    assert main(args) in (0, 3)
     first = Rotation.read(tmp_path)
     assert len(first.measured) == 2
     for one in read_records(runs.find_run(tmp_path, None).folder):
