@@ -238,8 +238,6 @@ class Worker:
         if task.stage in UNSTORED:
             bridge.remove_tree(out)  # what an interrupted attempt left
         out.mkdir(parents=True, exist_ok=True)
-        limit_gib = task.limits["memory_gib"]
-        limit = int(limit_gib * GIB) if limit_gib is not None else self.budget
         heavy = task.alone or task.work >= HEAVY_BYTES
         bridge_task: dict[str, Any] = {
             "stage": task.stage,
@@ -248,7 +246,7 @@ class Worker:
             "inputs": {**task.folders, **{role: self.outcomes[key].folder for role, key in task.inputs.items()}},
             "out": out,
             "tmp": folder / "tmp",
-            "limits": {"memory_bytes": limit},
+            "limits": {"memory_bytes": task.memory_limit(self.budget)},
             "fault": task.fault,
             "threads": None if heavy else self.threads,
         }

@@ -41,7 +41,7 @@ def plan(args: list[str]) -> int:
     out = outputs_folder(request.settings["out"])
     with open_store(out) as store:
         made = plan_for(request, store, out)
-        print(overview.describe(made, store.has, files.free_bytes(out)))
+        print(overview.describe(made, store.has, files.free_bytes(out), memory(request.settings)))
     return OK if made.chains else BAD_CONFIGURATION
 
 
@@ -90,6 +90,13 @@ def settled_once(cell: Any) -> tuple[Any, ...]:
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
 
 
+def memory(settings: dict[str, Any]) -> tuple[int, int]:
+    """Bytes that all lanes may use together, and what this host has."""
+    import psutil
+
+    return memory_budget(settings["memory_gib"]), int(psutil.virtual_memory().total)
+
+
 def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
     """Run what a plan holds and leave records, a table, a report and a link."""
     run, records, fresh = perform(plan, settings, store, out, args)
@@ -105,12 +112,12 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     run = runs.open_run(out, plan, args, settings)
     if run.finished:
         return run, record.read_records(run.folder), False
-    say(overview.describe(plan, store.has, files.free_bytes(out)))
+    say(overview.describe(plan, store.has, files.free_bytes(out), memory(settings)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
     view = display.make(plan)
     try:
-        outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
+        outcomes = runner.execute(plan, run, store, settings, view, memory(settings)[0])
     finally:
         view.close()
     records = assemble.make_records(

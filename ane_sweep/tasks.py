@@ -39,6 +39,12 @@ class Task:
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
 
 
+    def memory_limit(self, budget: int) -> int:
+        """Bytes that its process may use: its own limit, or what all lanes may use together."""
+        gib = self.limits["memory_gib"]
+        return budget if gib is None else int(gib * 2**30)
+
+
 class Costs:
     """Estimates from one history, each asked for once: a thousand cells share a handful of sizes."""
 
