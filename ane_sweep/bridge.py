@@ -126,7 +126,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, or None when the file is absent, torn or holds something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

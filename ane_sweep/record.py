@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, kept
 from ane_sweep.errors import RunNotFound, StoreError
 
 SCHEMA = 1
@@ -150,7 +150,7 @@ class Record:
         """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
         try:
             plain = json.loads(text, parse_constant=_no_constant)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{where} is not JSON: {error}") from error
         return cls.from_dict(plain, where)
 
@@ -162,7 +162,23 @@ def read_records(run_folder: Path) -> list[Record]:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
-    return [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+    except ValueError:
+        raise StoreError(f"{path} is no UTF-8 text") from None
+    found = [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise StoreError(f"{path} is empty")
+    return found
+
+
+def kept_records(run_folder: Path) -> list[Record] | None:
+    """The records of a run of ours; None where there are none, or none that can be read, which is said once."""
+    try:
+        return read_records(run_folder)
+    except RunNotFound:
+        return None
+    except StoreError as error:
+        kept.tell(f"{error}; resume={Path(run_folder).name} with the sweep's own command makes its records again")
+        return None
 
 
 def write_records(run_folder: Path, records: Iterable[Record]) -> Path:

@@ -13,12 +13,23 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, record
+from ane_sweep import bridge, kept, record
 from ane_sweep.errors import RunNotFound
 from ane_sweep.plan import Plan
 from ane_sweep.tasks import Task
 
 SCHEMA = 1
+FORM = {
+    "schema": SCHEMA,
+    "plan_key": str,
+    "command": ([str], None),
+    "started": str,
+    "finished": (str, None),
+    "tracking?": {"uri": (str, None), "experiment": str, "ui": (str, None)},
+    "nightly?": bool,
+    "imported?": dict,
+}
+OTHER = {"schema": lambda number: isinstance(number, int) and number != SCHEMA}  # another version's: none of ours
 STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
 
 
@@ -43,8 +54,9 @@ class Run:
 
     def earlier_result(self, task: Task) -> dict[str, Any] | None:
         """The result that this very run already has for a task, from before it was interrupted."""
-        result = bridge.read_json(self.task_folder(task) / "result.json")
-        return result if result and result.get("key") == task.key else None
+        path = self.task_folder(task) / "result.json"
+        result = kept.read(path, kept.RESULT, "the task is run again")
+        return result if result and result["key"] == task.key else None
 
     def finish(self) -> None:
         self.info["finished"] = _now()
@@ -72,8 +84,8 @@ def list_runs(out: Path) -> list[Run]:
     """Every run under an outputs folder, newest first."""
     found = []
     for folder in sorted((out / "runs").glob("*"), reverse=True):
-        info = bridge.read_json(folder / "run.json")
-        if info is not None and info.get("schema") == SCHEMA:
+        info = kept.read(folder / "run.json", (OTHER, FORM), "its run is left out")
+        if info is not None and info["schema"] == SCHEMA:
             found.append(Run(folder, info))
     return sorted(found, key=lambda run: run.info["started"], reverse=True)
 

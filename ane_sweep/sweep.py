@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.command import (
-    BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say,
+    BAD_CONFIGURATION,
+    IN_DOUBT,
+    NOT_ALL_OK,
+    OK,
+    memory_budget,
+    open_store,
+    outputs_folder,
+    say,
 )  # fmt: skip
 from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
 

@@ -38,7 +38,6 @@ class Task:
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
 
-
     def memory_limit(self, budget: int) -> int:
         """Bytes that its process may use: its own limit, or what all lanes may use together."""
         gib = self.limits["memory_gib"]

@@ -400,7 +400,9 @@ def test_a_task_too_large_for_its_limit_or_the_host_is_said_with_figures_and_cho
     assert need > 50e9
     text = overview.describe(made, lambda task: False, memory=(22 * gib, 25 * gib))
     (note,) = [line for line in text.splitlines() if "of memory" in line]
-    assert note.startswith(f"note: convert pythia-6.9b is expected to use {need / 1e9:.3g} GB of memory; it may use 23.6 GB")
+    assert note.startswith(
+        f"note: convert pythia-6.9b is expected to use {need / 1e9:.3g} GB of memory; it may use 23.6 GB"
+    )
     assert "this host has 26.8 GB" in note and "out_of_memory" in note and "a host with more memory" in note
     assert "more tasks are too large" in note
     text = overview.describe(made, lambda task: False, memory=(22 * gib, 100 * gib))
