@@ -119,7 +119,12 @@ def whole(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON, whole or not at all. Raises ValueError on NaN."""
     with whole(path) as aside:
-        aside.write_text(json.dumps(value, allow_nan=False, indent=1), encoding="utf-8")
+        aside.write_bytes(as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """The bytes that `write_json` writes."""
+    return json.dumps(value, allow_nan=False, indent=1).encode()
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

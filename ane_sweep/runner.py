@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import joblib
 
-from ane_sweep import bridge, isolate
+from ane_sweep import bridge, files, isolate, kept
 from ane_sweep.errors import StoreError
 from ane_sweep.plan import Plan
 from ane_sweep.ready import Gate
@@ -190,7 +190,7 @@ class Worker:
                 outcome = self._run(task, self.run.task_folder(task) / "out")
             else:
                 with self.store.lock(task.stage, task.key, self.stop):  # another sweep may be making the same thing
-                    outcome = self._cached(task) or self._make(task)
+                    outcome = self._cached(task) or self._make_anew(task)
         self.display.end(task, outcome)
         return outcome
 
@@ -217,20 +217,56 @@ class Worker:
         folder = self.store.lookup(task.stage, task.key)
         if folder is None:
             return None
-        result = self.store.result(folder)
+        with self.store.machine_lock(shared=True, stop=self.stop):  # gigabytes may be read: not while another one times
+            if self.store.fault(task.stage, task.key, self._made_from(task)):
+                return None
+        result = bridge.read_json(folder / files.RESULT)
+        if result is None or not kept.fits(result, kept.RESULT):
+            return None
         return Outcome(StageStatus.CACHED, None, {**result, "seconds": None, "peak_bytes": None, "exit": None}, folder)
+
+    def _make_anew(self, task: Task) -> Outcome:
+        """Make what is not there; what lies in its place, damaged, is deleted first, and the stage's reason says so."""
+        try:
+            fault = self.store.fault(task.stage, task.key, self._made_from(task))
+            if fault:
+                self.store.remove(task.stage, task.key)
+            outcome = self._make(task)
+        except StoreError as error:  # a full disk costs this task, not the sweep
+            return Outcome(StageStatus.FAILED, str(error))
+        if fault:
+            again = f"made again, as the stored one could not be used: {fault}"
+            outcome.reason = again if outcome.reason is None else f"{outcome.reason} ({again})"
+        return outcome
 
     def _make(self, task: Task) -> Outcome:
         aside = self.store.stage_aside(task.stage, task.key)
         try:
             outcome = self._run(task, aside)
             if outcome.status == StageStatus.OK:
-                outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result)
-        except StoreError as error:  # a full disk costs this task, not the sweep
-            return Outcome(StageStatus.FAILED, str(error))
+                made_from = self._made_from(task)
+                outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, made_from)
+            return outcome
         finally:
             self.store.discard(aside)
-        return outcome
+
+    def _made_from(self, task: Task) -> dict[str, dict[str, str]]:
+        """The stored artifacts that a task is given, and what they hold."""
+        folders = {role: self.outcomes[key].folder for role, key in task.inputs.items() if self._is_stored(key)}
+        return {
+            role: {"key": task.inputs[role], "sha256": files.digest(folder)} for role, folder in folders.items() if folder
+        }
+
+    def _damaged_input(self, task: Task) -> str | None:
+        """What happened to an input since it was made or found whole: nothing is read again unless it has changed."""
+        for key in task.inputs.values():
+            folder = self.outcomes[key].folder
+            if self._is_stored(key) and folder and (found := files.damage(folder, content=True)):
+                return f"{self.plan.tasks[key].stage} was damaged meanwhile: {found}; the same command makes it again"
+        return None
+
+    def _is_stored(self, key: str) -> bool:
+        return self.plan.tasks[key].stage not in UNSTORED
 
     def _run(self, task: Task, out: Path) -> Outcome:
         self.display.begin(task)
@@ -257,6 +293,9 @@ class Worker:
             result = isolate.run_task(
                 bridge_task, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
             )
+        if damaged := self._damaged_input(task):
+            (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
+            return Outcome(StageStatus.FAILED, damaged)
         outcome = self._outcome(result, out)
         if outcome.done:
             self.store.record_history(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ane_sweep.record import StageStatus
 from ane_sweep.runner import Lanes, Outcome, Worker, in_rounds
+from ane_sweep.store import Store
 from ane_sweep.tasks import Task
 
 
@@ -114,12 +115,17 @@ def test_timings_go_round_after_round_each_in_an_order_of_its_own():
     assert len({tuple(name[0] for name in order[i : i + 6]) for i in (1, 7, 13)}) > 1
 
 
-def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts():
-    store = SimpleNamespace(lookup=lambda stage, key: Path("there") if key == "old" else None, result=lambda folder: {})
+def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp_path):
     run = SimpleNamespace(earlier_result=lambda item: None)
-    worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
-    assert worker._without_running(task("new")) is None
-    worker.until = time.monotonic()
-    outcome = worker._without_running(task("new"))
-    assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
-    assert worker._without_running(task("old")).status is StageStatus.CACHED
+    with Store(tmp_path) as store:
+        result = {
+            "schema": 1, "stage": "convert", "key": "old", "status": "ok", "reason": None, "metrics": [],
+            "realised": {}, "facts": {}, "doubts": [], "seconds": 1.0, "peak_bytes": None,
+        }  # fmt: skip
+        store.commit(store.stage_aside("convert", "old"), "convert", "old", result)
+        worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
+        assert worker._without_running(task("new")) is None
+        worker.until = time.monotonic()
+        outcome = worker._without_running(task("new"))
+        assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
+        assert worker._without_running(task("old")).status is StageStatus.CACHED

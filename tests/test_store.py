@@ -66,7 +66,7 @@ def test_an_artifact_is_absent_then_complete(cache):
     assert cache.lookup("convert", KEY) is None
     path = put(cache)
     assert path == cache.root / "convert" / "ab" / KEY == cache.lookup("convert", KEY)
-    assert cache.result(path) == OK
+    assert bridge.read_json(path / "result.json") == OK
     assert cache.lookup("chunk", KEY) is None
     held = [cache.has(SimpleNamespace(stage=stage, key=KEY)) for stage in ("convert", "chunk")]
     assert held == [True, False]
@@ -106,11 +106,52 @@ def test_asides_are_fresh_and_discarded(cache):
     assert os.stat(second).st_dev == os.stat(cache.root).st_dev
 
 
-def test_an_unreadable_result_says_what_to_do(cache):
+def spoil(path: Path, content: bytes) -> None:
+    """Other bytes under the same times, as a bad disk leaves them; and as a later process finds them."""
+    before = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    files._hashed.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("model.mlpackage/weight.bin", b"weigh", "model.mlpackage/weight.bin has 5 bytes of 7"),
+        ("model.mlpackage/weight.bin", None, "model.mlpackage/weight.bin cannot be read (No such file or directory)"),
+        ("result.json", b"{}", "result.json has 2 bytes of 130"),
+        ("result.json", None, "result.json cannot be read (No such file or directory)"),
+        ("files.json", b"{", "its files.json is missing or damaged"),
+        ("files.json", b'{"files": []}', "its files.json is missing or damaged"),
+        ("files.json", None, "its files.json is missing or damaged"),
+    ],
+)
+def test_missing_and_shortened_files_are_seen_at_every_lookup(cache, name, content, said):
     path = put(cache)
-    (path / "result.json").write_text("{")
-    with pytest.raises(StoreError, match=r"result\.json is damaged; delete .* and it is made again"):
-        cache.result(path)
+    (path / name).unlink() if content is None else (path / name).write_bytes(content)
+    assert cache.lookup("convert", KEY) is None and cache.fault("convert", KEY, {}) == said
+    put(cache, content=b"another")  # whoever makes it again takes the place of what is damaged
+    assert cache.fault("convert", KEY, {}) is None and cache.lookup("convert", KEY) == path
+
+
+@pytest.mark.parametrize(("name", "content"), [("model.mlpackage/weight.bin", b"\0" * 7), ("result.json", b" " * 130)])
+def test_other_bytes_of_the_same_length_are_seen_before_anything_is_derived(cache, name, content):
+    path = put(cache)
+    spoil(path / name, content)
+    assert cache.lookup("convert", KEY) == path and cache.intact("convert", KEY) is None  # sizes alone do not tell
+    assert cache.fault("convert", KEY, {}) == f"{name} holds other bytes than when it was stored"
+    cache.remove("convert", KEY)
+    assert not path.exists() and cache.fault("convert", KEY, {}) is None
+    cache.remove("convert", KEY)
+
+
+def test_an_artifact_made_from_something_else_is_at_fault(cache):
+    made_from = {"program": {"key": "k", "sha256": files.digest(put(cache))}}
+    cache.commit(cache.stage_aside("chunk", KEY), "chunk", KEY, OK, made_from)
+    assert cache.fault("chunk", KEY, made_from) is None
+    cache.remove("convert", KEY)
+    other = {"program": {"key": "k", "sha256": files.digest(put(cache, content=b"other"))}}
+    assert cache.fault("chunk", KEY, other) == "what it was made from has been made again since, and is not the same"
 
 
 def test_the_second_to_commit_gets_the_first_ones(cache):
@@ -392,7 +433,7 @@ def test_prune_goes_by_last_use(cache):
     assert cache.prune(max_bytes=size) == [cache.path("convert", keys[2]), cache.path("convert", keys[3])]
     assert cache.lookup("convert", keys[0])
     assert cache.prune() == []
-    assert not list(cache.root.glob("tmp/*/prune-*"))
+    assert not list(cache.root.glob("tmp/*/grave-*"))
 
 
 def test_prune_waits_for_nobody(tmp_path):

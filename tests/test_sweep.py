@@ -1,8 +1,10 @@
 """Whole sweeps through the command line, on tiny models: records, sharing, resuming, and nothing lost."""
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +171,27 @@ def test_the_same_command_again_prepares_nothing_and_times_afresh(finished, caps
     assert {name.split("-")[0] for name in started_tasks(runs(out)[-1])} == {"latency"}
     stages = {stage.stage: stage.status for stage in read_records(runs(out)[-1])[0].stages}
     assert stages["convert"] == stages["reference"] == stages["score"] == "cached" and stages["latency"] == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_conversion_with_zeroed_weights_is_made_again_and_the_record_says_so(finished, tmp_path, capsys):
+    out, _, records = finished
+    shutil.copytree(out / "cache", tmp_path / "cache")
+    for weights in (tmp_path / "cache" / "convert").rglob("weight.bin"):
+        with weights.open("r+b") as file:
+            file.seek(1024)
+            file.write(bytes(weights.stat().st_size - 1024))
+    assert run(tmp_path, *ONE, "tracking.enabled=false") in RAN
+    (record,) = read_records(runs(tmp_path)[0])
+    again = "made again, as the stored one could not be used: model.mlpackage/Data/com.apple.CoreML/weights/weight.bin"
+    stages = {stage.stage: (stage.status, stage.reason) for stage in record.stages}
+    assert stages["convert"] == ("ok", f"{again} holds other bytes than when it was stored")
+    assert again in capsys.readouterr().err and stages["score"][0] == stages["predict"][0] == "cached"
+    same = next(one for one in records if one.cell_key == record.cell_key)
+    assert record.value("psnr_db") == same.value("psnr_db")
+    for file in record.artifacts:
+        assert hashlib.sha256(Path(file["path"]).read_bytes()).hexdigest() == file["sha256"]
 
 
 def test_resume_last_returns_the_records_of_a_finished_run(finished):
