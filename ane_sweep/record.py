@@ -160,14 +160,19 @@ def read_records(run_folder: Path) -> list[Record]:
     path = Path(run_folder) / FILE_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
+        found = [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
     except FileNotFoundError:
         raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
-    except ValueError:
-        raise StoreError(f"{path} is no UTF-8 text") from None
-    found = [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+    except (UnicodeDecodeError, StoreError) as error:
+        wrong = f"{path} is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise StoreError(f"{wrong}; {_remedy(path)}") from None
     if not found:
-        raise StoreError(f"{path} is empty")
+        raise StoreError(f"{path} is empty; {_remedy(path)}")
     return found
+
+
+def _remedy(path: Path) -> str:
+    return f"a damaged file is made again by the sweep's own command with resume={path.parent.name}"
 
 
 def kept_records(run_folder: Path) -> list[Record] | None:
@@ -177,7 +182,7 @@ def kept_records(run_folder: Path) -> list[Record] | None:
     except RunNotFound:
         return None
     except StoreError as error:
-        kept.tell(f"{error}; resume={Path(run_folder).name} with the sweep's own command makes its records again")
+        kept.tell(str(error))
         return None
 
 

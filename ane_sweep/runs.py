@@ -1,6 +1,6 @@
 """Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
 
-run.json      {schema, stamp, plan_key, command, axes, cells, started, finished, tracking, nightly}
+run.json      {schema, stamp, plan_key, command, axes, cells, started, finished, published, tracking, nightly}
 tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
 records.jsonl the sweep's records (record.py)
 """
@@ -27,6 +27,7 @@ FORM = {
     "finished": (str, None),
     "tracking?": {"uri": (str, None), "experiment": str, "ui": (str, None)},
     "nightly?": bool,
+    "published?": bool,
     "imported?": dict,
 }
 OTHER = {"schema": lambda number: isinstance(number, int) and number != SCHEMA}  # another version's: none of ours
@@ -47,7 +48,13 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether every cell has its record."""
         return self.info["finished"] is not None
+
+    @property
+    def published(self) -> bool:
+        """Whether it also has been reported and logged: only then the same command begins a new run."""
+        return self.finished and self.info.get("published", True)
 
     def task_folder(self, task: Task) -> Path:
         return self.folder / "tasks" / f"{task.stage}-{task.key[:12]}"
@@ -59,7 +66,15 @@ class Run:
         return result if result and result["key"] == task.key else None
 
     def finish(self) -> None:
-        self.info["finished"] = _now()
+        """Its records are written; they are still to be reported and logged."""
+        self._note(finished=_now(), published=False)
+
+    def publish(self) -> None:
+        """It has been reported and logged."""
+        self._note(published=True)
+
+    def _note(self, **facts: Any) -> None:
+        self.info |= facts
         bridge.write_json(self.folder / "run.json", self.info)
 
 
@@ -71,11 +86,11 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
         wanted = [run for run in mine if resume in ("last", run.stamp)]
         if not wanted:
             raise RunNotFound(_not_resumable(out, resume))
-        if wanted[0].finished or _hold(wanted[0]):
+        if wanted[0].published or _hold(wanted[0]):
             return wanted[0]
         raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
     for run in mine:
-        if not run.finished and not _stale(run, settings) and _hold(run):
+        if not run.published and not _stale(run, settings) and _hold(run):
             return run
     return _new(out, plan, command, settings)
 

@@ -107,18 +107,20 @@ def memory(settings: dict[str, Any]) -> tuple[int, int]:
 def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
     """Run what a plan holds and leave records, a table, a report and a link."""
     run, records, fresh = perform(plan, settings, store, out, args)
-    return publish(run.folder, records, fresh, settings, store)
+    return publish(run, records, fresh, settings, store)
 
 
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
-    """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
+    """(run, its records, whether they are still to be published): a finished run is only read."""
     from ane_sweep import assemble, display, files, host, overview, record, runner, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
     run = runs.open_run(out, plan, args, settings)
-    if run.finished:
-        return run, record.read_records(run.folder), False
+    if run.finished and (records := record.kept_records(run.folder)) is not None:
+        if not run.published:
+            say(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")
+        return run, records, not run.published
     say(overview.describe(plan, store.has, files.free_bytes(out), memory(settings)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
@@ -140,13 +142,14 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     return run, records, True
 
 
-def publish(folder: Path, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
-    """Show the records; what ran just now also gets its report and is logged. Returns the sweep's exit code."""
-    show(folder, records)
+def publish(run: Any, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
+    """Show the records; what is new also gets its report and is logged. Returns the sweep's exit code."""
+    show(run.folder, records)
     if fresh:
-        write_report(folder, records, store)
+        write_report(run.folder, records, store)
         if settings["tracking"]["enabled"]:
-            track(folder, settings["tracking"])
+            track(run.folder, settings["tracking"])
+        run.publish()
     return exit_code(records)
 
 

@@ -260,6 +260,60 @@ def test_kill_9_of_the_parent_loses_nothing_and_repeats_nothing(tmp_path):
     assert len(read_records(folder)) == 2
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["show", "write_report", "track"])
+def test_interrupted_in_its_report_or_log_a_run_goes_on_there_and_times_nothing_again(
+    finished, monkeypatch, capsys, where
+):
+    out, _, _ = finished
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, where, interrupted)
+        assert run(out, *ONE) == 130
+    folder, started = runs(out)[-1], started_tasks(runs(out)[-1])
+    records = (folder / "records.jsonl").read_bytes()
+    assert len(records.splitlines()) == 1 and not json.loads((folder / "run.json").read_text())["published"]
+    capsys.readouterr()
+    assert run(out, *ONE) in RAN and runs(out)[-1] == folder and started_tasks(folder) == started
+    said = capsys.readouterr()
+    assert f"going on with {folder.name}: its cells are done" in said.err and "compare: http" in said.out
+    assert (folder / "report.html").exists() and (folder / "records.jsonl").read_bytes() == records
+    run(out, *ONE, "tracking.enabled=false")
+    assert runs(out)[-1] != folder
+
+
+def test_damaged_records_of_a_finished_run_are_made_again_without_timing_anything(finished, capsys):
+    out, _, _ = finished
+    run(out, *ONE, "tracking.enabled=false")
+    folder, started = runs(out)[-1], started_tasks(runs(out)[-1])
+    (before,) = read_records(folder)
+    (folder / "records.jsonl").write_bytes(b'{"schema": 1, "\xff')
+    assert main(["report", f"out={out}"]) == 2 and "is no UTF-8 text" in capsys.readouterr().err
+    assert run(out, *ONE, "resume=last", "tracking.enabled=false") in RAN
+    (after,) = read_records(folder)
+    assert (after.cell_key, after.timings) == (before.cell_key, before.timings) and started_tasks(folder) == started
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_kill_9_after_the_records_costs_nothing_but_the_report(finished):
+    out, _, _ = finished
+    seen = len(runs(out))
+    parent = spawn(out, *ONE)
+    deadline = time.monotonic() + 120
+    while len(runs(out)) == seen or not (runs(out)[-1] / "records.jsonl").exists():
+        assert time.monotonic() < deadline and parent.poll() is None, parent.communicate()[0]
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    folder, started = runs(out)[-1], started_tasks(runs(out)[-1])
+    assert not (folder / "report.html").exists()
+    assert run(out, *ONE) in RAN and runs(out)[-1] == folder and started_tasks(folder) == started
+    assert (folder / "report.html").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 def test_ctrl_c_ends_the_workers_and_the_same_command_goes_on(tmp_path):

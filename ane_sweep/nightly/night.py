@@ -36,7 +36,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         rotation.write()
         if not regressed:
             sides.tag_good(out, run.stamp)
-        code = sweep.publish(run.folder, records, fresh, settings, store)
+        code = sweep.publish(run, records, fresh, settings, store)
         if compared is not None:
             code = verb.REGRESSION if regressed else verb.NO_REGRESSION
         kept = settings["nightly"]
