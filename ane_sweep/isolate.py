@@ -166,7 +166,7 @@ def _spawn(task: dict[str, Any], folder: Path, env: dict[str, str] | None, pytho
     # -P: a stray json.py in the working folder must not shadow the library's.
     command = [python, "-P", "-m", "ane_sweep.worker", str(folder / "task.json")]
     stdin = subprocess.DEVNULL if sys.platform == "linux" else subprocess.PIPE  # the pipe is how others die with us
-    with open(folder / "stdout.txt", "wb") as stdout, open(folder / "stderr.txt", "wb") as stderr:
+    with open(folder / "stdout.txt", "wb") as stdout, open(folder / bridge.STDERR, "wb") as stderr:
         return children.start(
             command,
             stdin=stdin,
@@ -263,7 +263,7 @@ def _explained(
     task: dict[str, Any], ended_by: str | None, code: int | None, folder: Path, ran_out: bool, timeout_s: float | None
 ) -> dict[str, Any]:
     """The result of a worker that left none."""
-    tail = autopsy.read_tail(folder / "stderr.txt")
+    tail = autopsy.read_tail(folder / bridge.STDERR)
     status, reason = autopsy.cause_of_death(task, ended_by, code, tail, ran_out, timeout_s)
     return _blank(task, status, reason) | {"stderr_tail": tail[-2048:]}
 

@@ -1,12 +1,11 @@
 """Walks the plan: skip what is done, run the rest isolated, block dependants. Preparation in lanes, timing alone."""
 
+import contextlib
 import os
-import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import joblib
 
 from ane_sweep import bridge, files, isolate, kept
 from ane_sweep.errors import StoreError
+from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.plan import Plan
 from ane_sweep.ready import Gate
 from ane_sweep.record import StageStatus
@@ -25,20 +25,22 @@ from ane_sweep.tasks import Task
 GIB = 1 << 30
 # A checkpoint lies in the hub's own cache; what is timed, or asked of Core ML about this machine, is never reused.
 UNSTORED = ("fetch", "latency", "place", "load", "throughput", "evidence")
+HEARD = ("score",)  # stored, and runs the program: what Core ML printed meanwhile belongs to every later verdict
+STDERR_BYTES = 1 << 20  # of it
 HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
-LAST = ("throughput", "evidence")  # in this order, when all timings are taken: they load the machine for long
 PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is prepared
 DONE = (StageStatus.OK, StageStatus.CACHED)
 
 
 @dataclass
 class Outcome:
-    """How a task ended and, when it did, what it left: `folder` holds its artifact."""
+    """How a task ended and, when it did, what it left: `folder` holds its artifact, the file `stderr` what it printed."""
 
     status: StageStatus
     reason: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    stderr: Path | None = None
 
     @property
     def done(self) -> bool:
@@ -89,20 +91,7 @@ def execute(
     return worker.outcomes
 
 
-def in_rounds(tasks: list[Task]) -> list[Task]:
-    """The order in which tasks run alone: what is no timing first, then round after round of `latency.repeats`, then LAST.
-
-    Each round takes all timings once, in an order of its own (shuffled by the round's number, so the same every time):
-    drift of the machine, and what a neighbour leaves behind, then hit all cells alike.
-    """
-    ordered = [task for task in tasks if not task.round and task.stage not in LAST]
-    for number in sorted({task.round for task in tasks} - {0}):
-        members = [task for task in tasks if task.round == number]
-        ordered += random.Random(number).sample(members, len(members))
-    return ordered + [task for stage in LAST for task in tasks if task.stage == stage]
-
-
-@contextmanager
+@contextlib.contextmanager
 def interruptible(stop: threading.Event) -> Iterator[None]:
     """Ctrl-C and SIGTERM end every running worker at once, in whichever lane, and then become KeyboardInterrupt."""
 
@@ -122,49 +111,6 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-class Lanes:
-    """Hands ready tasks to the lanes: inputs done, and an estimated peak that fits beside those running."""
-
-    def __init__(self, tasks: list[Task], outcomes: dict[str, Outcome], budget: int):
-        self.waiting = list(tasks)
-        self.outcomes = outcomes
-        self.budget = budget
-        self.running: dict[str, int] = {}
-        self.changed = threading.Condition()
-        self.error: BaseException | None = None
-
-    def walk(self, perform: Callable[[Task], Outcome]) -> None:
-        """One lane: take a task, perform it, until none is left. The first exception of any lane stops them all."""
-        while (task := self._take()) is not None:
-            try:
-                outcome = perform(task)
-            except BaseException as error:
-                with self.changed:
-                    self.error = self.error or error
-                    self.changed.notify_all()
-                return
-            with self.changed:
-                del self.running[task.key]
-                self.outcomes[task.key] = outcome
-                self.changed.notify_all()
-
-    def _take(self) -> Task | None:
-        with self.changed:
-            while self.waiting and self.error is None:
-                for task in self.waiting:
-                    if self._ready(task):
-                        self.waiting.remove(task)
-                        self.running[task.key] = task.memory_bytes
-                        return task
-                self.changed.wait()
-            return None
-
-    def _ready(self, task: Task) -> bool:
-        if not all(key in self.outcomes for key in task.inputs.values()):
-            return False
-        return not self.running or sum(self.running.values()) + task.memory_bytes <= self.budget
 
 
 @dataclass
@@ -206,7 +152,7 @@ class Worker:
             return stored
         earlier = self.run.earlier_result(task)
         if earlier and (task.stage in UNSTORED or earlier["status"] != "ok") and not _worth_another_try(earlier):
-            return self._outcome(earlier, self.run.task_folder(task) / "out")
+            return self._outcome(earlier, task, self.run.task_folder(task) / "out")
         if self.until is not None and time.monotonic() >= self.until:
             return Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
         return None
@@ -223,7 +169,8 @@ class Worker:
         result = bridge.read_json(folder / files.RESULT)
         if result is None or not kept.fits(result, kept.RESULT):
             return None
-        return Outcome(StageStatus.CACHED, None, {**result, "seconds": None, "peak_bytes": None, "exit": None}, folder)
+        result |= {"seconds": None, "peak_bytes": None, "exit": None}
+        return Outcome(StageStatus.CACHED, None, result, folder, folder / bridge.STDERR)
 
     def _make_anew(self, task: Task) -> Outcome:
         """Make what is not there; what lies in its place, damaged, is deleted first, and the stage's reason says so."""
@@ -245,6 +192,8 @@ class Worker:
             outcome = self._run(task, aside)
             if outcome.status == StageStatus.OK:
                 made_from = self._made_from(task)
+                if task.stage in HEARD:
+                    _keep_head(outcome.stderr, aside / bridge.STDERR)
                 outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, made_from)
             return outcome
         finally:
@@ -252,10 +201,12 @@ class Worker:
 
     def _made_from(self, task: Task) -> dict[str, dict[str, str]]:
         """The stored artifacts that a task is given, and what they hold."""
-        folders = {role: self.outcomes[key].folder for role, key in task.inputs.items() if self._is_stored(key)}
-        return {
-            role: {"key": task.inputs[role], "sha256": files.digest(folder)} for role, folder in folders.items() if folder
-        }
+        found = {}
+        for role, key in task.inputs.items():
+            folder = self.outcomes[key].folder
+            if self._is_stored(key) and folder is not None:
+                found[role] = {"key": key, "sha256": files.digest(folder)}
+        return found
 
     def _damaged_input(self, task: Task) -> str | None:
         """What happened to an input since it was made or found whole: nothing is read again unless it has changed."""
@@ -296,17 +247,25 @@ class Worker:
         if damaged := self._damaged_input(task):
             (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
             return Outcome(StageStatus.FAILED, damaged)
-        outcome = self._outcome(result, out)
+        outcome = self._outcome(result, task, out)
         if outcome.done:
             self.store.record_history(
                 stage=task.stage, work=task.work, seconds=result["seconds"], peak_bytes=result["peak_bytes"]
             )
         return outcome
 
-    def _outcome(self, result: dict[str, Any], out: Path) -> Outcome:
+    def _outcome(self, result: dict[str, Any], task: Task, out: Path) -> Outcome:
         status = StageStatus(result["status"])
         fetched = result["facts"].get("folder") if status in DONE else None
-        return Outcome(status, result["reason"], result, Path(fetched) if fetched else out)
+        stderr = self.run.task_folder(task) / bridge.STDERR
+        return Outcome(status, result["reason"], result, Path(fetched) if fetched else out, stderr)
+
+
+def _keep_head(source: Path | None, target: Path) -> None:
+    """What was printed, as far as anyone reads it. A full disk is met again when the artifact is stored."""
+    if source is not None:
+        with contextlib.suppress(OSError), open(source, "rb") as file:
+            target.write_bytes(file.read(STDERR_BYTES))
 
 
 def _worth_another_try(earlier: dict[str, Any]) -> bool:

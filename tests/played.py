@@ -21,8 +21,9 @@ def task(stage: str, alone: bool = False, **inputs: str) -> Task:
 
 
 def plan() -> Plan:
-    """convert -> chunk -> latency."""
-    tasks = [task("convert"), task("chunk", program="convert"), task("latency", alone=True, program="chunk")]
+    """convert -> chunk -> score, latency."""
+    tasks = [task("convert"), task("chunk", program="convert"), task("score", program="chunk")]
+    tasks.append(task("latency", alone=True, program="chunk"))
     return Plan([], [], tasks={one.key: one for one in tasks})
 
 
@@ -32,6 +33,7 @@ class Stage:
     def __init__(self, monkeypatch, out: Path):
         self.out, self.called, self.said, self.fresh, self.ends = out, [], [], b"", {}
         self.before = lambda stage: None
+        self.prints = {}
         monkeypatch.setattr(isolate, "run_task", self.play)
 
     def play(self, task, folder: Path, **_):
@@ -46,6 +48,7 @@ class Stage:
             "peak_bytes": 1, "exit": 0, "facts": {"timing": {"median_ms": 1.0, "samples_ms": [1.0]}} if task["inputs"] else {},
         }  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stderr.txt").write_text(self.prints.get(stage, ""))
         bridge.write_json(folder / "result.json", result)
         return result
 

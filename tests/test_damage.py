@@ -27,7 +27,7 @@ def spoil(path, content):
 def test_whole_artifacts_are_reused_and_only_timings_are_taken_again(stage):
     found = stage.sweep("second")
     assert stage.called == ["latency"] and not stage.said
-    assert [outcome.status for outcome in found.values()] == ["cached", "cached", "ok"]
+    assert [outcome.status for outcome in found.values()] == ["cached", "cached", "cached", "ok"]
 
 
 def test_zeroed_weights_are_made_again_and_what_still_follows_from_them_is_kept(stage):
@@ -47,7 +47,7 @@ def test_what_was_derived_from_something_else_goes_too(stage):
     spoil(stage.stored("convert") / "weight.bin", bytes(32))
     stage.fresh = b"a tool that never gives the same bytes twice"
     stage.sweep("second")
-    assert stage.called == ["convert", "chunk", "latency"]
+    assert stage.called == ["convert", "chunk", "score", "latency"]
     assert stage.said[1] == f"chunk: {AGAIN}: what it was made from has been made again since, and is not the same"
 
 
@@ -78,11 +78,12 @@ def test_what_was_made_while_its_input_was_damaged_is_neither_stored_nor_recorde
     )
     stage.before = lambda name: None
     found = stage.sweep("second")  # the same run, interrupted and gone on with
-    assert stage.called == ["convert", "chunk", "latency"] and {outcome.status for outcome in found.values()} == {"ok"}
+    assert stage.called == ["convert", "chunk", "latency"] and all(outcome.done for outcome in found.values())
 
 
 def test_what_cannot_be_made_again_says_both(stage):
     (stage.stored("convert") / "weight.bin").unlink()
     stage.ends = {"convert": "crashed"}
     found = stage.sweep("second")
-    assert found["convert"].status == "crashed" and found["convert"].reason.startswith(f"as played ({AGAIN}: weight.bin")
+    assert found["convert"].status == "crashed"
+    assert found["convert"].reason.startswith(f"as played ({AGAIN}: weight.bin")

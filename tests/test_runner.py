@@ -5,12 +5,16 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import played
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from played import Stage
 
+from ane_sweep.evidence import gather
+from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.record import StageStatus
-from ane_sweep.runner import Lanes, Outcome, Worker, in_rounds
+from ane_sweep.runner import Outcome, Worker
 from ane_sweep.store import Store
 from ane_sweep.tasks import Task
 
@@ -129,3 +133,20 @@ def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp
         outcome = worker._without_running(task("new"))
         assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
         assert worker._without_running(task("old")).status is StageStatus.CACHED
+
+
+LINE = "Error=_ANECompiler : ANECCompile() FAILED."
+
+
+def test_what_core_ml_printed_while_it_was_scored_is_found_fresh_cached_and_after_a_crash(monkeypatch, tmp_path):
+    stage = Stage(monkeypatch, tmp_path)
+    stage.prints = {"score": f"noise\n{LINE}\n"}
+    for run in ("fresh", "cached"):
+        outcome = stage.sweep(run)["score"]
+        (finding,) = gather.printed([(played.task("score"), outcome)])
+        assert LINE in finding["line"] and finding["ours"], run
+    assert outcome.status == "cached"
+    stage.stored("score").joinpath("weight.bin").unlink()
+    stage.ends = {"score": "crashed"}
+    outcome = stage.sweep("crashed")["score"]
+    assert outcome.status == "crashed" and gather.printed([(played.task("score"), outcome)])
