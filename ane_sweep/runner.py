@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import joblib
 
-from ane_sweep import bridge, files, isolate, kept
+from ane_sweep import bridge, files, isolate, kept, locks
 from ane_sweep.errors import StoreError
 from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.plan import Plan
@@ -126,6 +126,7 @@ class Worker:
     gate: Gate
     stop: threading.Event = field(default_factory=threading.Event)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     until: float | None = None  # of time.monotonic(): from then on nothing is begun
 
     def perform(self, task: Task) -> Outcome:
@@ -135,7 +136,9 @@ class Worker:
             if task.stage in UNSTORED:
                 outcome = self._run(task, self.run.task_folder(task) / "out")
             else:
-                with self.store.lock(task.stage, task.key, self.stop):  # another sweep may be making the same thing
+                with self.store.lock(
+                    task.stage, task.key, self._wait(f"another sweep is making {task.label}; waiting for it")
+                ):
                     outcome = self._cached(task) or self._make_anew(task)
         self.display.end(task, outcome)
         return outcome
@@ -163,7 +166,7 @@ class Worker:
         folder = self.store.lookup(task.stage, task.key)
         if folder is None:
             return None
-        with self.store.machine_lock(shared=True, stop=self.stop):  # gigabytes may be read: not while another one times
+        with self._machine(alone=False):  # gigabytes may be read: not while another one times
             if self.store.fault(task.stage, task.key, self._made_from(task)):
                 return None
         result = bridge.read_json(folder / files.RESULT)
@@ -198,6 +201,22 @@ class Worker:
             return outcome
         finally:
             self.store.discard(aside)
+
+    def _machine(self, alone: bool) -> contextlib.AbstractContextManager[None]:
+        other = (
+            "is at work with this cache; timing waits for it" if alone else "is timing; preparing waits until it pauses"
+        )
+        return self.store.machine_lock(not alone, self._wait(f"another sweep {other}"))
+
+    def _wait(self, sentence: str) -> locks.Waiting:
+        """Wait for another sweep until this one is stopped, and say so once a sweep."""
+
+        def tell() -> None:
+            if sentence not in self.told:
+                self.told.add(sentence)
+                self.display.say(sentence)
+
+        return locks.Waiting(self.stop, tell)
 
     def _made_from(self, task: Task) -> dict[str, dict[str, str]]:
         """The stored artifacts that a task is given, and what they hold."""
@@ -238,7 +257,7 @@ class Worker:
             "threads": None if heavy else self.threads,
         }
         env = {} if task.stage == "fetch" else {"HF_HUB_OFFLINE": "1"}
-        with self.store.machine_lock(shared=not task.alone, stop=self.stop):
+        with self._machine(task.alone):
             if task.round:
                 bridge_task["params"] = {**task.params, "gate": self.gate.wait(self.stop)}
             result = isolate.run_task(

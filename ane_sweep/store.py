@@ -167,19 +167,19 @@ class Store:
 
     # Locks
 
-    def lock(self, stage: str, key: str, stop: threading.Event | None = None) -> AbstractContextManager[int]:
+    def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[int]:
         """Held while one process makes an artifact, so that no other makes it too: lock, look up again, then work.
 
-        Take it before the machine lock, never after. With `stop`, waiting ends with Interrupted once that is set.
+        Take it before the machine lock, never after.
         """
-        return locks.held(self.root / "locks" / f"{stage}-{key}.lock", stop=stop, keep=False)
+        return locks.held(self.root / "locks" / f"{stage}-{key}.lock", wait=wait, keep=False)
 
-    def machine_lock(self, shared: bool, stop: threading.Event | None = None) -> AbstractContextManager[None]:
+    def machine_lock(self, shared: bool, wait: locks.Waiting | None = None) -> AbstractContextManager[None]:
         """shared=True around preparing, False around timing: while something is timed, nothing else is prepared.
 
-        Holds among all processes on this cache. With `stop`, waiting ends with Interrupted once that is set.
+        Holds among all processes on this cache.
         """
-        return locks.machine(self.root / "locks", shared=shared, stop=stop)
+        return locks.machine(self.root / "locks", shared=shared, wait=wait)
 
     def _open_lock(self, path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -150,3 +150,30 @@ def test_what_core_ml_printed_while_it_was_scored_is_found_fresh_cached_and_afte
     stage.ends = {"score": "crashed"}
     outcome = stage.sweep("crashed")["score"]
     assert outcome.status == "crashed" and gather.printed([(played.task("score"), outcome)])
+
+
+@pytest.mark.parametrize(
+    ("hold", "sentence"),
+    [
+        (
+            lambda store: store.lock("convert", "convert" + "0" * 20),
+            "another sweep is making convert tiny; waiting for it",
+        ),
+        (lambda store: store.machine_lock(shared=False), "another sweep is timing; preparing waits until it pauses"),
+        (
+            lambda store: store.machine_lock(shared=True),
+            "another sweep is at work with this cache; timing waits for it",
+        ),
+    ],
+)
+def test_whoever_waits_for_another_sweep_says_so_once(monkeypatch, tmp_path, hold, sentence):
+    stage, said = Stage(monkeypatch, tmp_path), threading.Event()
+    say = stage.say
+    monkeypatch.setattr(stage, "say", lambda line: (say(line), said.set()))
+    with Store(tmp_path / "cache") as other:
+        sweep = threading.Thread(target=stage.sweep, args=("run",))
+        with hold(other):
+            sweep.start()
+            assert said.wait(20)
+        sweep.join(20)
+    assert not sweep.is_alive() and stage.said == [sentence] and stage.called[-1] == "latency"

@@ -363,7 +363,7 @@ def test_a_dead_holder_lets_go(tmp_path):
         threading.Timer(0.3, stop.set).start()
         with (
             pytest.raises(bridge.Interrupted),
-            cache.lock("convert", KEY, stop=stop),
+            cache.lock("convert", KEY, locks.Waiting(stop)),
         ):
             pytest.fail("two hold one lock")
         process.kill()
@@ -404,12 +404,12 @@ say("done"); sys.stdin.readline()
                 tmp_path / "cache",
             )
             time.sleep(0.6)
-            with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, stop=STOP):
+            with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, wait=locks.Waiting(STOP)):
                 pytest.fail("a timing that waits comes before new preparations")
         assert process.stdout.readline() == "timing\n"
-        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, stop=STOP):
+        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, wait=locks.Waiting(STOP)):
             pytest.fail("preparing beside a timing")
-        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=False, stop=STOP):
+        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=False, wait=locks.Waiting(STOP)):
             pytest.fail("two timings")
         process.stdin.write("\n")
         process.stdin.flush()
