@@ -39,7 +39,7 @@ def held(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             acquire(descriptor, kind, path, wait)
-            if keep or _same_file(descriptor, path):
+            if keep or same_file(descriptor, path):
                 break
         except BaseException:
             os.close(descriptor)
@@ -85,7 +85,19 @@ def attempt(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _same_file(descriptor: int, path: Path) -> bool:
+def drop(path: Path) -> None:
+    """Delete a lock's file if nobody holds it; who opened it meanwhile sees that and takes the next one (`held`)."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if attempt(descriptor, fcntl.LOCK_EX) and same_file(descriptor, path):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still what lies at a path."""
     try:
         there = os.stat(path)
     except FileNotFoundError:

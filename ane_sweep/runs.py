@@ -5,15 +5,18 @@ tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt,
 records.jsonl the sweep's records (record.py)
 """
 
+import contextlib
 import fcntl
+import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, kept, record
+from ane_sweep import bridge, kept, locks, record
 from ane_sweep.errors import RunNotFound
 from ane_sweep.plan import Plan
 from ane_sweep.tasks import Task
@@ -31,6 +34,10 @@ FORM = {
     "imported?": dict,
 }
 OTHER = {"schema": lambda number: isinstance(number, int) and number != SCHEMA}  # another version's: none of ours
+LOCK = "lock"
+ABANDONED_DAYS = 7
+_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.whole's
+_SETTLED_S = 3600  # what changed since may be somebody's work
 STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
 
 
@@ -72,6 +79,14 @@ class Run:
     def publish(self) -> None:
         """It has been reported and logged."""
         self._note(published=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of its lock, whose file is of no more use."""
+        if self.lock is not None:
+            (self.folder / LOCK).unlink(missing_ok=True)
+            self.lock.close()
+            self.lock = None
 
     def _note(self, **facts: Any) -> None:
         self.info |= facts
@@ -170,14 +185,51 @@ def _names(stamp: str) -> Iterator[str]:
 
 def _hold(run: Run) -> bool:
     """Take the run's lock, which the kernel releases when this process dies; False when another holds it."""
-    handle = (run.folder / "lock").open("w")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    handle = (run.folder / LOCK).open("w")
+    if not locks.attempt(handle.fileno(), fcntl.LOCK_EX) or not locks.same_file(handle.fileno(), run.folder / LOCK):
         handle.close()
         return False
     run.lock = handle
     return True
+
+
+def tidy(out: Path) -> list[str]:
+    """Delete what killed processes left: files written aside, workers' temporary folders, locks; and unfinished runs
+    that nobody went on with for ABANDONED_DAYS, whose names are returned. What changed lately or is held stays."""
+    folders = sorted((out / "runs").glob("*"))
+    for place in (out, out / "cache", out / "nightly", *folders):
+        _delete_asides(place)
+    with contextlib.suppress(FileNotFoundError):  # another process tidies as well
+        return [folder.name for folder in folders if _abandoned(folder)]
+    return []
+
+
+def _abandoned(folder: Path) -> bool:
+    """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
+    run, age = Run(folder, {}), _age(folder)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if "tasks" not in names or names - {"tasks", "run.json", LOCK} or age < _SETTLED_S or not _hold(run):
+        return False
+    if age > ABANDONED_DAYS * 86400:
+        bridge.remove_tree(folder)
+        return True
+    for task in folder.glob("tasks/*"):
+        bridge.remove_tree(task / "tmp")
+        _delete_asides(task)
+    run.release()
+    return False
+
+
+def _delete_asides(folder: Path) -> None:
+    for path in folder.glob(".*"):
+        if _ASIDE.fullmatch(path.name) and _age(path) > _SETTLED_S:
+            path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file, or a run's folder or its tasks, changed."""
+    now = time.time()
+    return now - max((place.stat().st_mtime for place in (path, path / "tasks") if place.exists()), default=now)
 
 
 def _now() -> str:

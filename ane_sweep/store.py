@@ -200,7 +200,7 @@ class Store:
             return self._owner
 
     def sweep_tmp(self) -> list[Path]:
-        """Delete what dead processes left under tmp/ and return it. A living process is known by its lock.
+        """Delete what dead processes left under tmp/, which is returned, and locks/. A living process holds its lock.
 
         The lock, not the pid in the name: pids mean nothing across containers that share a cache, and are reused.
         """
@@ -212,6 +212,8 @@ class Store:
                     removed.append(owner)
                 elif not owner.is_dir():
                     owner.unlink(missing_ok=True)
+        for path in (self.root / "locks").glob("*-*.lock"):  # named after keys
+            locks.drop(path)
         return removed
 
     def prune(self, max_bytes: int | None = None, older_than_days: float | None = None) -> list[Path]:

@@ -494,3 +494,17 @@ def test_remove_tree_also_takes_read_only_folders(tmp_path):
     bridge.remove_tree(tmp_path / "a")
     assert not (tmp_path / "a").exists()
     bridge.remove_tree(tmp_path / "a")
+
+
+def test_lock_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
+    process = spawn("with cache.lock('convert', KEY): say('held'); sys.stdin.readline()", tmp_path / "cache")
+    process.stdout.readline()
+    with Store(tmp_path / "cache") as cache:
+        dead = cache.root / "locks" / f"chunk-{KEY}.lock"
+        dead.touch()
+        cache.sweep_tmp()
+        assert not dead.exists() and (cache.root / "locks" / f"convert-{KEY}.lock").exists()
+        process.kill()
+        process.communicate()
+        cache.sweep_tmp()
+        assert {path.name for path in (cache.root / "locks").iterdir()} == {"users.lock", "tmp.lock"}
