@@ -5,8 +5,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nights import cell, write_run
 
 from ane_sweep import bridge, checkpoints, history, kept, runs
+from ane_sweep.compare import history as compare_history
+from ane_sweep.compare import sides
+from ane_sweep.nightly import retention
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.stages import metric
 
@@ -100,3 +104,17 @@ def test_a_run_of_a_later_version_is_no_damage(tmp_path, capsys):
     (tmp_path / "runs" / "r").mkdir(parents=True)
     bridge.write_json(tmp_path / "runs" / "r" / "run.json", {"schema": runs.SCHEMA + 1})
     assert runs.list_runs(tmp_path) == [] and not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"{", b'{"schema": 1}\n'])
+def test_one_nights_damaged_records_and_tags_end_no_other_nights_comparison(tmp_path, capsys, content):
+    for stamp in ("n1", "n2", "n3"):
+        write_run(tmp_path, stamp, [cell()])
+        sides.tag_good(tmp_path, stamp)
+    (tmp_path / "runs" / "n2" / "records.jsonl").write_bytes(content)
+    assert len(sides.side(tmp_path, "good").records) == 1 and retention.needed_for_good(tmp_path) == {"n3"}
+    (series,), _ = compare_history.read(tmp_path, 60)
+    assert series.stamps == ["n1", "n3"]
+    assert capsys.readouterr().err.count("doubt: ") == 1
+    (tmp_path / "tags.json").write_text('{"good": 5}')
+    assert sides.good_runs(tmp_path) == [] and "no run counts as good" in capsys.readouterr().err

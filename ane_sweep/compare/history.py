@@ -116,7 +116,7 @@ def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
     finished = [run for run in runs.list_runs(out) if run.finished and (run.folder / record.FILE_NAME).is_file()][
         :count
     ]
-    pairs = [(run.stamp, record.read_records(run.folder)) for run in reversed(finished)]
+    pairs = [(run.stamp, record.kept_records(run.folder) or []) for run in reversed(finished)]
     timed = [(stamp, records) for stamp, records in pairs if any(r.timings for r in records)]
     if not timed:
         raise RunNotFound(f"no finished run with timings under {out / 'runs'}")

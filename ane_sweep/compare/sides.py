@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ane_sweep import bridge, record, runs
 from ane_sweep.errors import ConfigError, RunNotFound
+from ane_sweep.kept import read
 from ane_sweep.record import Record, flat_cell
 
 GOOD = "good"
@@ -49,7 +50,7 @@ def _records(out: Path, name: str) -> list[Record]:
             raise RunNotFound(
                 f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one"
             )
-        return newest(record.read_records(out / "runs" / stamp) for stamp in reversed(tagged))
+        return newest(record.kept_records(out / "runs" / stamp) or [] for stamp in reversed(tagged))
     path = Path(name).expanduser()
     if path.name == record.FILE_NAME and path.is_file():
         return record.read_records(path.parent)
@@ -68,11 +69,14 @@ def newest(oldest_first: Iterable[list[Record]]) -> list[Record]:
 
 def good_runs(out: Path) -> list[str]:
     """Names of the runs that are tagged good and still there, newest first."""
-    tags = (bridge.read_json(out / TAGS_FILE) or {}).get(GOOD, [])
+    tags = _tags(out).get(GOOD, [])
     return sorted((s for s in tags if (out / "runs" / s / record.FILE_NAME).is_file()), reverse=True)
 
 
 def tag_good(out: Path, stamp: str) -> None:
     """From now on `good` means this run, for the cells that it holds."""
-    tags = bridge.read_json(out / TAGS_FILE) or {}
-    bridge.write_json(out / TAGS_FILE, tags | {GOOD: sorted({*good_runs(out), stamp})})
+    bridge.write_json(out / TAGS_FILE, _tags(out) | {GOOD: sorted({*good_runs(out), stamp})})
+
+
+def _tags(out: Path) -> dict[str, list[str]]:
+    return read(out / TAGS_FILE, {str: [str]}, "no run counts as good; `ane-sweep nightly accept RUN` tags one") or {}

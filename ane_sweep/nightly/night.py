@@ -16,7 +16,7 @@ from ane_sweep.compare.steps import stands_out
 from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
-from ane_sweep.record import Record, read_records
+from ane_sweep.record import Record, kept_records
 
 
 def night(request: Any, out: Path, args: list[str]) -> int:
@@ -85,7 +85,7 @@ def hold_against_nights(found: Comparison, out: Path) -> None:
     keys = {pair.label: pair.b for pair in found.pairs}
     nights: dict[str, list[float]] = {}
     for stamp in reversed(sides.good_runs(out)):
-        for one in read_records(out / "runs" / stamp):
+        for one in kept_records(out / "runs" / stamp) or []:
             if times := list(figures(one.timings, "median_ms").values()):
                 nights.setdefault(one.cell_key, []).append(history.level(times))
     for change in found.changes:

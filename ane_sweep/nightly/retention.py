@@ -29,7 +29,7 @@ def needed_for_good(out: Path) -> set[str]:
     """The runs that hold some cell's newest good record."""
     found: dict[str, str] = {}
     for stamp in reversed(sides.good_runs(out)):
-        for one in record.read_records(out / "runs" / stamp):
+        for one in record.kept_records(out / "runs" / stamp) or []:
             if one.status is not record.Status.SKIPPED:
                 found[one.cell_key] = stamp
     return set(found.values())
