@@ -508,3 +508,41 @@ def test_lock_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
         process.communicate()
         cache.sweep_tmp()
         assert {path.name for path in (cache.root / "locks").iterdir()} == {"users.lock", "tmp.lock"}
+
+
+def test_many_processes_that_meet_one_damaged_artifact_make_it_again_once(tmp_path):
+    with Store(tmp_path / "cache") as cache:
+        for number in range(20):
+            (put(cache, f"{number:064x}") / "model.mlpackage" / "weight.bin").write_bytes(b"")
+    code = """
+for number in range(20):
+    key = f"{number:064x}"
+    with cache.lock("convert", key):
+        if cache.fault("convert", key, {}):
+            with open(a[1], "a") as made:
+                made.write(f"{number}\\n")
+            cache.remove("convert", key)
+            cache.commit(cache.stage_aside("convert", key), "convert", key, OK)
+"""
+    trio = [spawn(code, tmp_path / "cache", tmp_path / "made") for _ in range(3)]
+    for process in trio:
+        end(process)
+    assert sorted(map(int, (tmp_path / "made").read_text().split())) == list(range(20))
+
+
+def test_kill_9_while_a_damaged_artifact_is_deleted_leaves_absence(tmp_path):
+    with Store(tmp_path / "cache") as cache:
+        put(cache)
+    code = """
+def stop(*_):
+    say("here"); time.sleep(60)
+store.bridge.remove_tree = stop
+cache.remove("convert", KEY)
+"""
+    process = spawn(code, tmp_path / "cache")
+    assert process.stdout.readline() == "here\n"
+    process.kill()
+    process.communicate()
+    with Store(tmp_path / "cache") as cache:
+        assert not cache.path("convert", KEY).exists() and len(cache.sweep_tmp()) == 1
+        assert list((cache.root / "tmp").iterdir()) == [] and put(cache) == cache.lookup("convert", KEY)
