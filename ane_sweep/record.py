@@ -76,7 +76,7 @@ class Record:
     """Everything known about one cell: `cell` is the request, `realised` what really happened.
 
     timings  one entry a process that timed it: {round, median_ms, load_ms, first_ms, warmup_ms, samples_ms, loops,
-             after_idle_ms, idle_s, notes, gate} and, of a key-value cache, prefill_median_ms; the metrics are pooled
+             after_idle_ms, idle_s, notes, gate (ready.py)} and, of a key-value cache, prefill_median_ms; the metrics are pooled
              from these (pool.py)
 
     In `realised`, of cells that ran on Core ML: `verdict` (agrees, disagrees, unavailable: did it run where it was asked

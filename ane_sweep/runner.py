@@ -136,9 +136,8 @@ class Worker:
             if task.stage in UNSTORED:
                 outcome = self._run(task, self.run.task_folder(task) / "out")
             else:
-                with self.store.lock(
-                    task.stage, task.key, self._wait(f"another sweep is making {task.label}; waiting for it")
-                ):
+                wait = self._wait(f"another sweep is making {task.label}: waiting for it")
+                with self.store.lock(task.stage, task.key, wait):
                     outcome = self._cached(task) or self._make_anew(task)
         self.display.end(task, outcome)
         return outcome
@@ -203,10 +202,8 @@ class Worker:
             self.store.discard(aside)
 
     def _machine(self, alone: bool) -> contextlib.AbstractContextManager[None]:
-        other = (
-            "is at work with this cache; timing waits for it" if alone else "is timing; preparing waits until it pauses"
-        )
-        return self.store.machine_lock(not alone, self._wait(f"another sweep {other}"))
+        doing = "uses this cache: timing waits for it" if alone else "is timing: preparing waits for it"
+        return self.store.machine_lock(not alone, self._wait(f"another sweep {doing}"))
 
     def _wait(self, sentence: str) -> locks.Waiting:
         """Wait for another sweep until this one is stopped, and say so once a sweep."""
@@ -243,7 +240,11 @@ class Worker:
         folder = self.run.task_folder(task)
         if task.stage in UNSTORED:
             bridge.remove_tree(out)  # what an interrupted attempt left
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # costs this task, not the sweep
+            full = bridge.speaks_of_space(error)
+            return Outcome(StageStatus.FAILED, bridge.no_space_reason(out) if full else str(error))
         heavy = task.alone or task.work >= HEAVY_BYTES
         bridge_task: dict[str, Any] = {
             "stage": task.stage,

@@ -199,9 +199,11 @@ def tidy(out: Path) -> list[str]:
     folders = sorted((out / "runs").glob("*"))
     for place in (out, out / "cache", out / "nightly", *folders):
         _delete_asides(place)
-    with contextlib.suppress(FileNotFoundError):  # another process tidies as well
-        return [folder.name for folder in folders if _abandoned(folder)]
-    return []
+    gone = []
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):  # another process tidies as well
+            gone += [folder.name] if _abandoned(folder) else []
+    return gone
 
 
 def _abandoned(folder: Path) -> bool:

@@ -325,7 +325,6 @@ def _explained(root: Path) -> Iterator[None]:
 
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
     """(last use, bytes, folder) of every artifact."""
-    for result in root.glob(f"*/??/*/{files.RESULT}"):
-        path = result.parent
-        if path.relative_to(root).parts[0] not in _OWN_NAMES:
+    for path in root.glob("*/??/*"):
+        if path.is_dir() and path.relative_to(root).parts[0] not in _OWN_NAMES:
             yield path.stat().st_mtime, files.size(path), path

@@ -13,7 +13,7 @@ from ane_sweep.command import (
     open_store,
     outputs_folder,
     say,
-)  # fmt: skip
+)
 from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
 
 
@@ -118,9 +118,7 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
     run = runs.open_run(out, plan, args, settings)
     if gone := runs.tidy(out):
-        say(
-            f"deleted {len(gone)} runs that were interrupted more than {runs.ABANDONED_DAYS} days ago: {', '.join(gone)}"
-        )
+        say(f"deleted, interrupted more than {runs.ABANDONED_DAYS} days ago: {', '.join(gone)}")
     if run.finished and (records := record.kept_records(run.folder)) is not None:
         if not run.published:
             say(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")

@@ -157,12 +157,12 @@ def test_what_core_ml_printed_while_it_was_scored_is_found_fresh_cached_and_afte
     [
         (
             lambda store: store.lock("convert", "convert" + "0" * 20),
-            "another sweep is making convert tiny; waiting for it",
+            "another sweep is making convert tiny: waiting for it",
         ),
-        (lambda store: store.machine_lock(shared=False), "another sweep is timing; preparing waits until it pauses"),
+        (lambda store: store.machine_lock(shared=False), "another sweep is timing: preparing waits for it"),
         (
             lambda store: store.machine_lock(shared=True),
-            "another sweep is at work with this cache; timing waits for it",
+            "another sweep uses this cache: timing waits for it",
         ),
     ],
 )

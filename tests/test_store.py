@@ -433,6 +433,9 @@ def test_prune_goes_by_last_use(cache):
     assert cache.prune(max_bytes=size) == [cache.path("convert", keys[2]), cache.path("convert", keys[3])]
     assert cache.lookup("convert", keys[0])
     assert cache.prune() == []
+    broken = put(cache)
+    (broken / "result.json").unlink()
+    assert cache.prune(max_bytes=0) == [cache.path("convert", keys[0]), broken]
     assert not list(cache.root.glob("tmp/*/grave-*"))
 
 
