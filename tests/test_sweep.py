@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -331,6 +332,32 @@ def test_ctrl_c_ends_the_workers_and_the_same_command_goes_on(tmp_path):
     assert not workers_of(tmp_path)
     (folder,) = runs(tmp_path)
     assert run(tmp_path, *args) in RAN and runs(tmp_path) == [folder]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_at_any_moment_lose_nothing_and_repeat_nothing(tmp_path, seed):
+    args, drawn = ["-m", *EAGER, "variant=original,split_einsum"], random.Random(seed)
+    done: dict[Path, int] = {}
+    for _ in range(8):
+        parent = spawn(tmp_path, *args)
+        time.sleep(drawn.uniform(0.1, 8))
+        parent.send_signal(drawn.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+        output = parent.communicate(timeout=60)[0]
+        assert "Traceback" not in output, output
+        deadline = time.monotonic() + 10
+        while workers_of(tmp_path):
+            assert time.monotonic() < deadline, "a worker outlived its parent"
+            time.sleep(0.05)
+        kept = [*tmp_path.glob("runs/*/tasks/latency-*/result.json"), *tmp_path.glob("cache/*/??/*/result.json")]
+        now = {path: path.stat().st_mtime_ns for path in kept}
+        assert done.items() <= now.items(), "something was done twice, or lost"
+        done = now
+        if any(json.loads(path.read_text()).get("published") for path in tmp_path.glob("runs/*/run.json")):
+            break
+    assert len(runs(tmp_path)) <= 1 and run(tmp_path, *args) in RAN
+    assert all(len(read_records(folder)) == 2 for folder in runs(tmp_path))
+    assert not list(tmp_path.glob("cache/tmp/*/*")) and not list(tmp_path.glob("cache/locks/*-*.lock"))
 
 
 @pytest.mark.slow
