@@ -265,7 +265,10 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("where", ["show", "write_report", "track"])
+SLOW = (pytest.mark.slow, pytest.mark.ci)
+
+
+@pytest.mark.parametrize("where", ["write_report", pytest.param("show", marks=SLOW), pytest.param("track", marks=SLOW)])
 def test_interrupted_in_its_report_or_log_a_run_goes_on_there_and_times_nothing_again(
     finished, monkeypatch, capsys, where
 ):
