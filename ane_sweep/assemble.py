@@ -10,7 +10,7 @@ from ane_sweep.cell import Cell
 from ane_sweep.evidence import gather
 from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.plan import Plan
-from ane_sweep.pool import pooled
+from ane_sweep.pool import in_vain, pooled
 from ane_sweep.record import Record, StageOutcome, StageStatus, Status
 from ane_sweep.runner import Outcome
 from ane_sweep.stages import metric
@@ -156,8 +156,7 @@ def _verdict(
     if judged is not None and judged.verdict == "disagrees":
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
-    if unstable := record.realised.get("unstable"):
-        doubts.append(unstable)
+    doubts += [said for said in (record.realised.get("unstable"), in_vain(record.timings)) if said]
     gate = cell.precision_options["min_psnr_db"]
     psnr = record.value("psnr_db")
     if gate is not None and psnr is not None and psnr < gate:

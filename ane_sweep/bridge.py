@@ -29,6 +29,8 @@ SCHEMA = 1
 STATUSES = ("ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory")
 MEMORY_VARIABLE = "ANE_SWEEP_MEMORY_BYTES"  # a task's limit, for the processes that its stage starts
 PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid: not in task.json, which may travel to another host
+WAITING_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how libgomp's threads wait for work
+STDERR = "stderr.txt"  # what a task printed there, in its folder
 EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its result, the disk is full
 
 # How native code says that an allocation was refused, in lower case: torch's allocator, the C library's ENOMEM,
@@ -118,14 +120,19 @@ def whole(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON, whole or not at all. Raises ValueError on NaN."""
     with whole(path) as aside:
-        aside.write_text(json.dumps(value, allow_nan=False, indent=1), encoding="utf-8")
+        aside.write_bytes(as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """The bytes that `write_json` writes."""
+    return json.dumps(value, allow_nan=False, indent=1).encode()
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, or None when the file is absent, torn or holds something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

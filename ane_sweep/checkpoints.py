@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, nanogpt
+from ane_sweep import bridge, kept, nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -248,7 +248,7 @@ def _folder_lookup(folder: Path, digests: Path) -> Lookup:
 def file_digest(path: Path, digests: Path) -> str:
     """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
     status = path.stat()
-    known = bridge.read_json(digests) or {}
+    known = kept.read(digests, {str: {"mark": [int], "sha256": str}}, "weights are hashed again") or {}
     mark = [status.st_size, status.st_mtime_ns, status.st_ino]
     entry = known.get(str(path))
     if entry and entry["mark"] == mark:

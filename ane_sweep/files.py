@@ -1,36 +1,92 @@
-"""An artifact's files on disk: flushed, hashed, listed."""
+"""An artifact's files on disk: flushed, hashed, listed, and held against that list.
+
+    files.json   {files: [{name, bytes, sha256}], result: the same of result.json, inputs: {role: {key, sha256}}}
+
+`inputs` says which artifacts it was made from, and by `digest` what they held.
+"""
 
 import hashlib
+import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, kept
 
+VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
 RESULT, FILES = "result.json", "files.json"
+_FILE = {"name": str, "bytes": int, "sha256": str}
+FORM = {"files": [_FILE], "result": _FILE, "inputs": {str: {"key": str, "sha256": str}}}
+_hashed: dict[tuple[int, ...], str] = {}  # what this process has read; as long as size, mtime and inode stay, it stands
 
 
 def artifact_files(folder: Path) -> list[dict[str, Any]]:
     """[{name, path, bytes, sha256}] of the files in an artifact, names relative to it and sorted.
 
-    A stored artifact was hashed once, when it was committed; any other folder is hashed now.
+    A stored artifact was hashed when it was committed; any other folder is hashed now.
     """
-    stored = bridge.read_json(folder / FILES)
+    stored = listing(folder)
     files = stored["files"] if stored else [_describe(path, folder) for path in _listed(folder)]
     return [{"name": file["name"], "path": str(folder / file["name"]), **file} for file in files]
 
 
-def seal(folder: Path, result: dict[str, Any]) -> None:
+def listing(folder: Path) -> dict[str, Any] | None:
+    """files.json of a stored artifact; None where there is none of its form."""
+    found = bridge.read_json(folder / FILES)
+    return found if kept.fits(found, FORM) else None
+
+
+def digest(folder: Path) -> str:
+    """What a stored artifact holds, its result left out (that tells times): names and contents of its files."""
+    files = (listing(folder) or {"files": []})["files"]
+    return hashlib.sha256(json.dumps([[file["name"], file["sha256"]] for file in files]).encode()).hexdigest()
+
+
+def damage(folder: Path, *, content: bool) -> str | None:
+    """What a stored artifact lacks of what was put there, as one clause; None when it is whole.
+
+    content   whether every byte is read (once a process), or sizes will do
+    """
+    stored = listing(folder)
+    if stored is None:
+        return f"its {FILES} is missing or damaged"
+    for file in (*stored["files"], stored["result"]):
+        path = folder / file["name"]
+        try:
+            size = path.stat().st_size
+            if size != file["bytes"]:
+                return f"{file['name']} has {size} bytes of {file['bytes']}"
+            if content and sha256(path) != file["sha256"]:
+                return f"{file['name']} holds other bytes than when it was stored"
+        except OSError as error:
+            return f"{file['name']} cannot be read ({error.strerror})"
+    return None
+
+
+def seal(folder: Path, result: dict[str, Any], inputs: Mapping[str, dict[str, str]]) -> None:
     """Flush and hash every file, write files.json, then result.json, and flush the folders: ready to be renamed."""
     files = []
     for path in _listed(folder):
         files.append(_describe(path, folder))
         flush(path)
-    bridge.write_json(folder / FILES, {"files": files})
+    text = bridge.as_json(result)
+    told = {"name": RESULT, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+    bridge.write_json(folder / FILES, {"files": files, "result": told, "inputs": dict(inputs)})
     bridge.write_json(folder / RESULT, result)
     for name, _, _ in os.walk(folder, topdown=False):
         flush(Path(name))
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, read once a process."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        mark = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if mark not in _hashed:
+            _hashed[mark] = hashlib.file_digest(file, "sha256").hexdigest()  # reads in pieces, whatever the size
+        return _hashed[mark]
 
 
 def flush(path: Path) -> None:
@@ -61,6 +117,4 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _describe(path: Path, folder: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()  # reads in pieces, whatever the size
-        return {"name": path.relative_to(folder).as_posix(), "bytes": file.tell(), "sha256": digest}
+    return {"name": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": sha256(path)}

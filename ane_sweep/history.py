@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import locks
+from ane_sweep import kept, locks
 
+FORM = {"stage": str, "work": kept.NUMBER, "seconds": kept.NUMBER, "peak_bytes": (*kept.NUMBER, None)}
 _READ_BYTES = 4 << 20  # only the newest part is read: some 30,000 tasks
 
 
@@ -22,17 +23,34 @@ def append(path: Path, entry: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The entries, oldest first; torn lines are left out."""
+    """The entries, oldest first. Lines that are none, torn by a full disk, say, are said and deleted."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _READ_BYTES))
-            lines = file.read().splitlines()
+            begin = max(0, os.fstat(file.fileno()).st_size - _READ_BYTES)
+            file.seek(begin)
+            lines = file.read().splitlines()[1 if begin else 0 :]
     except OSError:
         return []
-    found = []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and "stage" in entry:
-                found.append(entry)
-    return found
+    found = [_entry(line) for line in lines]
+    if None in found:
+        _mend(path)
+    return [entry for entry in found if entry is not None]
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        return entry if kept.fits(entry, FORM) else None
+    return None
+
+
+def _mend(path: Path) -> None:
+    """Leave only the good lines. Under the lock: what another process was about to write was no torn line."""
+    with contextlib.suppress(OSError), locks.held(path) as descriptor:
+        lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines()
+        good = [line for line in lines if _entry(line) is not None]
+        if len(good) < len(lines):
+            kept.tell(f"{path} is damaged: {len(lines) - len(good)} of its {len(lines)} lines are deleted")
+            text = b"".join(line + b"\n" for line in good)
+            os.pwrite(descriptor, text, 0)  # in place, and shorter: killed in between, it is mended the next time
+            os.ftruncate(descriptor, len(text))

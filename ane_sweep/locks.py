@@ -9,7 +9,8 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ane_sweep.bridge import Interrupted
@@ -18,19 +19,27 @@ from ane_sweep.errors import StoreError
 _POLL_S = 0.1
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """How to wait: until `stop` is set, which raises Interrupted; `tell` is called once, if there is need to wait."""
+
+    stop: threading.Event
+    tell: Callable[[], None] = lambda: None
+
+
 @contextlib.contextmanager
-def held(path: Path, *, shared: bool = False, stop: threading.Event | None = None, keep: bool = True) -> Iterator[int]:
+def held(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep: bool = True) -> Iterator[int]:
     """Hold `path` locked, alone or shared; yields its descriptor. Two uses in one process exclude each other too.
 
-    Without `stop` this blocks in the kernel; with it, it looks ten times a second and raises Interrupted once that
-    is set. `keep=False` deletes the file on leaving (for locks named after keys: there would be thousands).
+    Without `wait` this blocks in the kernel; with it, it looks ten times a second. `keep=False` deletes the file on
+    leaving (for locks named after keys: there would be thousands).
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            acquire(descriptor, kind, path, stop)
-            if keep or _same_file(descriptor, path):
+            acquire(descriptor, kind, path, wait)
+            if keep or same_file(descriptor, path):
                 break
         except BaseException:
             os.close(descriptor)
@@ -44,14 +53,18 @@ def held(path: Path, *, shared: bool = False, stop: threading.Event | None = Non
         os.close(descriptor)
 
 
-def acquire(descriptor: int, kind: int, path: Path, stop: threading.Event | None = None) -> None:
+def acquire(descriptor: int, kind: int, path: Path, wait: Waiting | None = None) -> None:
     """flock, with a plain sentence where the file system has none."""
     try:
-        if stop is None:
+        if wait is None:
             fcntl.flock(descriptor, kind)
             return
+        told = False
         while not attempt(descriptor, kind):
-            if stop.is_set():
+            if not told:
+                wait.tell()
+                told = True
+            if wait.stop.is_set():
                 raise Interrupted(f"the sweep is being stopped; it was waiting for {path.name}, which another holds")
             time.sleep(_POLL_S)  # not stop.wait: a signal handler that sets it in this thread would deadlock
     except OSError as error:
@@ -72,7 +85,19 @@ def attempt(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _same_file(descriptor: int, path: Path) -> bool:
+def drop(path: Path) -> None:
+    """Delete a lock's file if nobody holds it; who opened it meanwhile sees that and takes the next one (`held`)."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if attempt(descriptor, fcntl.LOCK_EX) and same_file(descriptor, path):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still what lies at a path."""
     try:
         there = os.stat(path)
     except FileNotFoundError:
@@ -82,14 +107,14 @@ def _same_file(descriptor: int, path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def machine(folder: Path, *, shared: bool, stop: threading.Event | None = None) -> Iterator[None]:
+def machine(folder: Path, *, shared: bool, wait: Waiting | None = None) -> Iterator[None]:
     """Many prepare (shared) or one times (alone), among all processes that use `folder`.
 
     A timing that waits holds the turnstile, so that preparations which keep coming cannot starve it.
     """
     with contextlib.ExitStack() as stack:
-        turn = stack.enter_context(held(folder / "turnstile.lock", shared=shared, stop=stop))
-        stack.enter_context(held(folder / "machine.lock", shared=shared, stop=stop))
+        turn = stack.enter_context(held(folder / "turnstile.lock", shared=shared, wait=wait))
+        stack.enter_context(held(folder / "machine.lock", shared=shared, wait=wait))
         if shared:
             fcntl.flock(turn, fcntl.LOCK_UN)
         yield

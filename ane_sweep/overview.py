@@ -25,8 +25,16 @@ WORDS = {
 }
 
 
-def describe(plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | None = None) -> str:
-    """The plan as text. `is_cached` tells which tasks the store already holds."""
+def describe(
+    plan: Plan,
+    is_cached: Callable[[Task], bool],
+    free_bytes: int | None = None,
+    memory: tuple[int, int] | None = None,
+) -> str:
+    """The plan as text. `is_cached` tells which tasks the store already holds.
+
+    memory   bytes that all lanes may use together, and what this host has
+    """
     lines = [f"{len(plan.cells)} cells" + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
     shared = Counter(key for chain in plan.chains.values() for key in chain)
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
@@ -47,7 +55,7 @@ def describe(plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | No
         elif run < len(tasks):
             line += f"; {len(tasks) - run} cached, {run} to run"
         lines.append(line)
-    lines += [_cost(todo, free_bytes), *_cells(plan)]
+    lines += [_cost(todo, free_bytes), *(_too_large(todo, *memory) if memory else ()), *_cells(plan)]
     if plan.refused:
         lines.append(f"{len(plan.refused)} refused:")
         by_key = {cell.key: cell for cell in plan.cells}
@@ -67,6 +75,22 @@ def _cost(todo: list[Task], free_bytes: int | None) -> str:
     if free_bytes is not None and disk > free_bytes:
         line += f"\nnote: only {size(free_bytes)} are free where the outputs go; free space or choose another folder with out=PATH"
     return line
+
+
+def _too_large(todo: list[Task], budget: int, host: int) -> list[str]:
+    """A note on tasks that are expected to need more memory than they may use or than there is: they run all the same."""
+    over = [task for task in todo if task.memory_bytes > min(task.memory_limit(budget), host)]
+    if not over:
+        return []
+    largest = max(over, key=lambda task: task.memory_bytes)
+    others = f", and {len(over) - 1} more tasks are too large as well" if len(over) > 1 else ""
+    keys = f"memory_gib or limits.{largest.stage}.memory_gib"
+    choices = f"a larger {keys}" if largest.memory_bytes <= host else "a host with more memory"
+    return [
+        f"note: {largest.label} is expected to use {size(largest.memory_bytes)} of memory; it may use "
+        f"{size(largest.memory_limit(budget))} ({keys}) and this host has {size(host)}{others}: what is killed for it ends "
+        f"as out_of_memory. Choices: a smaller model, {choices}"
+    ]
 
 
 def _cells(plan: Plan) -> list[str]:

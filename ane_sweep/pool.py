@@ -74,3 +74,12 @@ def _realised(results: Sequence[Mapping[str, Any]], timings: list[dict[str, Any]
             "not quiet or the program has several speeds"
         )
     return realised
+
+
+def in_vain(timings: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the gate waited for in vain, where the cell's median rests on it: in half of the processes or more."""
+    found = [said for timing in timings if (said := (timing.get("gate") or {}).get("in_vain"))]
+    if not found or 2 * len(found) < len(timings):
+        return None
+    of = f" ({len(found)} of {len(timings)} processes)" if len(timings) > 1 else ""
+    return f"timed while {' and '.join(dict.fromkeys(sentence for said in found for sentence in said))}{of}"

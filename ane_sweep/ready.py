@@ -1,7 +1,8 @@
 """The gate before each timing: is the machine quiet, cool, on mains and at full power?
 
 It looks only before a process is started, never while one is timed. What passes by (other programs, heat) is waited
-for, up to a limit; what does not (a battery, low-power mode) is only said. The doubt goes into the record's `timings`.
+for, up to a limit, and timing all the same makes the cell `degraded`; what does not (a battery, low-power mode) is only
+said. Both go into the record's `timings`.
 
 The share of the processor in use right now stands in for the load average, which remembers our own preparation for a
 minute or more and would hold up every sweep.
@@ -88,7 +89,9 @@ class Gate:
         self.look, self.tell, self.clock, self.sleep = look, tell, clock, sleep
 
     def wait(self, stop: threading.Event) -> dict[str, Any]:
-        """{ready, waited_s, doubts}: returns once ready, or when waiting was in vain. Raises Interrupted at `stop`."""
+        """{ready, waited_s, doubts, in_vain}: returns once ready, or when waiting was in vain. Raises Interrupted at
+        `stop`. `in_vain`: those of the doubts that should have passed; what is timed now deserves doubt (pool.py).
+        """
         began = self.clock()
         state = self.look(self.busy)
         if state.passing and self.patient and self.wait_s:
@@ -100,4 +103,5 @@ class Gate:
             state = self.look(self.busy)
         self.patient = not state.passing
         doubts = [*state.passing, *state.lasting]
-        return {"ready": not doubts, "waited_s": round(self.clock() - began, 1), "doubts": doubts}
+        waited = round(self.clock() - began, 1)
+        return {"ready": not doubts, "waited_s": waited, "doubts": doubts, "in_vain": state.passing}

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, kept
 from ane_sweep.errors import RunNotFound, StoreError
 
 SCHEMA = 1
@@ -76,7 +76,7 @@ class Record:
     """Everything known about one cell: `cell` is the request, `realised` what really happened.
 
     timings  one entry a process that timed it: {round, median_ms, load_ms, first_ms, warmup_ms, samples_ms, loops,
-             after_idle_ms, idle_s, notes, gate} and, of a key-value cache, prefill_median_ms; the metrics are pooled
+             after_idle_ms, idle_s, notes, gate (ready.py)} and, of a key-value cache, prefill_median_ms; the metrics are pooled
              from these (pool.py)
 
     In `realised`, of cells that ran on Core ML: `verdict` (agrees, disagrees, unavailable: did it run where it was asked
@@ -150,7 +150,7 @@ class Record:
         """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
         try:
             plain = json.loads(text, parse_constant=_no_constant)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{where} is not JSON: {error}") from error
         return cls.from_dict(plain, where)
 
@@ -160,9 +160,30 @@ def read_records(run_folder: Path) -> list[Record]:
     path = Path(run_folder) / FILE_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
+        found = [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
     except FileNotFoundError:
         raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
-    return [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+    except (UnicodeDecodeError, StoreError) as error:
+        wrong = f"{path} is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise StoreError(f"{wrong}; {_remedy(path)}") from None
+    if not found:
+        raise StoreError(f"{path} is empty; {_remedy(path)}")
+    return found
+
+
+def _remedy(path: Path) -> str:
+    return f"a damaged file is made again by the sweep's own command with resume={path.parent.name}"
+
+
+def kept_records(run_folder: Path) -> list[Record] | None:
+    """The records of a run of ours; None where there are none, or none that can be read, which is said once."""
+    try:
+        return read_records(run_folder)
+    except RunNotFound:
+        return None
+    except StoreError as error:
+        kept.tell(str(error))
+        return None
 
 
 def write_records(run_folder: Path, records: Iterable[Record]) -> Path:

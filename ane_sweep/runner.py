@@ -1,20 +1,20 @@
 """Walks the plan: skip what is done, run the rest isolated, block dependants. Preparation in lanes, timing alone."""
 
+import contextlib
 import os
-import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import joblib
 
-from ane_sweep import bridge, isolate
+from ane_sweep import bridge, files, isolate, kept, locks
 from ane_sweep.errors import StoreError
+from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.plan import Plan
 from ane_sweep.ready import Gate
 from ane_sweep.record import StageStatus
@@ -25,20 +25,22 @@ from ane_sweep.tasks import AUTO_REPEATS, CHEAP_S, Task
 GIB = 1 << 30
 # A checkpoint lies in the hub's own cache; what is timed, or asked of Core ML about this machine, is never reused.
 UNSTORED = ("fetch", "latency", "place", "load", "throughput", "evidence")
+HEARD = ("score",)  # stored, and runs the program: what Core ML printed meanwhile belongs to every later verdict
+STDERR_BYTES = 1 << 20  # of it
 HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
-LAST = ("throughput", "evidence")  # in this order, when all timings are taken: they load the machine for long
 PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is prepared
 DONE = (StageStatus.OK, StageStatus.CACHED)
 
 
 @dataclass
 class Outcome:
-    """How a task ended and, when it did, what it left: `folder` holds its artifact."""
+    """How a task ended and, when it did, what it left: `folder` holds its artifact, the file `stderr` what it printed."""
 
     status: StageStatus
     reason: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    stderr: Path | None = None
 
     @property
     def done(self) -> bool:
@@ -89,20 +91,7 @@ def execute(
     return worker.outcomes
 
 
-def in_rounds(tasks: list[Task]) -> list[Task]:
-    """The order in which tasks run alone: what is no timing first, then round after round of `latency.repeats`, then LAST.
-
-    Each round takes all timings once, in an order of its own (shuffled by the round's number, so the same every time):
-    drift of the machine, and what a neighbour leaves behind, then hit all cells alike.
-    """
-    ordered = [task for task in tasks if not task.round and task.stage not in LAST]
-    for number in sorted({task.round for task in tasks} - {0}):
-        members = [task for task in tasks if task.round == number]
-        ordered += random.Random(number).sample(members, len(members))
-    return ordered + [task for stage in LAST for task in tasks if task.stage == stage]
-
-
-@contextmanager
+@contextlib.contextmanager
 def interruptible(stop: threading.Event) -> Iterator[None]:
     """Ctrl-C and SIGTERM end every running worker at once, in whichever lane, and then become KeyboardInterrupt."""
 
@@ -124,49 +113,6 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Lanes:
-    """Hands ready tasks to the lanes: inputs done, and an estimated peak that fits beside those running."""
-
-    def __init__(self, tasks: list[Task], outcomes: dict[str, Outcome], budget: int):
-        self.waiting = list(tasks)
-        self.outcomes = outcomes
-        self.budget = budget
-        self.running: dict[str, int] = {}
-        self.changed = threading.Condition()
-        self.error: BaseException | None = None
-
-    def walk(self, perform: Callable[[Task], Outcome]) -> None:
-        """One lane: take a task, perform it, until none is left. The first exception of any lane stops them all."""
-        while (task := self._take()) is not None:
-            try:
-                outcome = perform(task)
-            except BaseException as error:
-                with self.changed:
-                    self.error = self.error or error
-                    self.changed.notify_all()
-                return
-            with self.changed:
-                del self.running[task.key]
-                self.outcomes[task.key] = outcome
-                self.changed.notify_all()
-
-    def _take(self) -> Task | None:
-        with self.changed:
-            while self.waiting and self.error is None:
-                for task in self.waiting:
-                    if self._ready(task):
-                        self.waiting.remove(task)
-                        self.running[task.key] = task.memory_bytes
-                        return task
-                self.changed.wait()
-            return None
-
-    def _ready(self, task: Task) -> bool:
-        if not all(key in self.outcomes for key in task.inputs.values()):
-            return False
-        return not self.running or sum(self.running.values()) + task.memory_bytes <= self.budget
-
-
 @dataclass
 class Worker:
     """Performs one task at a time for whichever lane asks."""
@@ -180,6 +126,7 @@ class Worker:
     gate: Gate
     stop: threading.Event = field(default_factory=threading.Event)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     until: float | None = None  # of time.monotonic(): from then on nothing is begun
 
     def perform(self, task: Task) -> Outcome:
@@ -189,8 +136,9 @@ class Worker:
             if task.stage in UNSTORED:
                 outcome = self._run(task, self.run.task_folder(task) / "out")
             else:
-                with self.store.lock(task.stage, task.key, self.stop):  # another sweep may be making the same thing
-                    outcome = self._cached(task) or self._make(task)
+                wait = self._wait(f"another sweep is making {task.label}: waiting for it")
+                with self.store.lock(task.stage, task.key, wait):
+                    outcome = self._cached(task) or self._make_anew(task)
         self.display.end(task, outcome)
         return outcome
 
@@ -208,7 +156,7 @@ class Worker:
             return stored
         earlier = self.run.earlier_result(task)
         if earlier and (task.stage in UNSTORED or earlier["status"] != "ok") and not _worth_another_try(earlier):
-            return self._outcome(earlier, self.run.task_folder(task) / "out")
+            return self._outcome(earlier, task, self.run.task_folder(task) / "out")
         if self.until is not None and time.monotonic() >= self.until:
             return Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
         return None
@@ -219,29 +167,86 @@ class Worker:
         folder = self.store.lookup(task.stage, task.key)
         if folder is None:
             return None
-        result = self.store.result(folder)
-        return Outcome(StageStatus.CACHED, None, {**result, "seconds": None, "peak_bytes": None, "exit": None}, folder)
+        with self._machine(alone=False):  # gigabytes may be read: not while another one times
+            if self.store.fault(task.stage, task.key, self._made_from(task)):
+                return None
+        result = bridge.read_json(folder / files.RESULT)
+        if result is None or not kept.fits(result, kept.RESULT):
+            return None
+        result |= {"seconds": None, "peak_bytes": None, "exit": None}
+        return Outcome(StageStatus.CACHED, None, result, folder, folder / bridge.STDERR)
+
+    def _make_anew(self, task: Task) -> Outcome:
+        """Make what is not there; what lies in its place, damaged, is deleted first, and the stage's reason says so."""
+        try:
+            fault = self.store.fault(task.stage, task.key, self._made_from(task))
+            if fault:
+                self.store.remove(task.stage, task.key)
+            outcome = self._make(task)
+        except StoreError as error:  # a full disk costs this task, not the sweep
+            return Outcome(StageStatus.FAILED, str(error))
+        if fault:
+            again = f"made again, as the stored one could not be used: {fault}"
+            outcome.reason = again if outcome.reason is None else f"{outcome.reason} ({again})"
+        return outcome
 
     def _make(self, task: Task) -> Outcome:
         aside = self.store.stage_aside(task.stage, task.key)
         try:
             outcome = self._run(task, aside)
             if outcome.status == StageStatus.OK:
-                outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result)
-        except StoreError as error:  # a full disk costs this task, not the sweep
-            return Outcome(StageStatus.FAILED, str(error))
+                made_from = self._made_from(task)
+                if task.stage in HEARD:
+                    _keep_head(outcome.stderr, aside / bridge.STDERR)
+                outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, made_from)
+            return outcome
         finally:
             self.store.discard(aside)
-        return outcome
+
+    def _machine(self, alone: bool) -> contextlib.AbstractContextManager[None]:
+        doing = "uses this cache: timing waits for it" if alone else "is timing: preparing waits for it"
+        return self.store.machine_lock(not alone, self._wait(f"another sweep {doing}"))
+
+    def _wait(self, sentence: str) -> locks.Waiting:
+        """Wait for another sweep until this one is stopped, and say so once a sweep."""
+
+        def tell() -> None:
+            if sentence not in self.told:
+                self.told.add(sentence)
+                self.display.say(sentence)
+
+        return locks.Waiting(self.stop, tell)
+
+    def _made_from(self, task: Task) -> dict[str, dict[str, str]]:
+        """The stored artifacts that a task is given, and what they hold."""
+        found = {}
+        for role, key in task.inputs.items():
+            folder = self.outcomes[key].folder
+            if self._is_stored(key) and folder is not None:
+                found[role] = {"key": key, "sha256": files.digest(folder)}
+        return found
+
+    def _damaged_input(self, task: Task) -> str | None:
+        """What happened to an input since it was made or found whole: nothing is read again unless it has changed."""
+        for key in task.inputs.values():
+            folder = self.outcomes[key].folder
+            if self._is_stored(key) and folder and (found := files.damage(folder, content=True)):
+                return f"{self.plan.tasks[key].stage} was damaged meanwhile: {found}; the same command makes it again"
+        return None
+
+    def _is_stored(self, key: str) -> bool:
+        return self.plan.tasks[key].stage not in UNSTORED
 
     def _run(self, task: Task, out: Path) -> Outcome:
         self.display.begin(task)
         folder = self.run.task_folder(task)
         if task.stage in UNSTORED:
             bridge.remove_tree(out)  # what an interrupted attempt left
-        out.mkdir(parents=True, exist_ok=True)
-        limit_gib = task.limits["memory_gib"]
-        limit = int(limit_gib * GIB) if limit_gib is not None else self.budget
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # costs this task, not the sweep
+            full = bridge.speaks_of_space(error)
+            return Outcome(StageStatus.FAILED, bridge.no_space_reason(out) if full else str(error))
         heavy = task.alone or task.work >= HEAVY_BYTES
         bridge_task: dict[str, Any] = {
             "stage": task.stage,
@@ -250,28 +255,39 @@ class Worker:
             "inputs": {**task.folders, **{role: self.outcomes[key].folder for role, key in task.inputs.items()}},
             "out": out,
             "tmp": folder / "tmp",
-            "limits": {"memory_bytes": limit},
+            "limits": {"memory_bytes": task.memory_limit(self.budget)},
             "fault": task.fault,
             "threads": None if heavy else self.threads,
         }
         env = {} if task.stage == "fetch" else {"HF_HUB_OFFLINE": "1"}
-        with self.store.machine_lock(shared=not task.alone, stop=self.stop):
+        with self._machine(task.alone):
             if task.round:
                 bridge_task["params"] = {**task.params, "gate": self.gate.wait(self.stop)}
             result = isolate.run_task(
                 bridge_task, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
             )
-        outcome = self._outcome(result, out)
+        if damaged := self._damaged_input(task):
+            (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
+            return Outcome(StageStatus.FAILED, damaged)
+        outcome = self._outcome(result, task, out)
         if outcome.done:
             self.store.record_history(
                 stage=task.stage, work=task.work, seconds=result["seconds"], peak_bytes=result["peak_bytes"]
             )
         return outcome
 
-    def _outcome(self, result: dict[str, Any], out: Path) -> Outcome:
+    def _outcome(self, result: dict[str, Any], task: Task, out: Path) -> Outcome:
         status = StageStatus(result["status"])
         fetched = result["facts"].get("folder") if status in DONE else None
-        return Outcome(status, result["reason"], result, Path(fetched) if fetched else out)
+        stderr = self.run.task_folder(task) / bridge.STDERR
+        return Outcome(status, result["reason"], result, Path(fetched) if fetched else out, stderr)
+
+
+def _keep_head(source: Path | None, target: Path) -> None:
+    """What was printed, as far as anyone reads it. A full disk is met again when the artifact is stored."""
+    if source is not None:
+        with contextlib.suppress(OSError), open(source, "rb") as file:
+            target.write_bytes(file.read(STDERR_BYTES))
 
 
 def further(first: Outcome) -> Outcome | None:

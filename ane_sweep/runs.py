@@ -1,25 +1,45 @@
 """Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
 
-run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, tracking, nightly}; order is when
-              the run began, or just after the latest run there was, where the clock says that this one came before it
+run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly}; order
+              is when the run began, or just after the latest run there was, where the clock says that this one came
+              before it
 tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
 records.jsonl the sweep's records (record.py)
 """
 
+import contextlib
 import fcntl
+import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, record
+from ane_sweep import bridge, kept, locks, record
 from ane_sweep.errors import RunNotFound
 from ane_sweep.plan import Plan
 from ane_sweep.tasks import Task
 
 SCHEMA = 1
+FORM = {
+    "schema": SCHEMA,
+    "plan_key": str,
+    "command": ([str], None),
+    "started": str,
+    "finished": (str, None),
+    "tracking?": {"uri": (str, None), "experiment": str, "ui": (str, None)},
+    "nightly?": bool,
+    "published?": bool,
+    "imported?": dict,
+}
+OTHER = {"schema": lambda number: isinstance(number, int) and number != SCHEMA}  # another version's: none of ours
+LOCK = "lock"
+ABANDONED_DAYS = 7
+_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.whole's
+_SETTLED_S = 3600  # what changed since may be somebody's work
 STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
 
 
@@ -37,15 +57,22 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether every cell has its record."""
         return self.info["finished"] is not None
+
+    @property
+    def published(self) -> bool:
+        """Whether it also has been reported and logged: only then the same command begins a new run."""
+        return self.finished and self.info.get("published", True)
 
     def task_folder(self, task: Task) -> Path:
         return self.folder / "tasks" / f"{task.stage}-{task.key[:12]}"
 
     def earlier_result(self, task: Task) -> dict[str, Any] | None:
         """The result that this very run already has for a task, from before it was interrupted."""
-        result = bridge.read_json(self.task_folder(task) / "result.json")
-        return result if result and result.get("key") == task.key else None
+        path = self.task_folder(task) / "result.json"
+        result = kept.read(path, kept.RESULT, "the task is run again")
+        return result if result and result["key"] == task.key else None
 
     @property
     def order(self) -> datetime:
@@ -57,7 +84,23 @@ class Run:
         return moment if moment.year < datetime.max.year else datetime.min.replace(tzinfo=UTC)  # none comes after that
 
     def finish(self) -> None:
-        self.info["finished"] = _text(_now())
+        """Its records are written; they are still to be reported and logged."""
+        self._note(finished=_text(_now()), published=False)
+
+    def publish(self) -> None:
+        """It has been reported and logged."""
+        self._note(published=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of its lock, whose file is of no more use."""
+        if self.lock is not None:
+            (self.folder / LOCK).unlink(missing_ok=True)
+            self.lock.close()
+            self.lock = None
+
+    def _note(self, **facts: Any) -> None:
+        self.info |= facts
         bridge.write_json(self.folder / "run.json", self.info)
 
 
@@ -69,11 +112,11 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
         wanted = [run for run in mine if resume in ("last", run.stamp)]
         if not wanted:
             raise RunNotFound(_not_resumable(out, resume))
-        if wanted[0].finished or _hold(wanted[0]):
+        if wanted[0].published or _hold(wanted[0]):
             return wanted[0]
         raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
     for run in mine:
-        if not run.finished and not _stale(run, settings) and _hold(run):
+        if not run.published and not _stale(run, settings) and _hold(run):
             return run
     return _new(out, plan, command, settings)
 
@@ -82,8 +125,8 @@ def list_runs(out: Path) -> list[Run]:
     """Every run under an outputs folder, the one that was made last first."""
     found = []
     for folder in sorted((out / "runs").glob("*"), reverse=True):
-        info = bridge.read_json(folder / "run.json")
-        if info is not None and info.get("schema") == SCHEMA:
+        info = kept.read(folder / "run.json", (OTHER, FORM), "its run is left out")
+        if info is not None and info["schema"] == SCHEMA:
             found.append(Run(folder, info))
     return sorted(found, key=lambda run: run.order, reverse=True)
 
@@ -155,14 +198,53 @@ def _names(stamp: str) -> Iterator[str]:
 
 def _hold(run: Run) -> bool:
     """Take the run's lock, which the kernel releases when this process dies; False when another holds it."""
-    handle = (run.folder / "lock").open("w")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    handle = (run.folder / LOCK).open("w")
+    if not locks.attempt(handle.fileno(), fcntl.LOCK_EX) or not locks.same_file(handle.fileno(), run.folder / LOCK):
         handle.close()
         return False
     run.lock = handle
     return True
+
+
+def tidy(out: Path) -> list[str]:
+    """Delete what killed processes left: files written aside, workers' temporary folders, locks; and unfinished runs
+    that nobody went on with for ABANDONED_DAYS, whose names are returned. What changed lately or is held stays."""
+    folders = sorted((out / "runs").glob("*"))
+    for place in (out, out / "cache", out / "nightly", *folders):
+        _delete_asides(place)
+    gone = []
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):  # another process tidies as well
+            gone += [folder.name] if _abandoned(folder) else []
+    return gone
+
+
+def _abandoned(folder: Path) -> bool:
+    """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
+    run, age = Run(folder, {}), _age(folder)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if "tasks" not in names or names - {"tasks", "run.json", LOCK} or age < _SETTLED_S or not _hold(run):
+        return False
+    if age > ABANDONED_DAYS * 86400:
+        bridge.remove_tree(folder)
+        return True
+    for task in folder.glob("tasks/*"):
+        bridge.remove_tree(task / "tmp")
+        _delete_asides(task)
+    run.release()
+    return False
+
+
+def _delete_asides(folder: Path) -> None:
+    for path in folder.glob(".*"):
+        if _ASIDE.fullmatch(path.name) and _age(path) > _SETTLED_S:
+            path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file, or a run's folder or its tasks, changed."""
+    now = time.time()
+    return now - max((place.stat().st_mtime for place in (path, path / "tasks") if place.exists()), default=now)
 
 
 def _now() -> datetime:

@@ -1,7 +1,7 @@
 """The artifact cache: same key, same artifact; a folder is complete or absent.
 
     ROOT/SCHEMA                       an integer; a cache with another one is never read or written
-    ROOT/<stage>/<key[:2]>/<key>/     the artifact's files, files.json (sizes and sha256), result.json (written last)
+    ROOT/<stage>/<key[:2]>/<key>/     the artifact's files, files.json (files.py), result.json (written last)
     ROOT/tmp/<pid-start-random>/      what a living process is writing; the .alive in it is locked by that process
     ROOT/locks/                       flock files
     ROOT/history.jsonl                seconds and bytes of past tasks, for estimates
@@ -17,7 +17,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ane_sweep.tasks import Task
 
 SCHEMA = 1
+Inputs = Mapping[str, dict[str, str]]  # role -> {key, sha256} of the artifact that a task was given
+NONE: Inputs = {}
 _OWN_NAMES = {"SCHEMA", "tmp", "locks", "history.jsonl"}
 _ALIVE = ".alive"
 
@@ -74,24 +76,33 @@ class Store:
         return self.root / stage / key[:2] / key
 
     def lookup(self, stage: str, key: str) -> Path | None:
-        """The artifact's folder if it is there, complete; marks it as used now."""
+        """The artifact's folder if it is there with files of the right sizes; marks it as used now."""
         path = self.path(stage, key)
-        if not (path / files.RESULT).is_file():
+        if files.damage(path, content=False):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
         return path
 
+    def intact(self, stage: str, key: str) -> Path | None:
+        """The artifact's folder if it is there and holds, byte for byte, what was stored."""
+        path = self.lookup(stage, key)
+        return None if path is None or files.damage(path, content=True) else path
+
     def has(self, task: "Task") -> bool:
         """Whether a task's artifact is there; marks it as used now."""
         return self.lookup(task.stage, task.key) is not None
 
-    def result(self, folder: Path) -> dict[str, Any]:
-        """The result stored with an artifact. Raises StoreError when somebody damaged it."""
-        result = bridge.read_json(folder / files.RESULT)
-        if result is None:
-            raise StoreError(f"{folder / files.RESULT} is damaged; delete {folder} and it is made again")
-        return result
+    def fault(self, stage: str, key: str, inputs: Inputs) -> str | None:
+        """Why nothing may be derived from what lies in an artifact's place, as one clause: it reads every byte, once a
+        process. None for a whole artifact that was made from these very `inputs`, and where there is nothing."""
+        path = self.path(stage, key)
+        if not path.exists():
+            return None
+        if found := files.damage(path, content=True):
+            return found
+        stored = (files.listing(path) or {}).get("inputs")
+        return None if stored == inputs else "what it was made from has been made again since, and is not the same"
 
     def stage_aside(self, stage: str, key: str) -> Path:
         """A fresh empty folder on the cache's file system, to be committed or discarded."""
@@ -104,8 +115,8 @@ class Store:
             path.mkdir()
             return path
 
-    def commit(self, aside: Path, stage: str, key: str, result: dict[str, Any]) -> Path:
-        """Make a finished folder the artifact of (stage, key) and return its place.
+    def commit(self, aside: Path, stage: str, key: str, result: dict[str, Any], inputs: Inputs = NONE) -> Path:
+        """Make a finished folder the artifact of (stage, key), made from `inputs`, and return its place.
 
         If another process was first, ours is deleted and theirs returned: equal keys mean equal artifacts.
         Raises StoreError, with `aside` deleted, when the disk is full; ValueError for a result that is not ok.
@@ -115,7 +126,7 @@ class Store:
         final = self.path(stage, key)
         try:
             with _explained(self.root):
-                files.seal(aside, result)
+                files.seal(aside, result, inputs)
                 final.parent.mkdir(parents=True, exist_ok=True)
                 self._rename(aside, final)
                 for folder in (final.parent, final.parent.parent, self.root):
@@ -133,31 +144,42 @@ class Store:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-            if (final / files.RESULT).is_file():
+            if files.damage(final, content=False) is None:
                 bridge.remove_tree(aside)
                 return
-            with contextlib.suppress(FileNotFoundError):  # not made by us: we never leave one without a result
-                os.rename(final, self.scratch("broken") / "it")
+            with contextlib.suppress(FileNotFoundError):  # not made by us, or damaged since
+                self._bury(final)
 
     def discard(self, aside: Path) -> None:
         """Delete a folder got from stage_aside or scratch; one that was committed or deleted before is fine."""
         bridge.remove_tree(aside)
 
+    def remove(self, stage: str, key: str) -> None:
+        """Delete what lies in an artifact's place. Raises StoreError where it cannot be moved away."""
+        with _explained(self.root), contextlib.suppress(FileNotFoundError):
+            self._bury(self.path(stage, key))
+
+    def _bury(self, path: Path) -> None:
+        """Absent at once, deleted after: never half there."""
+        grave = self.scratch("grave")
+        os.rename(path, grave / "it")
+        bridge.remove_tree(grave)
+
     # Locks
 
-    def lock(self, stage: str, key: str, stop: threading.Event | None = None) -> AbstractContextManager[int]:
+    def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[int]:
         """Held while one process makes an artifact, so that no other makes it too: lock, look up again, then work.
 
-        Take it before the machine lock, never after. With `stop`, waiting ends with Interrupted once that is set.
+        Take it before the machine lock, never after.
         """
-        return locks.held(self.root / "locks" / f"{stage}-{key}.lock", stop=stop, keep=False)
+        return locks.held(self.root / "locks" / f"{stage}-{key}.lock", wait=wait, keep=False)
 
-    def machine_lock(self, shared: bool, stop: threading.Event | None = None) -> AbstractContextManager[None]:
+    def machine_lock(self, shared: bool, wait: locks.Waiting | None = None) -> AbstractContextManager[None]:
         """shared=True around preparing, False around timing: while something is timed, nothing else is prepared.
 
-        Holds among all processes on this cache. With `stop`, waiting ends with Interrupted once that is set.
+        Holds among all processes on this cache.
         """
-        return locks.machine(self.root / "locks", shared=shared, stop=stop)
+        return locks.machine(self.root / "locks", shared=shared, wait=wait)
 
     def _open_lock(self, path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -178,7 +200,7 @@ class Store:
             return self._owner
 
     def sweep_tmp(self) -> list[Path]:
-        """Delete what dead processes left under tmp/ and return it. A living process is known by its lock.
+        """Delete what dead processes left under tmp/, which is returned, and locks/. A living process holds its lock.
 
         The lock, not the pid in the name: pids mean nothing across containers that share a cache, and are reused.
         """
@@ -190,6 +212,8 @@ class Store:
                     removed.append(owner)
                 elif not owner.is_dir():
                     owner.unlink(missing_ok=True)
+        for path in (self.root / "locks").glob("*-*.lock"):  # named after keys
+            locks.drop(path)
         return removed
 
     def prune(self, max_bytes: int | None = None, older_than_days: float | None = None) -> list[Path]:
@@ -208,9 +232,7 @@ class Store:
             total = sum(entry[1] for entry in entries)
             for used, size, path in entries:
                 if used < oldest or (max_bytes is not None and total > max_bytes):
-                    grave = self.scratch("prune")
-                    os.rename(path, grave / "it")  # absent at once, deleted after: never half there
-                    bridge.remove_tree(grave)
+                    self._bury(path)
                     total -= size
                     removed.append(path)
             return removed
@@ -303,7 +325,6 @@ def _explained(root: Path) -> Iterator[None]:
 
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
     """(last use, bytes, folder) of every artifact."""
-    for result in root.glob(f"*/??/*/{files.RESULT}"):
-        path = result.parent
-        if path.relative_to(root).parts[0] not in _OWN_NAMES:
+    for path in root.glob("*/??/*"):
+        if path.is_dir() and path.relative_to(root).parts[0] not in _OWN_NAMES:
             yield path.stat().st_mtime, files.size(path), path

@@ -53,11 +53,16 @@ def import_bundle(args: list[str]) -> int:
 
 def prune(args: list[str]) -> int:
     """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
+    from ane_sweep import runs
+
     options, words = split(args, keys=("older-than-days", "max-gb"))
     if words or not options.keys() & {"older-than-days", "max-gb"}:
         raise ConfigError("prune needs older-than-days=N or max-gb=N")
     days, gigabytes = (number(options, key) for key in ("older-than-days", "max-gb"))
-    with open_store(outputs_folder(options.get("out"))) as store:
+    out = outputs_folder(options.get("out"))
+    with open_store(out) as store:
+        store.sweep_tmp()
+        runs.tidy(out)
         removed = store.prune(None if gigabytes is None else int(gigabytes * 1e9), days)
     print(f"removed {len(removed)} artifacts")
     return OK

@@ -4,7 +4,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say
+from ane_sweep.command import (
+    BAD_CONFIGURATION,
+    IN_DOUBT,
+    NOT_ALL_OK,
+    OK,
+    memory_budget,
+    open_store,
+    outputs_folder,
+    say,
+)
 from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
 
 
@@ -39,7 +48,7 @@ def plan(args: list[str]) -> int:
     out = outputs_folder(request.settings["out"])
     with open_store(out) as store:
         made = plan_for(request, store, out)
-        print(overview.describe(made, store.has, files.free_bytes(out)))
+        print(overview.describe(made, store.has, files.free_bytes(out), memory(request.settings)))
     return OK if made.chains else BAD_CONFIGURATION
 
 
@@ -88,27 +97,38 @@ def settled_once(cell: Any) -> tuple[Any, ...]:
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
 
 
+def memory(settings: dict[str, Any]) -> tuple[int, int]:
+    """Bytes that all lanes may use together, and what this host has."""
+    import psutil
+
+    return memory_budget(settings["memory_gib"]), int(psutil.virtual_memory().total)
+
+
 def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> int:
     """Run what a plan holds and leave records, a table, a report and a link."""
     run, records, fresh = perform(plan, settings, store, out, args)
-    return publish(run.folder, records, fresh, settings, store)
+    return publish(run, records, fresh, settings, store)
 
 
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
-    """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
+    """(run, its records, whether they are still to be published): a finished run is only read."""
     from ane_sweep import assemble, display, files, host, overview, record, runner, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
     run = runs.open_run(out, plan, args, settings)
-    if run.finished:
-        return run, record.read_records(run.folder), False
-    say(overview.describe(plan, store.has, files.free_bytes(out)))
+    if gone := runs.tidy(out):
+        say(f"deleted, interrupted more than {runs.ABANDONED_DAYS} days ago: {', '.join(gone)}")
+    if run.finished and (records := record.kept_records(run.folder)) is not None:
+        if not run.published:
+            say(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")
+        return run, records, not run.published
+    say(overview.describe(plan, store.has, files.free_bytes(out), memory(settings)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
     view = display.make(plan)
     try:
-        outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
+        outcomes = runner.execute(plan, run, store, settings, view, memory(settings)[0])
     finally:
         view.close()
     records = assemble.make_records(
@@ -124,18 +144,29 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     return run, records, True
 
 
-def publish(folder: Path, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
-    """Show the records; what ran just now also gets its report and is logged. Returns show's exit code."""
-    code = show(folder, records)
+def publish(run: Any, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
+    """Show the records; what is new also gets its report and is logged. Returns the sweep's exit code."""
+    show(run.folder, records)
     if fresh:
-        write_report(folder, records, store)
+        write_report(run.folder, records, store)
         if settings["tracking"]["enabled"]:
-            track(folder, settings["tracking"])
-    return code
+            track(run.folder, settings["tracking"])
+        run.publish()
+    return exit_code(records)
 
 
-def show(folder: Path, records: list[Any]) -> int:
-    """Print the final table and where the records are; the exit code follows from their statuses."""
+def exit_code(records: list[Any]) -> int:
+    """What the cells of a sweep amount to. A cell that is refused beside others that ran is told, and does not count."""
+    from ane_sweep.record import Status
+
+    found = {record.status for record in records} - {Status.OK, Status.REFUSED}
+    if found - {Status.DEGRADED, Status.SKIPPED}:
+        return NOT_ALL_OK
+    return IN_DOUBT if found else OK
+
+
+def show(folder: Path, records: list[Any]) -> None:
+    """Print the final table and where the records are."""
     from rich.console import Console
 
     from ane_sweep import record
@@ -147,7 +178,6 @@ def show(folder: Path, records: list[Any]) -> int:
     else:
         print(table.as_text(records, width=160))
     print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
-    return OK if all(r.status == record.Status.OK for r in records) else NOT_ALL_OK
 
 
 def write_report(folder: Path, records: list[Any], store: Any) -> None:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import apple, checks, chunking, data, estimates, recipes, runtimes, usb, versions
+from ane_sweep import apple, checks, chunking, data, estimates, files, recipes, runtimes, usb, versions
 from ane_sweep.cell import AXES, Cell, digest
 from ane_sweep.checkpoints import Source
 from ane_sweep.models import _options
@@ -48,6 +48,11 @@ class Task:
             self.limits[limit] = None if None in (self.limits[limit], value) else max(self.limits[limit], value)
         if not other.more_of:
             self.more_of, self.seconds = "", other.seconds
+
+    def memory_limit(self, budget: int) -> int:
+        """Bytes that its process may use: its own limit, or what all lanes may use together."""
+        gib = self.limits["memory_gib"]
+        return budget if gib is None else int(gib * 2**30)
 
 
 class Costs:
@@ -103,7 +108,7 @@ class Chain:
         version = versions.code_digest(stage, cell.family if "model" in params else None)
         task = Task(
             stage=stage,
-            key=digest([stage, version, params, upstream, dict(self.shared.versions), fault]),
+            key=digest([files.VERSION, stage, version, params, upstream, dict(self.shared.versions), fault]),
             params=params,
             inputs=upstream,
             folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},

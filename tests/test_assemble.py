@@ -40,6 +40,21 @@ def test_the_tracker_gets_the_per_op_tables(tmp_path):
     assert texts["placement.predicted.m4.json"] == '{"table": []}' and "weight.bin" not in texts
 
 
+def test_a_timing_of_a_busy_machine_is_degraded_however_stable():
+    from types import SimpleNamespace
+
+    from ane_sweep.record import Record, Status
+
+    cell = SimpleNamespace(precision_options={"min_psnr_db": None}, precision="fp16")
+    busy = "other programs were using the processor"
+    timing = {"median_ms": 672.0, "gate": {"ready": False, "waited_s": 30.0, "doubts": [busy], "in_vain": [busy]}}
+    record = Record(sweep="s", cell_key="k", cell={}, status="ok", timings=[timing])
+    assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.DEGRADED, f"timed while {busy}")
+    on_battery = {"ready": False, "waited_s": 0.0, "doubts": ["the machine ran on battery"], "in_vain": []}
+    record = Record(sweep="s", cell_key="k", cell={}, status="ok", timings=[{**timing, "gate": on_battery}])
+    assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.OK, None)
+
+
 def test_a_cell_is_skipped_only_if_none_of_its_timings_was_taken():
     from types import SimpleNamespace
 

@@ -531,3 +531,15 @@ def test_the_environment_finds_the_package_and_keeps_relative_paths(monkeypatch,
     monkeypatch.setattr(isolate, "__file__", str(tmp_path / "site-packages" / "ane_sweep" / "isolate.py"))
     monkeypatch.delenv("PYTHONPATH")
     assert "PYTHONPATH" not in isolate.child_environment(None, "/tmp/x")
+
+
+@linux
+def test_idle_threads_spin_shortly_unless_the_user_says_otherwise(monkeypatch):
+    for name in bridge.WAITING_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert isolate.child_environment(None, "/tmp/x")["GOMP_SPINCOUNT"] == isolate.SPINCOUNT
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert isolate.child_environment(None, "/tmp/x")["GOMP_SPINCOUNT"] == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    assert "GOMP_SPINCOUNT" not in isolate.child_environment(None, "/tmp/x")

@@ -435,3 +435,22 @@ def test_bisect_model_is_expected_to_take_the_memory_that_it_takes():
     ours, theirs = (task.memory_bytes for task in made.tasks.values() if task.stage == "chunk")
     package = 2 * 124_439_808
     assert 0.9 * (0.5e9 + 3 * package) < theirs < 1.5 * (0.5e9 + 3 * package) and ours < 2 * package
+
+
+def test_a_task_too_large_for_its_limit_or_the_host_is_said_with_figures_and_choices():
+    made, gib = planned("-m", "model=pythia-6.9b", "weights=random", "runtime=reference"), 2**30
+    need = max(task.memory_bytes for task in made.tasks.values())
+    assert need > 50e9
+    text = overview.describe(made, lambda task: False, memory=(22 * gib, 25 * gib))
+    (note,) = [line for line in text.splitlines() if "of memory" in line]
+    assert note.startswith(
+        f"note: convert pythia-6.9b is expected to use {need / 1e9:.3g} GB of memory; it may use 23.6 GB"
+    )
+    assert "this host has 26.8 GB" in note and "out_of_memory" in note and "a host with more memory" in note
+    assert "more tasks are too large" in note
+    text = overview.describe(made, lambda task: False, memory=(22 * gib, 100 * gib))
+    assert "a larger memory_gib or limits.convert.memory_gib" in text
+    assert "of memory" not in overview.describe(made, lambda task: False, memory=(60 * gib, 64 * gib))
+    assert "of memory" not in overview.describe(made, lambda task: task.stage != "predict", memory=(22 * gib, 25 * gib))
+    made = planned("model=tiny-gpt2", "weights=random", "limits.convert.memory_gib=0.3")
+    assert "it may use 322 MB" in overview.describe(made, lambda task: False, memory=(22 * gib, 25 * gib))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ane_sweep.pool import pooled
+from ane_sweep.pool import in_vain, pooled
 from ane_sweep.stages import metric
 
 
@@ -45,3 +45,16 @@ def test_doubt_about_most_processes_or_about_their_agreement_is_kept():
     assert "unstable" not in pooled([calm, shaky, calm])[1]
     assert pooled([calm, shaky, shaky])[1]["unstable"] == "timing is unstable: x"
     assert pooled([calm, result(2, 5.5)])[1]["unstable"].startswith("processes disagree")
+
+
+def timed(*in_vain):
+    return [{"gate": {"in_vain": list(sentences)}} for sentences in in_vain]
+
+
+def test_a_median_that_rests_on_timings_of_a_busy_machine_deserves_doubt():
+    busy, hot = "other programs were using the processor", "the machine was hot"
+    assert in_vain(timed([busy])) == f"timed while {busy}"
+    assert in_vain(timed([busy], [busy, hot], [])) == f"timed while {busy} and {hot} (2 of 3 processes)"
+    assert in_vain(timed([busy], [])) == f"timed while {busy} (1 of 2 processes)"
+    assert in_vain(timed([busy], [], [])) is None and in_vain([]) is None
+    assert in_vain([{"gate": None}, {"gate": {"ready": False, "doubts": [busy]}}, {}]) is None  # of earlier versions

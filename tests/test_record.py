@@ -14,6 +14,7 @@ from ane_sweep.record import (
     StageOutcome,
     StageStatus,
     Status,
+    kept_records,
     read_records,
     varying_axes,
     write_records,
@@ -81,7 +82,7 @@ def test_json_round_trip_is_strict_and_exact(one):
     assert Record.from_json(line) == one
 
 
-@given(st.lists(records, max_size=4))
+@given(st.lists(records, min_size=1, max_size=4))
 @settings(max_examples=25, deadline=None)
 def test_files_hold_what_was_written(tmp_path_factory, many):
     folder = tmp_path_factory.mktemp("run")
@@ -129,6 +130,27 @@ def test_a_bad_line_is_named(tmp_path, line, words):
         read_records(tmp_path)
     for word in ["line 2 of", *words]:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b'{"a": "\xff"}', "is no UTF-8 text"),
+        (b"[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_damaged_file_is_an_error_where_it_is_asked_for_and_absent_where_others_are_read_too(
+    tmp_path, capsys, content, words
+):
+    assert kept_records(tmp_path) is None and not capsys.readouterr().err
+    (tmp_path / "records.jsonl").write_bytes(content)
+    with pytest.raises(StoreError, match=words):
+        read_records(tmp_path)
+    assert kept_records(tmp_path) is kept_records(tmp_path) is None
+    said = capsys.readouterr().err
+    assert said.startswith("doubt: ") and words in said and f"resume={tmp_path.name}" in said and said.count("\n") == 1
 
 
 def test_fields_of_a_later_version_are_left_out():

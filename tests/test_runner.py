@@ -5,12 +5,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import played
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from played import Stage
 
+from ane_sweep.evidence import gather
+from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.record import StageStatus
-from ane_sweep.runner import Lanes, Outcome, Worker, in_rounds
+from ane_sweep.runner import Outcome, Worker
+from ane_sweep.store import Store
 from ane_sweep.tasks import Task
 
 
@@ -139,12 +144,61 @@ def test_the_first_timing_decides_about_further_ones(first, status, said):
     assert worker._without_running(more) is None
 
 
-def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts():
-    store = SimpleNamespace(lookup=lambda stage, key: Path("there") if key == "old" else None, result=lambda folder: {})
+def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp_path):
     run = SimpleNamespace(earlier_result=lambda item: None)
-    worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
-    assert worker._without_running(task("new")) is None
-    worker.until = time.monotonic()
-    outcome = worker._without_running(task("new"))
-    assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
-    assert worker._without_running(task("old")).status is StageStatus.CACHED
+    with Store(tmp_path) as store:
+        result = {
+            "schema": 1, "stage": "convert", "key": "old", "status": "ok", "reason": None, "metrics": [],
+            "realised": {}, "facts": {}, "doubts": [], "seconds": 1.0, "peak_bytes": None,
+        }  # fmt: skip
+        store.commit(store.stage_aside("convert", "old"), "convert", "old", result)
+        worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
+        assert worker._without_running(task("new")) is None
+        worker.until = time.monotonic()
+        outcome = worker._without_running(task("new"))
+        assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
+        assert worker._without_running(task("old")).status is StageStatus.CACHED
+
+
+LINE = "Error=_ANECompiler : ANECCompile() FAILED."
+
+
+def test_what_core_ml_printed_while_it_was_scored_is_found_fresh_cached_and_after_a_crash(monkeypatch, tmp_path):
+    stage = Stage(monkeypatch, tmp_path)
+    stage.prints = {"score": f"noise\n{LINE}\n"}
+    for run in ("fresh", "cached"):
+        outcome = stage.sweep(run)["score"]
+        (finding,) = gather.printed([(played.task("score"), outcome)])
+        assert LINE in finding["line"] and finding["ours"], run
+    assert outcome.status == "cached"
+    stage.stored("score").joinpath("weight.bin").unlink()
+    stage.ends = {"score": "crashed"}
+    outcome = stage.sweep("crashed")["score"]
+    assert outcome.status == "crashed" and gather.printed([(played.task("score"), outcome)])
+
+
+@pytest.mark.parametrize(
+    ("hold", "sentence"),
+    [
+        (
+            lambda store: store.lock("convert", "convert" + "0" * 20),
+            "another sweep is making convert tiny: waiting for it",
+        ),
+        (lambda store: store.machine_lock(shared=False), "another sweep is timing: preparing waits for it"),
+        (
+            lambda store: store.machine_lock(shared=True),
+            "another sweep uses this cache: timing waits for it",
+        ),
+    ],
+)
+def test_whoever_waits_for_another_sweep_says_so_once(monkeypatch, tmp_path, hold, sentence):
+    stage, said = Stage(monkeypatch, tmp_path), threading.Event()
+    say = stage.say
+    monkeypatch.setattr(stage, "say", lambda line: (say(line), said.set()))
+    with Store(tmp_path / "cache") as other:
+        sweep = threading.Thread(target=stage.sweep, args=("run",))
+        with hold(other):
+            sweep.start()
+            assert said.wait(20)
+        sweep.join(20)
+    assert not sweep.is_alive() and stage.said == [sentence] and stage.called[-1] == "latency"

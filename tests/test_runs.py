@@ -11,7 +11,9 @@ from ane_sweep.compare import sides
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.plan import Plan
 
-SETTINGS = {"resume": None, "tracking": {}, "nightly": {"enabled": False}}
+SETTINGS = {
+    "resume": None, "tracking": {"uri": None, "experiment": "x", "ui": None}, "nightly": {"enabled": False},
+}  # fmt: skip
 
 
 def order(out):
@@ -26,7 +28,7 @@ def make(tmp_path, monkeypatch):
         monkeypatch.setattr(runs, "_now", lambda: datetime.fromisoformat(clock))
         run = runs.open_run(tmp_path, Plan([], []), [], SETTINGS)
         run.finish()
-        run.lock.close()
+        run.publish()
         return run.stamp
 
     return one

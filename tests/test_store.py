@@ -66,7 +66,7 @@ def test_an_artifact_is_absent_then_complete(cache):
     assert cache.lookup("convert", KEY) is None
     path = put(cache)
     assert path == cache.root / "convert" / "ab" / KEY == cache.lookup("convert", KEY)
-    assert cache.result(path) == OK
+    assert bridge.read_json(path / "result.json") == OK
     assert cache.lookup("chunk", KEY) is None
     held = [cache.has(SimpleNamespace(stage=stage, key=KEY)) for stage in ("convert", "chunk")]
     assert held == [True, False]
@@ -106,11 +106,52 @@ def test_asides_are_fresh_and_discarded(cache):
     assert os.stat(second).st_dev == os.stat(cache.root).st_dev
 
 
-def test_an_unreadable_result_says_what_to_do(cache):
+def spoil(path: Path, content: bytes) -> None:
+    """Other bytes under the same times, as a bad disk leaves them; and as a later process finds them."""
+    before = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    files._hashed.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("model.mlpackage/weight.bin", b"weigh", "model.mlpackage/weight.bin has 5 bytes of 7"),
+        ("model.mlpackage/weight.bin", None, "model.mlpackage/weight.bin cannot be read (No such file or directory)"),
+        ("result.json", b"{}", "result.json has 2 bytes of 130"),
+        ("result.json", None, "result.json cannot be read (No such file or directory)"),
+        ("files.json", b"{", "its files.json is missing or damaged"),
+        ("files.json", b'{"files": []}', "its files.json is missing or damaged"),
+        ("files.json", None, "its files.json is missing or damaged"),
+    ],
+)
+def test_missing_and_shortened_files_are_seen_at_every_lookup(cache, name, content, said):
     path = put(cache)
-    (path / "result.json").write_text("{")
-    with pytest.raises(StoreError, match=r"result\.json is damaged; delete .* and it is made again"):
-        cache.result(path)
+    (path / name).unlink() if content is None else (path / name).write_bytes(content)
+    assert cache.lookup("convert", KEY) is None and cache.fault("convert", KEY, {}) == said
+    put(cache, content=b"another")  # whoever makes it again takes the place of what is damaged
+    assert cache.fault("convert", KEY, {}) is None and cache.lookup("convert", KEY) == path
+
+
+@pytest.mark.parametrize(("name", "content"), [("model.mlpackage/weight.bin", b"\0" * 7), ("result.json", b" " * 130)])
+def test_other_bytes_of_the_same_length_are_seen_before_anything_is_derived(cache, name, content):
+    path = put(cache)
+    spoil(path / name, content)
+    assert cache.lookup("convert", KEY) == path and cache.intact("convert", KEY) is None  # sizes alone do not tell
+    assert cache.fault("convert", KEY, {}) == f"{name} holds other bytes than when it was stored"
+    cache.remove("convert", KEY)
+    assert not path.exists() and cache.fault("convert", KEY, {}) is None
+    cache.remove("convert", KEY)
+
+
+def test_an_artifact_made_from_something_else_is_at_fault(cache):
+    made_from = {"program": {"key": "k", "sha256": files.digest(put(cache))}}
+    cache.commit(cache.stage_aside("chunk", KEY), "chunk", KEY, OK, made_from)
+    assert cache.fault("chunk", KEY, made_from) is None
+    cache.remove("convert", KEY)
+    other = {"program": {"key": "k", "sha256": files.digest(put(cache, content=b"other"))}}
+    assert cache.fault("chunk", KEY, other) == "what it was made from has been made again since, and is not the same"
 
 
 def test_the_second_to_commit_gets_the_first_ones(cache):
@@ -322,7 +363,7 @@ def test_a_dead_holder_lets_go(tmp_path):
         threading.Timer(0.3, stop.set).start()
         with (
             pytest.raises(bridge.Interrupted),
-            cache.lock("convert", KEY, stop=stop),
+            cache.lock("convert", KEY, locks.Waiting(stop)),
         ):
             pytest.fail("two hold one lock")
         process.kill()
@@ -363,12 +404,12 @@ say("done"); sys.stdin.readline()
                 tmp_path / "cache",
             )
             time.sleep(0.6)
-            with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, stop=STOP):
+            with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, wait=locks.Waiting(STOP)):
                 pytest.fail("a timing that waits comes before new preparations")
         assert process.stdout.readline() == "timing\n"
-        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, stop=STOP):
+        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=True, wait=locks.Waiting(STOP)):
             pytest.fail("preparing beside a timing")
-        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=False, stop=STOP):
+        with pytest.raises(bridge.Interrupted), cache.machine_lock(shared=False, wait=locks.Waiting(STOP)):
             pytest.fail("two timings")
         process.stdin.write("\n")
         process.stdin.flush()
@@ -392,7 +433,10 @@ def test_prune_goes_by_last_use(cache):
     assert cache.prune(max_bytes=size) == [cache.path("convert", keys[2]), cache.path("convert", keys[3])]
     assert cache.lookup("convert", keys[0])
     assert cache.prune() == []
-    assert not list(cache.root.glob("tmp/*/prune-*"))
+    broken = put(cache)
+    (broken / "result.json").unlink()
+    assert cache.prune(max_bytes=0) == [cache.path("convert", keys[0]), broken]
+    assert not list(cache.root.glob("tmp/*/grave-*"))
 
 
 def test_prune_waits_for_nobody(tmp_path):
@@ -423,10 +467,10 @@ def test_history_survives_a_torn_line(cache):
 def test_history_reads_only_its_newest_part(tmp_path, monkeypatch):
     path = tmp_path / "history.jsonl"
     for number in range(100):
-        history.append(path, {"stage": "convert", "work": number})
+        history.append(path, {"stage": "convert", "work": number, "seconds": 1.0, "peak_bytes": None})
     monkeypatch.setattr(history, "_READ_BYTES", 1000)
     found = history.read(path)
-    assert 10 < len(found) < 40
+    assert 10 < len(found) < 20
     assert found[-1]["work"] == 99
 
 
@@ -453,3 +497,55 @@ def test_remove_tree_also_takes_read_only_folders(tmp_path):
     bridge.remove_tree(tmp_path / "a")
     assert not (tmp_path / "a").exists()
     bridge.remove_tree(tmp_path / "a")
+
+
+def test_lock_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
+    process = spawn("with cache.lock('convert', KEY): say('held'); sys.stdin.readline()", tmp_path / "cache")
+    process.stdout.readline()
+    with Store(tmp_path / "cache") as cache:
+        dead = cache.root / "locks" / f"chunk-{KEY}.lock"
+        dead.touch()
+        cache.sweep_tmp()
+        assert not dead.exists() and (cache.root / "locks" / f"convert-{KEY}.lock").exists()
+        process.kill()
+        process.communicate()
+        cache.sweep_tmp()
+        assert {path.name for path in (cache.root / "locks").iterdir()} == {"users.lock", "tmp.lock"}
+
+
+def test_many_processes_that_meet_one_damaged_artifact_make_it_again_once(tmp_path):
+    with Store(tmp_path / "cache") as cache:
+        for number in range(20):
+            (put(cache, f"{number:064x}") / "model.mlpackage" / "weight.bin").write_bytes(b"")
+    code = """
+for number in range(20):
+    key = f"{number:064x}"
+    with cache.lock("convert", key):
+        if cache.fault("convert", key, {}):
+            with open(a[1], "a") as made:
+                made.write(f"{number}\\n")
+            cache.remove("convert", key)
+            cache.commit(cache.stage_aside("convert", key), "convert", key, OK)
+"""
+    trio = [spawn(code, tmp_path / "cache", tmp_path / "made") for _ in range(3)]
+    for process in trio:
+        end(process)
+    assert sorted(map(int, (tmp_path / "made").read_text().split())) == list(range(20))
+
+
+def test_kill_9_while_a_damaged_artifact_is_deleted_leaves_absence(tmp_path):
+    with Store(tmp_path / "cache") as cache:
+        put(cache)
+    code = """
+def stop(*_):
+    say("here"); time.sleep(60)
+store.bridge.remove_tree = stop
+cache.remove("convert", KEY)
+"""
+    process = spawn(code, tmp_path / "cache")
+    assert process.stdout.readline() == "here\n"
+    process.kill()
+    process.communicate()
+    with Store(tmp_path / "cache") as cache:
+        assert not cache.path("convert", KEY).exists() and len(cache.sweep_tmp()) == 1
+        assert list((cache.root / "tmp").iterdir()) == [] and put(cache) == cache.lookup("convert", KEY)

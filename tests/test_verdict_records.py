@@ -8,9 +8,10 @@ from tiny import ONCE
 
 from ane_sweep import assemble, checkpoints, config, overview, plan, stand_in
 from ane_sweep.evidence import gather
+from ane_sweep.lanes import in_rounds
 from ane_sweep.record import StageStatus
 from ane_sweep.report import table
-from ane_sweep.runner import Outcome, Worker, in_rounds
+from ane_sweep.runner import Outcome, Worker
 from ane_sweep.tracking.describe import describe_cell
 
 MS = {"cpu_only": 9.0, "cpu_and_gpu": 4.0, "cpu_and_ne": 2.0, "all": 2.0}
@@ -52,7 +53,8 @@ def outcomes(made, folder, *, ms=None, planned_ane=0.9, ended=None, evidence=Non
         out.mkdir(parents=True, exist_ok=True)
         (out.parent / "stderr.txt").write_text((stderr or {}).get(task.stage, ""))
         result = {"metrics": [], "realised": realised, "facts": facts, "doubts": []}
-        found[key] = (ended or {}).get(task.stage) or Outcome(StageStatus.OK, None, result, out)
+        well = Outcome(StageStatus.OK, None, result, out, out.parent / "stderr.txt")
+        found[key] = (ended or {}).get(task.stage) or well
     return found
 
 
@@ -128,7 +130,7 @@ def test_a_timing_that_dies_says_what_was_printed_before(planned, tmp_path):
     made = planned("compute_units=cpu_and_ne")
     how = outcomes(made, tmp_path, stderr={"latency": "ANECCompile() FAILED"})
     own = next(key for key in made.chains[made.cells[0].key] if made.tasks[key].stage == "latency")
-    how[own] = Outcome(StageStatus.CRASHED, "latency was killed by SIGKILL", how[own].result, how[own].folder)
+    how[own].status, how[own].reason = StageStatus.CRASHED, "latency was killed by SIGKILL"
     (record,) = assemble.make_records(made, how, sweep="s", host={}, toolchain={}, files=lambda folder: [])
     assert record.status == "crashed"
     assert record.reason.startswith("latency was killed by SIGKILL. Core ML said: the Neural Engine's compiler refused")

@@ -123,8 +123,8 @@ def history(args: list[str]) -> int:
 
 def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
     """The newest `count` finished runs that have timings."""
-    finished = (run for run in runs.list_runs(out) if run.finished and (run.folder / record.FILE_NAME).is_file())
-    read_ones = ((run.stamp, record.read_records(run.folder)) for run in finished)
+    finished = (run for run in runs.list_runs(out) if run.finished)
+    read_ones = ((run.stamp, record.kept_records(run.folder) or []) for run in finished)
     newest = itertools.islice((one for one in read_ones if any(r.timings for r in one[1])), count)
     timed = [*newest][::-1]
     if not timed:

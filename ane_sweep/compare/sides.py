@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, record, runs
-from ane_sweep.command import say
-from ane_sweep.errors import AneSweepError, ConfigError, RunNotFound
+from ane_sweep.errors import ConfigError, RunNotFound
+from ane_sweep.kept import read
 from ane_sweep.record import Record, Status, as_typed, flat_cell
 
 FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
@@ -95,24 +95,21 @@ def newest(nights: Iterable[list[Record]]) -> list[Record]:
 
 def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]:
     """What ran well in each good run, oldest first; a run that cannot be read is said and left out."""
-    nights = []
-    for folder in (out / "runs" / stamp for stamp in reversed(good_runs(out))):
-        if folder.resolve() in without:
-            continue
-        try:
-            nights.append([one for one in record.read_records(folder) if one.status in FINE])
-        except AneSweepError as error:
-            say(f"doubt: {error}; that run is left out of the good ones")
-    return nights
+    folders = [out / "runs" / stamp for stamp in reversed(good_runs(out))]
+    nights = [record.kept_records(folder) for folder in folders if folder.resolve() not in without]
+    return [[one for one in night if one.status in FINE] for night in nights if night is not None]
 
 
 def good_runs(out: Path) -> list[str]:
     """Names of the runs that are tagged good and still there, newest first."""
-    tags = (bridge.read_json(out / TAGS_FILE) or {}).get(GOOD, [])
+    tags = _tags(out).get(GOOD, [])
     return [r.stamp for r in runs.list_runs(out) if r.stamp in tags and (r.folder / record.FILE_NAME).is_file()]
 
 
 def tag_good(out: Path, stamp: str) -> None:
     """From now on `good` means this run, for the cells that ran well in it."""
-    tags = bridge.read_json(out / TAGS_FILE) or {}
-    bridge.write_json(out / TAGS_FILE, tags | {GOOD: list(dict.fromkeys([*good_runs(out), stamp]))})
+    bridge.write_json(out / TAGS_FILE, _tags(out) | {GOOD: list(dict.fromkeys([*good_runs(out), stamp]))})
+
+
+def _tags(out: Path) -> dict[str, list[str]]:
+    return read(out / TAGS_FILE, {str: [str]}, "no run counts as good; `ane-sweep nightly accept RUN` tags one") or {}

@@ -7,10 +7,9 @@ from typing import Any
 from ane_sweep import verdict
 from ane_sweep.cell import Cell
 from ane_sweep.evidence import syslog
-from ane_sweep.runner import Outcome
+from ane_sweep.runner import STDERR_BYTES, Outcome
 from ane_sweep.tasks import Task
 
-STDERR_BYTES = 1 << 20
 RUNS_IT = ("place", "load", "score", "latency", "throughput", "evidence")  # whose process compiles or runs the program
 
 Chain = list[tuple[Task, Outcome]]
@@ -39,13 +38,13 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
 
 def printed(chain: Chain) -> list[dict[str, Any]]:
     """Known lines among what Core ML printed in the processes that ran the program."""
-    folders = [outcome.folder for task, outcome in chain if task.stage in RUNS_IT and outcome.folder is not None]
-    return syslog.stderr_findings(_stderr(folder.parent) for folder in folders)
+    files = [outcome.stderr for task, outcome in chain if task.stage in RUNS_IT and outcome.stderr is not None]
+    return syslog.stderr_findings(map(_text, files))
 
 
-def _stderr(task_folder: Path) -> str:
+def _text(path: Path) -> str:
     try:
-        with (task_folder / "stderr.txt").open("rb") as file:
+        with path.open("rb") as file:
             return file.read(STDERR_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

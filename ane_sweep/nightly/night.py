@@ -42,7 +42,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         now.missed = [cell.label(whole.axes or ["model"]) for cell in bad]
         if not now.doubt and not now.regressed and any(record.status in sides.FINE for record in records):
             sides.tag_good(out, run.stamp)
-        code = sweep.publish(run.folder, records, fresh, settings, store)
+        code = sweep.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
         now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
         print(f"summary: {os.path.relpath(summary.write(out, run.stamp, summary.text(now)))}")

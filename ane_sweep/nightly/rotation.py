@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep import bridge, runs
+from ane_sweep import bridge, kept, runs
 from ane_sweep.plan import Plan
 from ane_sweep.record import Record, Status
 from ane_sweep.tasks import Task
 
+FORM = {"measured": {str: str}, "again": [str]}  # of state.json
 FILL = 0.85  # of the budget is filled by estimates: they are medians, and the last task may end late
 UNKNOWN_S = {"latency": 20.0, "predict": 5.0}  # what a task is taken to last where none like it was ever run
 UNKNOWN_OTHER_S = 60.0
@@ -33,7 +34,7 @@ class Rotation:
     @classmethod
     def read(cls, out: Path) -> "Rotation":
         path = out / "nightly" / "state.json"
-        stored = bridge.read_json(path) or {}
+        stored = kept.read(path, FORM, "every cell counts as never measured") or {}
         order = {run.stamp: place for place, run in enumerate(reversed(runs.list_runs(out)))}
         return cls(path, stored.get("measured", {}), stored.get("again", []), order)
 

@@ -85,6 +85,7 @@ def _timing(records: list[Record]) -> Iterable[str]:
             f"while timing, {doubt}"
             for timing in record.timings
             for doubt in (timing.get("gate") or {}).get("doubts", [])
+            if doubt not in (record.reason or "")  # it made the cell degraded, and stands above
         ]
         for note in dict.fromkeys(said):
             found[note].append(record)

@@ -77,7 +77,7 @@ def _inputs(record: Record, store: Any) -> dict[str, Path]:
     wanted = {"program": made[0] if made else "convert", "reference": "reference"}
     if len(made) == 2:
         wanted["exact"] = "convert"
-    found = {role: store.lookup(stage, keys.get(stage, "")) for role, stage in wanted.items()}
+    found = {role: store.intact(stage, keys.get(stage, "")) for role, stage in wanted.items()}
     if missing := [wanted[role] for role, path in found.items() if path is None]:
         raise ConfigError(
             f"--drift: the cache no longer holds the {' and '.join(missing)} of the worst cell; run the sweep again first"

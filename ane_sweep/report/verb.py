@@ -35,7 +35,7 @@ def report(args: list[str]) -> int:
     elif "--markdown" in options:
         print(table.as_markdown(records))
     else:
-        return sweep.show(run.folder, records)
+        sweep.show(run.folder, records)
     return command.OK
 
 

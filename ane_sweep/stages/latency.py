@@ -6,6 +6,7 @@ between two readings of the clock.
 """
 
 import json
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +30,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
               peak_memory_bytes; those that were not measured are left out. With cache=stateful they are of the
               last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
               With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
-    realised  what the runtime says of itself, samples taken, and `unstable` with a sentence when they scatter
+    realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
+              runtime with threads of its own `thread_wait`: how they wait for work
     facts     timing: this process's samples, for the record
 
     Raises errors.Unavailable where this host has no such runtime.
@@ -106,6 +108,8 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
     policy, runtime = params["policy"], params["runtime"]
     summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
+    if realised.get("threads"):
+        realised["thread_wait"] = _thread_wait()
     if summary.count < policy["samples"] or len(taken.warmup_s) < policy["warmup"]:
         realised["cut_short"] = (
             f"{summary.count} of {policy['samples']} samples in latency.max_seconds={policy['max_seconds']}"
@@ -131,6 +135,13 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
     timing = {"round": params.get("round", 1), "median_ms": summary.median, "load_ms": 1000 * load_s}
     timing |= _milliseconds(taken) | {"notes": _verdicts.notes(taken), "gate": params.get("gate")}
     return StageResult(metrics, realised, {"timing": timing})
+
+
+def _thread_wait() -> str:
+    """How this process's threads wait for work: what of it was set, else the library's own default."""
+    return (
+        " ".join(f"{name}={os.environ[name]}" for name in bridge.WAITING_VARIABLES if name in os.environ) or "default"
+    )
 
 
 def _median_ms(seconds: list[float]) -> float | None:

@@ -20,7 +20,7 @@ from .test_stages import took
 
 QUICK = [
     "model=tiny-gpt2", "weights=random", "seq_len=16", "runtime=coreml", "latency.samples=3", "latency.warmup=1",
-    ONCE, "gate.wait_s=0", "chips=[m4]", "tracking.enabled=false",
+    ONCE, "gate.wait_s=0", "gate.busy=1", "chips=[m4]", "tracking.enabled=false",
 ]  # fmt: skip
 ISSUE = "https://github.com/apple/coremltools/issues/2758"
 COMPILE_FAILED = (

@@ -170,7 +170,7 @@ def test_a_bad_cell_that_the_budget_did_not_reach_keeps_the_night_bad(dream, tmp
 
 
 def test_a_refused_cell_is_no_failure(dream, tmp_path):
-    assert dream("n1", cell(), cell(chunks=2, **BROKEN | {"status": "refused"})) in (0, 1)  # what a sweep's code is
+    assert dream("n1", cell(), cell(chunks=2, **BROKEN | {"status": "refused"})) == 0
     assert dream("n2", cell(), cell(chunks=2, **BROKEN | {"status": "refused"})) == 0
     assert "not working" not in latest(tmp_path)
 
@@ -262,7 +262,7 @@ def test_three_real_nights_take_turns(tmp_path, capsys):
         "variant=original,split_einsum", "runtime=torch_eager", "latency.repeats=2", "latency.samples=3",
         "gate.wait_s=0", "tracking.enabled=false", f"out={tmp_path}",
     ]  # fmt: skip
-    assert main(args) in (0, 1)
+    assert main(args) in (0, 3)
     first = Rotation.read(tmp_path)
     assert len(first.measured) == 2
     for one in read_records(runs.find_run(tmp_path, None).folder):

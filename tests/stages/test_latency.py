@@ -90,7 +90,9 @@ PARAMS = {
 }
 
 
-def test_the_stage(reference_folder, tmp_path):
+def test_the_stage(reference_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOMP_SPINCOUNT", "10000")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     out = tmp_path / "out"
     out.mkdir()
     result = latency.run(PARAMS, {"reference": reference_folder}, out)
@@ -106,6 +108,7 @@ def test_the_stage(reference_folder, tmp_path):
     assert figures["latency_median_ms"]["value"] == pytest.approx(1000 * sorted(kept["steady_s"])[2])
     assert figures["latency_low_ms"]["value"] <= figures["latency_median_ms"]["value"]
     assert result.realised["runtime"] == "torch_eager" and result.realised["samples"] == 5
+    assert result.realised["threads"] > 0 and result.realised["thread_wait"] == "GOMP_SPINCOUNT=10000"
     timing = result.facts["timing"]
     assert (timing["round"], len(timing["samples_ms"]), timing["idle_s"]) == (2, 5, 0.001)
     assert timing["samples_ms"] == pytest.approx([1000 * s for s in kept["steady_s"]], rel=1e-5)

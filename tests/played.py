@@ -1,0 +1,78 @@
+"""A plan of three tasks on a real store, with workers that are played: what the runner does around them is the product's."""
+
+import hashlib
+from pathlib import Path
+
+from ane_sweep import bridge, files, isolate, runner
+from ane_sweep.plan import Plan
+from ane_sweep.runs import Run
+from ane_sweep.store import Store
+from ane_sweep.tasks import Task
+
+SETTINGS = {"lanes": 2, "budget_minutes": None, "gate": {"wait_s": 0, "busy": 1}}
+
+
+def task(stage: str, alone: bool = False, **inputs: str) -> Task:
+    return Task(
+        stage=stage, key=stage + "0" * 20, params={}, inputs={role: key + "0" * 20 for role, key in inputs.items()},
+        folders={}, limits={"timeout_s": 5, "memory_gib": None}, fault=None, label=f"{stage} tiny", work=1,
+        memory_bytes=1, disk_bytes=0, seconds=None, alone=alone, round=int(stage == "latency"),
+    )  # fmt: skip
+
+
+def plan() -> Plan:
+    """convert -> chunk -> score, latency."""
+    tasks = [task("convert"), task("chunk", program="convert"), task("score", program="chunk")]
+    tasks.append(task("latency", alone=True, program="chunk"))
+    return Plan([], [], tasks={one.key: one for one in tasks})
+
+
+class Stage:
+    """The company: who was called, what they leave (bytes that follow from their inputs'), and how they end."""
+
+    def __init__(self, monkeypatch, out: Path):
+        self.out, self.called, self.said, self.fresh, self.ends = out, [], [], b"", {}
+        self.before = lambda stage: None
+        self.prints = {}
+        monkeypatch.setattr(isolate, "run_task", self.play)
+
+    def play(self, task, folder: Path, **_):
+        stage = task["stage"]
+        self.called.append(stage)
+        self.before(stage)
+        given = b"".join((Path(path) / "weight.bin").read_bytes() for path in task["inputs"].values())
+        (Path(task["out"]) / "weight.bin").write_bytes(hashlib.sha256(stage.encode() + given + self.fresh).digest())
+        result = {
+            "schema": 1, "stage": stage, "key": task["key"], "status": self.ends.get(stage, "ok"), "metrics": [],
+            "reason": None if stage not in self.ends else "as played", "realised": {}, "doubts": [], "seconds": 0.1,
+            "peak_bytes": 1, "exit": 0, "facts": {"timing": {"median_ms": 1.0, "samples_ms": [1.0]}} if task["inputs"] else {},
+        }  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stderr.txt").write_text(self.prints.get(stage, ""))
+        bridge.write_json(folder / "result.json", result)
+        return result
+
+    def sweep(self, run: str) -> dict[str, runner.Outcome]:
+        """One sweep by a process of its own, in a run of that name; stage -> outcome."""
+        files._hashed.clear()
+        self.called.clear()
+        self.said.clear()
+        folder = self.out / "runs" / run
+        with Store(self.out / "cache") as store:
+            found = runner.execute(plan(), Run(folder, {}), store, SETTINGS, self, 1 << 30)
+        return {key.rstrip("0"): outcome for key, outcome in found.items()}
+
+    def stored(self, stage: str) -> Path:
+        (folder,) = (self.out / "cache" / stage).glob("*/*")
+        return folder
+
+    # What the runner tells whoever watches.
+    def begin(self, task) -> None: ...
+    def freeze(self) -> None: ...
+
+    def end(self, task, outcome) -> None:
+        if outcome.reason:
+            self.said.append(f"{task.stage}: {outcome.reason}")
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
