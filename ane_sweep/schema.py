@@ -124,7 +124,7 @@ KEYS: dict[str, Key] = {
     "latency.idle_s": Key((*NUMBER, NONE), "pause before one last call; null: 2 under coreml, none elsewhere", least=0),
     "latency.repeats": Key(
         (int, str),
-        "fresh processes that time the same program, in rounds over all cells; auto: 3, but 1 where that takes over 30 s",
+        "fresh processes that time the same program, in rounds over all cells; auto: 4, but 1 where that takes over 30 s",
         least=1,
         words=("auto",),
     ),

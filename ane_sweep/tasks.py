@@ -16,7 +16,7 @@ from ane_sweep.checkpoints import Source
 from ane_sweep.models import _options
 from ane_sweep.verdict import BASELINES
 
-AUTO_REPEATS = 3  # processes of latency.repeats=auto: the fewest whose differences can be tested
+AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (README, Timings)
 CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
 
 

@@ -280,7 +280,7 @@ def test_repeats_are_processes_that_cells_with_fewer_repeats_share():
 def test_the_plan_says_which_timings_depend_on_how_long_the_first_one_takes():
     made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "chunks=1,2", "latency.repeats=auto")
     assert (
-        "6 timings          for 2 cells; 4 of them only where the first one takes up to 30 s (latency.repeats=auto)"
+        "8 timings          for 2 cells; 6 of them only where the first one takes up to 30 s (latency.repeats=auto)"
         in overview.describe(made, lambda task: False)
     )
 
@@ -290,11 +290,11 @@ def timings(made: plan.Plan) -> dict[int, plan.Task]:
     return {task.round: task for task in made.tasks.values() if task.stage == "latency"}
 
 
-def test_auto_plans_three_processes_of_which_two_depend_on_the_first():
+def test_auto_plans_four_processes_of_which_three_depend_on_the_first():
     made = planned("model=tiny-gpt2", "weights=random", "runtime=reference", "latency.repeats=auto")
     first, *further = timings(made).values()
-    assert first.more_of == "" and [task.more_of for task in further] == [first.key] * 2
-    explicit = timings(planned("model=tiny-gpt2", "weights=random", "runtime=reference", "latency.repeats=3"))
+    assert first.more_of == "" and [task.more_of for task in further] == [first.key] * 3
+    explicit = timings(planned("model=tiny-gpt2", "weights=random", "runtime=reference", "latency.repeats=4"))
     assert [task.key for task in explicit.values()] == [first.key, *(task.key for task in further)]
     assert not any(task.more_of for task in explicit.values())
 
@@ -306,10 +306,11 @@ def test_a_timing_that_one_cell_asks_for_outright_is_taken_whatever_another_one_
         (1, False),
         (2, False),
         (3, True),
+        (4, True),
     ]
 
 
-@pytest.mark.parametrize(("took", "expected"), [(29.0, [29.0] * 3), (31.0, [31.0, 0.0, 0.0])])
+@pytest.mark.parametrize(("took", "expected"), [(29.0, [29.0] * 4), (31.0, [31.0, 0.0, 0.0, 0.0])])
 def test_a_program_known_to_be_long_is_expected_to_be_timed_once(took, expected):
     args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference"]
     work = next(iter(planned(*args).tasks.values())).work

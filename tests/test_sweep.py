@@ -378,20 +378,20 @@ def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_cheap_program_is_timed_in_three_processes_and_a_long_one_in_one(tmp_path, monkeypatch, capsys):
+def test_a_cheap_program_is_timed_in_four_processes_and_a_long_one_in_one(tmp_path, monkeypatch, capsys):
     args = [word for word in EAGER if word != ONCE]
     assert run(tmp_path, *args) in RAN
-    assert "timing: up to 3 processes, one at a time" in capsys.readouterr().err
+    assert "timing: up to 4 processes, one at a time" in capsys.readouterr().err
     assert run(tmp_path, *args) in RAN
     assert main(["compare", *(folder.name for folder in runs(tmp_path)), f"out={tmp_path}"]) in (0, 1)
     assert "1 cell tested" in (said := capsys.readouterr().out) or "regression: 1 slower" in said
     monkeypatch.setattr(runner, "CHEAP_S", 0.01)
     assert run(tmp_path, *args) in RAN
     *_, cheap, long = [read_records(folder)[0] for folder in runs(tmp_path)]
-    assert cheap.value("latency_processes") == 3 and long.value("latency_processes") is None
+    assert cheap.value("latency_processes") == 4 and long.value("latency_processes") is None
     assert long.status in (Status.OK, Status.DEGRADED) and long.value("latency_median_ms") > 0
     told = [(stage.status, (stage.reason or "")[:22]) for stage in long.stages if stage.stage == "latency"]
-    assert told == [("ok", ""), *[("skipped", "the first process took")] * 2]
+    assert told == [("ok", ""), *[("skipped", "the first process took")] * 3]
     assert run(tmp_path, *args, "latency.repeats=2") in RAN
     assert read_records(runs(tmp_path)[-1])[0].value("latency_processes") == 2
 

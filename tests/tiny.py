@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from ane_sweep.paths import conf_dir
 
-ONCE = "latency.repeats=1"  # for sweeps that are about something else: the default times in three processes
+ONCE = "latency.repeats=1"  # for sweeps that are about something else: the default times in four processes
 RAN = (0, 3)  # exit codes of a sweep that went well: 3 where some timing scattered, as it may on any machine
 
 ARCH = {
