@@ -92,12 +92,19 @@ def peak_bytes() -> int:
     Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
     parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
     """
-    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+    if (high_water := status_bytes("VmHWM")) is not None:
+        return high_water
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def status_bytes(name: str) -> int | None:
+    """A kB field of this process's /proc/self/status in bytes; None where there is none."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ stacks (8 MiB a thread) and BLAS buffers (OpenBLAS: 40 MiB a thread). After impo
 (measured, Linux x86-64): numpy 46 / 86 MiB, torch 175 / 216, torch + transformers 192 / 232, coremltools (with both)
 391 / 471. Shared libraries do not count; a checkpoint that safetensors opens for torch does, in full and at once, as it
 is mapped private and writable (400 MiB opened: 400 MiB more, measured). Elsewhere no such limit exists in the kernel
-and the parent watches instead.
+and the parent watches instead. While a library is loaded the limit is lifted, and what it took is held against it then:
+OpenBLAS, which numpy and scipy bring along, asks for its buffers at once and, refused, again and again without end.
 
 Figures JSON cannot carry. A metric that is NaN or infinite becomes null and a sentence in `doubts` says so; the status
 stays what the stage made of it. The same holds for numbers in `realised` and `facts`.
@@ -30,7 +31,9 @@ import tempfile
 import threading
 import time
 import traceback
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ane_sweep import bridge, faults, stand_in
@@ -106,6 +109,25 @@ def set_limits(memory_bytes: int | None, platform: str = sys.platform) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    _limit_after_loading()
+
+
+def _limit_after_loading() -> None:
+    """From now on load libraries without the limit; MemoryError where they took more than it."""
+    create = ExtensionFileLoader.create_module
+
+    def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+        try:
+            module = create(loader, spec)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if soft != hard and (bridge.status_bytes("VmData") or 0) > soft:
+            raise MemoryError(f"loading {spec.name} took this process above its limit of {soft / 2**30:.2f} GiB")
+        return module
+
+    ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign, assignment]
 
 
 def lift_memory_limit() -> None:

@@ -289,6 +289,14 @@ def test_real_libraries_under_the_limit(room, call):
 
 
 @linux
+def test_a_limit_below_what_a_library_takes_ends_the_task_when_that_is_loaded(room):
+    """OpenBLAS, which comes with numpy, asks for its buffers again and again while they are refused."""
+    result = room.run("import numpy", memory_bytes=40 * MIB, timeout_s=20)
+    assert result["status"] == "out_of_memory", result["reason"]
+    assert "numpy" in result["reason"] and "its limit of 0.04 GiB" in result["reason"]
+
+
+@linux
 def test_kill_from_outside(room, monkeypatch):
     def murder():
         os.kill(int(wait_for(room.base / "pid")), signal.SIGKILL)
