@@ -78,13 +78,10 @@ def text_of(value: Any) -> str:
 
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
     """Each cell's level: its record of the newest good run in which it ran well. Raises RunNotFound where none is good."""
-    if not (runs_there := good_runs(out)):
+    if not good_runs(out):
         raise RunNotFound(f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one")
-    nights = good_nights(out, without)
-    if not nights:
-        raise RunNotFound(
-            f"{runs_there[0]} is the only good run under {out / 'runs'}: there is no other run to hold it against"
-        )
+    if not (nights := good_nights(out, without)):
+        raise RunNotFound(f"under {out / 'runs'} no other run that can be read is good: there is none to compare with")
     return newest(nights)
 
 

@@ -81,15 +81,16 @@ def compare(now: Night, out: Path) -> None:
     """Hold tonight against the good nights. Hours were spent on its figures: whatever stands in the way of comparing
     them is told in the summary and costs nothing else."""
     try:
-        now.compared = against_good(out, now.records)
+        now.compared = against_good(out, now.run.folder, now.records)
     except Exception as error:
         now.doubt = str(error) or type(error).__name__
         command.say(f"doubt: not compared with the good nights: {now.doubt}")
 
 
-def against_good(out: Path, records: list[Record]) -> Comparison | None:
-    """Tonight against each cell's last good night; None where no cell of tonight has one."""
-    nights = sides.good_nights(out)
+def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison | None:
+    """Tonight against each cell's last good night; None where no cell of tonight has one. A night that was interrupted
+    in its report may be a good one already, and is not held against itself."""
+    nights = sides.good_nights(out, without=[folder.resolve()])
     tonight = {record.cell_key for record in records}
     before = [record for record in sides.newest(nights) if record.cell_key in tonight]
     if not before:

@@ -138,6 +138,16 @@ def latest(out):
 BROKEN = {"status": "out_of_memory", "reason": "convert: 0.3 GiB", "medians": (), "psnr": None, "size": None}
 
 
+def test_a_night_gone_on_with_in_its_report_is_not_compared_with_itself(dream, tmp_path, monkeypatch):
+    assert dream("n1", cell()) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "write_report", lambda *_: 1 / 0)  # whatever ends it there
+        with pytest.raises(ZeroDivisionError):
+            dream("n2", cell(slower(0.7)))
+    assert dream("n2", cell(slower(0.7))) == 0 and "better: 1 faster" in latest(tmp_path)
+    assert sides.good_runs(tmp_path) == ["n2", "n1"]
+
+
 def test_a_cell_that_fails_is_no_level_and_every_night_is_bad_until_it_works_again(dream, tmp_path):
     assert dream("n1", cell(**BROKEN)) == 1 and sides.good_runs(tmp_path) == []
     assert latest(tmp_path).startswith("# ane-sweep n1: 1 of 1 cell not working; no good night to compare with yet\n")
