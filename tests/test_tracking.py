@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
+from ane_sweep.cell import AXES
 from ane_sweep.errors import TrackingError
 from ane_sweep.record import Record, read_records, varying_axes, write_records
 from ane_sweep.report import page
@@ -87,11 +88,16 @@ def test_a_parent_and_a_child_per_cell(logged):
     assert [run.info.run_name for run in children][:2] == ["minilm original chunks=1", "minilm original chunks=2"]
 
 
-def test_only_varying_axes_are_params_of_a_cell(logged):
+def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged):
     _, result, client = logged
     run = client.get_run(result.runs["cell3"])
-    assert run.data.params == {"variant": "split_einsum", "chunks": "2"}
-    assert run.data.tags["cell.seq_len"] == "128"
+    assert run.data.params.keys() >= set(AXES)
+    known = {name: run.data.params[name] for name in ("model", "variant", "chunks", "seq_len", "copies_sizes")}
+    assert known == {
+        "model": "minilm", "variant": "split_einsum", "chunks": "2", "seq_len": "128", "copies_sizes": "null"
+    }  # fmt: skip
+    assert json.loads(run.data.tags["ane_sweep.axes"]) == {"variant": "split_einsum", "chunks": 2}
+    assert run.data.tags["cell.family"] == "bert" and "family" not in run.data.params
     assert run.data.tags["weights.kind"] == "pretrained"
     assert run.data.tags["toolchain.torch"] == "2.13.0"
     assert json.loads(run.data.tags["ane_sweep.metrics"])[LATENCY] == "ms measured"
@@ -107,6 +113,19 @@ def test_the_compare_page_will_choose_chunks_and_median_latency(logged):
         assert "chunks" in sorted(run.data.params)[:3]
         assert next(iter(run.data.metrics)) == LATENCY
     assert sorted(run.info.run_id for run in found) == sorted(result.timed)
+
+
+def test_runs_of_any_two_sweeps_have_the_same_params():
+    """Blanks in MLflow's table are what a user takes for a value that is missing."""
+    one = [make("s", n, chunks=n) for n in (1, 2)]
+    other = [make("t", n, variant=v, weights="random") for n, v in enumerate(("original", "split_einsum"))]
+    seen = set()
+    for records, axes in ((one, ["chunks"]), (other, ["variant"]), (one[:1], [])):
+        for record in records:
+            record.cell["latency"] = {"samples": 20}
+        described = [describe.describe_cell(record, axes, Path("nowhere")) for record in records]
+        seen |= {frozenset(text.params) for text in (*described, describe.describe_sweep(records, axes, {}))}
+    assert len(seen) == 1 and seen.pop() >= {*AXES, "latency.samples"}
 
 
 def test_null_figures_are_not_logged(logged):
@@ -142,7 +161,7 @@ def test_the_parent_holds_latency_against_chunks_and_what_is_constant(logged):
     run = client.get_run(result.parent)
     assert run.info.run_name == f"sweep {result.sweep}"
     assert (run.info.start_time, run.info.end_time) == (1_000_000, 1_060_000)
-    assert run.data.params["model"] == "minilm" and "chunks" not in run.data.params
+    assert run.data.params["model"] == "minilm" and run.data.params["chunks"] == "1, 2, 8"
     assert {k: v for k, v in run.data.metrics.items() if k.startswith("cells")} == {
         "cells": 5.0,
         "cells.ok": 4.0,
