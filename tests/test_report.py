@@ -140,7 +140,7 @@ def test_small_sweeps_have_a_report_too(count):
 def test_markdown_says_what_the_page_says(thirty):
     text = page.as_markdown(thirty[0])
     assert "## Failures by stage" in text and "convert ended with SIGSEGV" in text
-    assert "Fastest: " in text and "| version of torch | 2.13.0 |" in text
+    assert "Fastest: " in text and "| version of torch | 2.13.0 |" in text and "| texts | real |" in text
     for line in text.splitlines():
         assert not line.startswith("|") or line.endswith("|")
 

@@ -233,7 +233,7 @@ def _provenance(sweep: Sweep) -> Section:
         "started": info.get("started"),
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.get('kind')} {r.weights.get('source') or ''}".strip() for r in records),
-        "inputs": _distinct(str(r.realised["inputs"]) for r in records if "inputs" in r.realised),
+        "texts": _distinct(str(r.realised["texts"]) for r in records if "texts" in r.realised),
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{
             f"version of {key}": _distinct(_flat(r.toolchain.get(key)) for r in records)
