@@ -1,0 +1,104 @@
+"""Text on its way out: what leaves this machine names nobody and opens no door, and what is shown shows nothing else.
+
+    redacted   passwords and tokens in addresses, and whose home folder a path lies in
+    visible    characters that a terminal would obey, or that turn the order of letters, as what they are: \\x1b
+    told       both, for whatever others will read: reports, trackers, summaries
+    markdown, html   told, and nothing of it is markup
+
+Every text that comes from a record, a run or a command passes one of them. Standard library only.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.record import Record
+
+HIDDEN = "***"
+
+# An address: user and password (SQLAlchemy takes slashes in one), then parameters, of which some have telling names.
+_ADDRESS = re.compile(r"(?<=://)\S+")
+_USER = re.compile(r"^(?:[^\s/:@]*:\S*|[^\s/?#]*)@")
+_PARAMETER = re.compile(r"([?&;#][^?=&;#\s]*=)[^&;#\s\"'<>]+")
+_TELLING = re.compile(r"(?i)token|key|secret|pass|pwd|auth|sig|cred|code|jwt|session")
+# Someone's home: a name may hold spaces where the path goes on behind it, and before a capital.
+_LETTER = r"(?:[^/\\\s\"<>|:;*?',]|[',](?=\w))"
+_NAME = rf"(?:{_LETTER}+(?: {_LETTER}+){{0,4}}(?=[/\\])|{_LETTER}+(?: [A-Z]\w*)*)"
+_HOME = re.compile(rf"((?:[/\\](?:home|Users)|\b[A-Za-z]:[/\\]+(?:(?i:users)|Documents and Settings))[/\\]+){_NAME}")
+_TILDE = re.compile(r"(?<![\w/.~])~[A-Za-z_][\w.-]*(?=/)")
+# C0 but for the end of a line, DEL, C1; soft hyphen, bidirectional and invisible format characters; halves of a pair.
+_ODD = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def credentials(text: str) -> str:
+    """The text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
+    if "://" not in text:
+        return text
+    return _ADDRESS.sub(lambda found: _PARAMETER.sub(_parameter, _USER.sub(f"{HIDDEN}@", found[0])), text)
+
+
+def _parameter(found: re.Match[str]) -> str:
+    return found[1] + HIDDEN if _TELLING.search(found[1]) else found[0]
+
+
+def redacted(text: str) -> str:
+    """`credentials`, and homes: one's own is ~, other people's lose their name, `/Users/***/models`."""
+    text = credentials(text)
+    if "/" not in text and "\\" not in text:
+        return text
+    if own := _own_home(os.environ.get("HOME")):
+        text = own.sub("~", text)
+    return _TILDE.sub(f"~{HIDDEN}", _HOME.sub(rf"\1{HIDDEN}", text))
+
+
+@cache
+def _own_home(variable: str | None) -> re.Pattern[str] | None:
+    """What one's own home looks like in a text; None where it is no folder of one's own."""
+    try:
+        homes = {Path.home(), Path.home().resolve()} | ({Path(variable)} if variable else set())
+    except (RuntimeError, OSError):
+        return None
+    words = [re.escape(str(home)) for home in sorted(homes, key=str, reverse=True) if len(home.parts) > 1]
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(words)})(?![\w.-])") if words else None
+
+
+def visible(text: str) -> str:
+    """Control and direction characters as escapes; ends of lines stay."""
+    return _ODD.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+@lru_cache(maxsize=4096)
+def told(text: str) -> str:
+    return visible(redacted(text))
+
+
+def html(text: str) -> str:
+    """Text of an HTML element or attribute."""
+    return escape(told(text))
+
+
+def markdown(text: str) -> str:
+    """Text within a line of Markdown: no pipe ends a column, no tag, link or line begins."""
+    text = told(text).replace("\n", " ").strip()
+    text = re.sub(r"\\(?=[!-/:-@\[-`{-~]|$)", r"\\\\", text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"\](?=[(\[:])", r"\\]", text).replace("|", "\\|")
+
+
+def values(value: Any, say: Callable[[str], str] = told) -> Any:
+    """A JSON value with every text in it said by `say`."""
+    if isinstance(value, str):
+        return say(value)
+    if isinstance(value, dict):
+        return {say(key): values(entry, say) for key, entry in value.items()}
+    return [values(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def records(given: Iterable[Record], say: Callable[[str], str] = told) -> list[Record]:
+    return [Record.from_dict(values(record.to_dict(), say)) for record in given]
