@@ -1,11 +1,13 @@
 """The main path: load, settle weights, plan, check, run, record, report, track; and the verb that stops after the plan."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say
-from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
+from ane_sweep.errors import AneSweepError, ConfigError
 
 
 def sweep(args: list[str]) -> int:
@@ -151,33 +153,41 @@ def show(folder: Path, records: list[Any]) -> int:
 
 
 def write_report(folder: Path, records: list[Any], store: Any) -> None:
-    """Leave report.html and report.md beside the records; what stands in their way is a doubt and costs no sweep."""
+    """Leave report.html and report.md beside the records."""
     from ane_sweep.report import page, verb
 
-    try:
+    with in_doubt("nobody looked where the worst cell loses accuracy", f"ane-sweep report {folder.name} --drift"):
         verb.look_where_called_for(folder, records, store)
-        print(f"report: {os.path.relpath(page.write(folder))}")
-    except (AneSweepError, OSError) as error:
-        say(f"doubt: no report was written: {error}")
+    with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE"):
+        page.write(folder)
+        print(f"report: {os.path.relpath(folder / page.HTML_NAME)}")
+
+
+@contextlib.contextmanager
+def in_doubt(what: str, again: str) -> Iterator[None]:
+    """What follows the records costs neither them nor what follows it, not even by a mistake of ours."""
+    try:
+        yield
+    except AneSweepError as error:
+        say(f"doubt: {what}: {error}")
+    except Exception as error:
+        say(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 
 
 def track(folder: Path, settings: dict[str, Any]) -> None:
     """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
     from ane_sweep import tracking
 
-    try:
+    with in_doubt("not logged", f"ane-sweep log {folder.name}"):
         logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
-    except TrackingError as error:
-        say(f"doubt: {error}")
-        return
-    show_links(logged, settings["ui"])
+        show_links(logged, settings["ui"])
 
 
 def show_links(logged: Any, ui: str | None) -> None:
     """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
     from ane_sweep import tracking
 
-    if command := tracking.ui_command(logged.uri, ui):
+    if command := tracking.ui_command(logged, ui):
         print(f"MLflow: {command}")
     print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
     print(f"compare: {tracking.compare_link(logged, ui=ui)}")

@@ -9,9 +9,10 @@ from html.parser import HTMLParser
 import constructed
 import pytest
 
+from ane_sweep import sweep, tracking
 from ane_sweep.__main__ import main
-from ane_sweep.record import Record, Status, write_records
-from ane_sweep.report import choice, document, drift, figures, page, views
+from ane_sweep.record import Record, Status, read_records, write_records
+from ane_sweep.report import choice, document, drift, figures, page, verb, views
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -295,6 +296,31 @@ def test_files_are_written_where_asked(out, capsys):
 def test_a_wrong_word_is_a_sentence(out, capsys, words, said):
     assert main(["report", f"out={out}", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["report", "drift", "tracking", "all"])
+def test_what_follows_the_records_is_done_whatever_else_of_it_fails(out, monkeypatch, capsys, broken):
+    """By a mistake of ours, not only by an error that was foreseen."""
+    folder, done = out / "runs" / constructed.STAMP, []
+
+    def step(name):
+        def act(*_, **__):
+            done.append(name)
+            if broken in (name, "all"):
+                raise ZeroDivisionError("a mistake")
+
+        return act
+
+    monkeypatch.setattr(page, "write", step("report"))
+    monkeypatch.setattr(verb, "look_where_called_for", step("drift"))
+    monkeypatch.setattr(tracking, "log_sweep", step("tracking"))
+    monkeypatch.setattr(sweep, "show_links", lambda *_: None)
+    settings = {"tracking": {"enabled": True, "uri": None, "experiment": "e", "ui": None}}
+    records = read_records(folder)
+    assert sweep.publish(folder, records, True, settings, None) == sweep.show(folder, records)
+    assert done == ["drift", "report", "tracking"]
+    said = capsys.readouterr().err
+    assert said.count("ZeroDivisionError: a mistake. Next: ane-sweep") == (3 if broken == "all" else 1)
 
 
 def test_what_a_run_folder_holds_then(out):
