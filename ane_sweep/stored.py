@@ -16,9 +16,8 @@ def log(args: list[str]) -> int:
     from ane_sweep import tracking
 
     own = run.info["tracking"]  # where the sweep itself was to be logged
-    logged = tracking.log_sweep(
-        run.folder, uri=options.get("uri", own["uri"]), experiment=options.get("experiment", own["experiment"])
-    )
+    uri = options["uri"] if "uri" in options else tracking.reopened(own["uri"], run.stamp)
+    logged = tracking.log_sweep(run.folder, uri=uri, experiment=options.get("experiment", own["experiment"]))
     sweep.show_links(logged, own["ui"])
     return OK
 
