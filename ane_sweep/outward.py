@@ -3,7 +3,7 @@
     redacted   passwords and tokens in addresses, and whose home folder a path lies in
     visible    characters that a terminal would obey, or that turn the order of letters, as what they are: \\x1b
     told       both, for whatever others will read: reports, trackers, summaries
-    markdown, html   told, and nothing of it is markup
+    markdown   told, and nothing of it is markup (html.escape does the same for a page, whose sweep is told as a whole)
 
 Every text that comes from a record, a run or a command passes one of them. Standard library only.
 """
@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +76,6 @@ def visible(text: str) -> str:
 @lru_cache(maxsize=4096)
 def told(text: str) -> str:
     return visible(redacted(text))
-
-
-def html(text: str) -> str:
-    """Text of an HTML element or attribute."""
-    return escape(told(text))
 
 
 def markdown(text: str) -> str:

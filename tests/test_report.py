@@ -1,5 +1,6 @@
 """The report: one page that needs nothing else, whatever the records hold; the choice it makes; the verb."""
 
+import io
 import json
 import random
 import re
@@ -8,11 +9,12 @@ from html.parser import HTMLParser
 
 import constructed
 import pytest
+from rich.console import Console
 
 from ane_sweep import sweep, tracking
 from ane_sweep.__main__ import main
-from ane_sweep.record import Record, Status, read_records, write_records
-from ane_sweep.report import choice, document, drift, figures, page, verb, views
+from ane_sweep.record import Record, StageStatus, Status, read_records, write_records
+from ane_sweep.report import choice, document, drift, figures, page, table, verb, views
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -119,6 +121,54 @@ def test_what_a_record_holds_never_becomes_markup():
     assert any(HOSTILE in text for text in parsed.texts)
     marked = page.as_markdown(sweep)
     assert "<script" not in marked and "<img" not in marked
+
+
+LINK, TERMINAL = "[x](javascript:alert(3))[y]: javascript:alert(4)", "\x1b]0;evil\x07\x1b[2J\r\u202e\x9b31m"
+
+
+def nasty() -> document.Sweep:
+    """Texts at every place of a record and of run.json that a report shows."""
+    records = constructed.records(12, bad=False, weights=f"{LINK} {TERMINAL} /Users/John Doe/n https://jane:s3cret@h")
+    text = records[0].cell["weights"]
+    for n, record in enumerate(records):
+        record.cell["model"] = f"{n % 2} {text}"
+        record.cell[text] = f"{n % 3} {text}"
+        record.host[text] = record.weights["source"] = record.realised["texts"] = text
+        record.placement[0]["chip"] = record.metrics[-1]["chip"] = text
+        record.timings = [{"round": 0, "median_ms": 1.0, "notes": [text], "gate": {"doubts": [text]}}]
+    records[5].status, records[5].reason = Status.FAILED, text
+    records[5].stages[0].reason, records[5].stages[1].status = text, StageStatus.UNAVAILABLE
+    return document.Sweep(records, {"command": [text], "started": text})
+
+
+def test_no_report_obeys_a_record_or_names_a_person():
+    sweep = nasty()
+    marked = page.as_markdown(sweep)
+    for text in (
+        page.as_html(sweep),
+        marked,
+        table.as_markdown(sweep.records),
+        json.dumps(facts_of(page.as_html(sweep))),
+    ):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|Doe|jane|s3cret", text)
+        assert "\\x1b" in text and "/Users/***/n" in text
+    for text in (marked, table.as_markdown(sweep.records)):
+        assert "javascript:" in text and not re.search(r"(?<!\\)\][(\[:]", text)
+
+
+def test_the_terminal_obeys_no_record(capsys, tmp_path):
+    records = nasty().records
+    for record in records:
+        record.reason = record.cell["weights"] = record.cell["model"] = TERMINAL
+        record.status = Status.FAILED
+    plain = table.as_text(records, width=400)
+    terminal = io.StringIO()
+    Console(file=terminal, width=400, color_system=None, force_terminal=True).print(table.as_table(records, 400))
+    assert main(["report", f"out={tmp_path}", TERMINAL]) == 2  # no such run: the error says which
+    for text in (plain, terminal.getvalue(), table.as_json(records), capsys.readouterr().err):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "\\x1b]0;evil" in plain
+    assert [Record.from_dict(one) for one in json.loads(table.as_json(records))] == records, "JSON loses nothing"
 
 
 def test_the_facts_of_the_page_are_the_records(thirty):

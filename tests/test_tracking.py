@@ -17,10 +17,11 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
+from ane_sweep import outward
 from ane_sweep.__main__ import main
 from ane_sweep.cell import AXES
 from ane_sweep.errors import TrackingError
-from ane_sweep.record import Record, read_records, varying_axes, write_records
+from ane_sweep.record import Record, Status, read_records, varying_axes, write_records
 from ane_sweep.report import page
 from ane_sweep.runs import open_run
 from ane_sweep.tracking import (
@@ -461,6 +462,33 @@ def test_no_password_is_printed(logged):
         hidden = replace(result, uri=stored)
         assert compare_link(hidden).startswith(link)
         assert experiment_link(hidden, ui="http://jane:s3cret@ui.test").startswith("http://ui.test/#/")
+
+
+def test_nothing_that_the_tracker_is_told_names_a_person_or_holds_a_password(tmp_path, monkeypatch):
+    """Not a tag, a param, a name, an artifact or the text of any of them: a tracker may be another machine."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    outward.told.cache_clear()
+    folder = sweep_folder(tmp_path)
+    records = read_records(folder)
+    for record, source in zip(records, ("/home/ada/n", "/Users/John Doe/n", "https://jane:s3cret@h/n", "~jane/n", "x")):
+        record.cell["weights"] = record.weights["source"] = source
+        record.status, record.reason = Status.FAILED, f"convert: cannot read {source}: \x1b[2J"
+        record.artifacts = [{"name": "placement.planned.json", "path": str(tmp_path / "rows.json")}]
+    (tmp_path / "rows.json").write_text('{"weights": "/home/ada/n"}')
+    write_records(folder, records)
+    page.write(folder)
+    (folder / "tasks" / "convert-kkkkkkkkkkkk" / "stderr.txt").write_text(
+        "in /Users/John Doe/x of https://j:s3cret@h\n"
+    )
+    (folder / "run.json").write_text(json.dumps({"command": ["weights=/home/ada/n", "uri=https://jane:s3cret@h"]}))
+    result = log_sweep(folder, uri=None, experiment="e")
+    text = (tmp_path / "mlflow.db").read_bytes().decode("utf-8", "replace")
+    found = sorted(path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file())
+    names = {"record.json", "records.jsonl", "report.html", "report.md", "convert.txt"}
+    assert names <= {path.name for path in found}
+    assert sum(path.name == "placement.planned.json" for path in found) == len(result.runs)
+    for name, said in (("mlflow.db", text), *((path.name, path.read_text()) for path in found)):
+        assert not re.search(r"\bada\b|Doe|jane|s3cret|\x1b\[2J", said), name
 
 
 def test_two_files_import_mlflow_and_only_when_logging():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import record, runs
+from ane_sweep import outward, record, runs
 from ane_sweep.command import outputs_folder, split
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
@@ -142,7 +142,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
     lines.append(
         f"{calm} of {len(cells)} cells: no step, and the last run does not stand out (with {FEWEST_BEFORE} runs or more)"
     )
-    return "\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n"
+    return outward.visible("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")
 
 
 def as_json(cells: list[Series], notes: list[str]) -> str:
@@ -162,4 +162,4 @@ def as_json(cells: list[Series], notes: list[str]) -> str:
             for cell in cells
         ],
     }
-    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ane_sweep import outward
 from ane_sweep.doctor.world import World
 from ane_sweep.evidence import powermetrics, syslog, thermal
 
@@ -203,11 +204,12 @@ def hub(world: World) -> Finding:
 
 
 def tracker(world: World) -> Finding:
-    if not (world.uri or "").startswith(("http://", "https://")):
-        where = world.uri or f"sqlite under {world.out}"
+    uri = outward.credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
+    if not uri.startswith(("http://", "https://")):
+        where = uri or f"sqlite under {world.out}"
         version = world.version("mlflow")
         return Finding("tracker", version is not None, f"{where}, mlflow {version or 'missing'}", "pip install -e .")
-    address = f"{(world.uri or '').rstrip('/')}/health"
+    address = f"{uri.rstrip('/')}/health"
     try:
         said = world.get(address).strip()
     except (OSError, ValueError) as error:

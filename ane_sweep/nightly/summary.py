@@ -7,6 +7,7 @@ from pathlib import Path
 from ane_sweep.compare import show
 from ane_sweep.compare.judge import BUCKETS, Comparison
 from ane_sweep.display import duration
+from ane_sweep.outward import markdown
 from ane_sweep.record import Record
 from ane_sweep.runs import Run
 
@@ -30,7 +31,7 @@ def text(
     if left:
         lines += [f"{len(left)} cells are left for the next night: {_few(left)}."]
     if compared:
-        lines += [f"- differs from the good nights: {mark}" for mark in compared.marks]
+        lines += [f"- differs from the good nights: {markdown(mark)}" for mark in compared.marks]
         lines += _changes(compared)
     lines += _broken(records)
     lines += ["", f"Whole: `ane-sweep report {run.stamp}`; changes: `ane-sweep compare good {run.stamp}`."]
@@ -57,14 +58,14 @@ def _changes(compared: Comparison) -> list[str]:
             lines += ["", f"**{name}: {len(changes)}** (one process a cell proves nothing; latency.repeats=8)"]
         elif changes:
             lines += ["", f"**{name}: {len(changes)}**"]
-            lines += [f"- {change.cell}: {change.text}" for change in changes[:SHOWN]]
+            lines += [f"- {markdown(f'{change.cell}: {change.text}')}" for change in changes[:SHOWN]]
             lines += [f"- ... {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
     return lines
 
 
 def _broken(records: list[Record]) -> list[str]:
     reasons = Counter(f"{r.status.value}: {r.reason}" for r in records if r.status not in ("ok", "degraded", "skipped"))
-    lines = [f"- {n} cell{'' if n == 1 else 's'} {reason}" for reason, n in reasons.most_common(SHOWN)]
+    lines = [f"- {n} cell{'' if n == 1 else 's'} {markdown(reason)}" for reason, n in reasons.most_common(SHOWN)]
     return ["", "**not working**", *lines] if lines else []
 
 
@@ -74,4 +75,4 @@ def _took(run: Run) -> str:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    return markdown(", ".join(names[:SHOWN])) + (", ..." if len(names) > SHOWN else "")

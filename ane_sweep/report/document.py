@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, outward
 from ane_sweep.record import Record, Status, read_records
 from ane_sweep.report import beside, choice, drift, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, Widget, series_legend
@@ -19,13 +19,18 @@ TABLE_FOLDS = 12  # a table with more rows than this folds where it is not the m
 
 @dataclass
 class Sweep:
-    """What a report is made from: the records, run.json, and the drift of the worst cell where it was looked for."""
+    """What a report is made from: the records, run.json, and the drift of the worst cell where it was looked for.
+
+    All of it as others may read it: a report is made to be sent around.
+    """
 
     records: list[Record]
     info: dict[str, Any] = field(default_factory=dict)
     drift: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        self.records, self.info = outward.records(self.records), outward.values(self.info)
+        self.drift = outward.values(self.drift)
         self.cells = views.Cells(self.records)
 
     @classmethod

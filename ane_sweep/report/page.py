@@ -10,7 +10,7 @@ import json
 from html import escape
 from pathlib import Path
 
-from ane_sweep import bridge
+from ane_sweep import bridge, outward
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, table
 from ane_sweep.report.blocks import Section
@@ -59,8 +59,8 @@ def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
     """The same without plots; the folded tables are left out when they are long."""
     if not sweep.records:
         return "no records\n"
-    parts = [f"# sweep {blocks.plain(sweep.records[0].sweep)}\n\n"]
-    parts += [f"- {blocks.plain(line)}\n" for line in table.head_lines(sweep.records)]
+    parts = [f"# sweep {outward.markdown(sweep.records[0].sweep)}\n\n"]
+    parts += [f"- {outward.markdown(line)}\n" for line in table.head_lines(sweep.records)]
     for section in document.sections(sweep) if made is None else made:
         text = "".join(blocks.markdown(block) for block in section.blocks if not _long(block))
         if text:

@@ -12,12 +12,12 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import autopsy
+from ane_sweep import autopsy, outward
 from ane_sweep.cell import AXES
 from ane_sweep.record import Record, Status, flat_cell
 
@@ -39,8 +39,13 @@ class RunText:
     artifacts: dict[str, str] = field(default_factory=dict)
 
 
-def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
-    """The child run of one cell. `axes` are the varying ones; what is no axis of the request becomes a tag."""
+def describe_cell(
+    record: Record, axes: list[str], run_folder: Path, files: Sequence[dict[str, Any]] | None = None
+) -> RunText:
+    """The child run of one cell. `axes` are the varying ones; what is no axis of the request becomes a tag.
+
+    files   the record's artifacts where they lie, if the record itself no longer says so
+    """
     cell = flat_cell(record)
     params = param_names(cell, axes)
     tags = {
@@ -68,7 +73,7 @@ def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
         params={_key(name): _text(cell.get(name), PARAM_LIMIT) for name in params},
         tags=clean_tags(tags),
         metrics=cell_metrics(record),
-        artifacts=cell_artifacts(record, run_folder),
+        artifacts=cell_artifacts(record, run_folder, record.artifacts if files is None else files),
     )
 
 
@@ -173,19 +178,19 @@ def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, fl
     return points
 
 
-def cell_artifacts(record: Record, run_folder: Path) -> dict[str, str]:
+def cell_artifacts(record: Record, run_folder: Path, files: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Relative path -> text: record.json, placement.json as a table, the tail of each stage's stderr."""
     texts = {"record.json": json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n"}
     if record.placement:
         texts["placement.json"] = json.dumps(placement_table(record.placement), indent=1)
-    for artifact in record.artifacts:  # one row an op: placement.<kind>.<chip>.json
+    for artifact in files:  # one row an op: placement.<kind>.<chip>.json
         if artifact["name"].startswith("placement.") and Path(artifact["path"]).is_file():
-            texts[artifact["name"]] = Path(artifact["path"]).read_text(encoding="utf-8")
+            texts[artifact["name"]] = outward.redacted(Path(artifact["path"]).read_text(encoding="utf-8"))
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
         tail = autopsy.read_tail(path) if stage.key else ""
         if tail:
-            texts[f"stderr/{stage.stage}.txt"] = tail
+            texts[f"stderr/{stage.stage}.txt"] = outward.redacted(tail)
     return texts
 
 

@@ -121,6 +121,7 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     if not records:
         raise TrackingError("the sweep has no records yet")
     info, axes, sweep = bridge.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
+    told = outward.records(records)
     begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
@@ -136,15 +137,15 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         return run_id, "created" if old is None else "replaced"
 
     digests = {record.cell_key: describe.digest(record, axes) for record in records}
-    text = describe.describe_sweep(records, axes, info)
-    text.artifacts = _sweep_artifacts(folder)
+    text = describe.describe_sweep(told, axes, outward.values(info))
+    text.artifacts = _sweep_artifacts(folder, told)
     whole = hashlib.sha256("".join([*digests.values(), text.artifacts.get("drift.json", "")]).encode()).hexdigest()[:16]
     logged.parent, parent_fate = put(text, whole, known.get(""), _millis(info.get("finished")) or begin)
     obsolete = [known[""]] if parent_fate == "replaced" else []
     fates = Counter[str]()
     orphans = []
-    for record in records:
-        text = describe.describe_cell(record, axes, folder)
+    for record, said in zip(records, told):
+        text = describe.describe_cell(said, axes, folder, record.artifacts)
         text.tags["mlflow.parentRunId"] = logged.parent
         spent = sum(stage.seconds or 0.0 for stage in record.stages if stage.status != "cached")
         old = known.get(record.cell_key)
@@ -176,11 +177,12 @@ def _settle(
         client.delete_run(run.info.run_id)
 
 
-def _sweep_artifacts(folder: Path) -> dict[str, str]:
+def _sweep_artifacts(folder: Path, told: list[Record]) -> dict[str, str]:
     """Name -> text of what the sweep as a whole left: its records, its report, the report's plots."""
-    names = (FILE_NAME, "report.html", "report.md", "drift.json", "figures/*.svg")
+    names = ("report.html", "report.md", "drift.json", "figures/*.svg")
     found = (path for name in names for path in sorted(folder.glob(name)))
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in found}
+    texts = {path.relative_to(folder).as_posix(): outward.redacted(path.read_text(encoding="utf-8")) for path in found}
+    return {FILE_NAME: "".join(record.to_json() + "\n" for record in told), **texts}
 
 
 def _lay_out(client: Any, logged: Logged, records: list[Record], axes: list[str]) -> str | None:
