@@ -4,9 +4,10 @@ A zip of manifest.json, records.jsonl, run.json and, where it was looked for, dr
 
     manifest.json   {format, schema, sweep, host, records, finished, files: [{name, bytes, sha256}]}
 
-No artifacts, no logs, and nothing that names a person or a machine: paths are cut to their last part, this host's name
-is replaced, and `host` is a salted digest: bundles of one outputs folder show that they come from one machine, and
-nobody can find out which (the salt stays in that folder). Reading trusts nothing: see `read`.
+No artifacts, no logs, and nothing that names a person or a machine: what outward.py takes away is gone, paths are cut to
+their last part, this host's name is replaced, and `host` is a salted digest: bundles of one outputs folder show that
+they come from one machine, and nobody can find out which (the salt stays in that folder). Reading trusts nothing: see
+`read`.
 """
 
 import hashlib
@@ -18,12 +19,14 @@ import socket
 import zipfile
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ane_sweep import bridge, host
+from ane_sweep import bridge, host, outward
 from ane_sweep.errors import StoreError
 from ane_sweep.record import FILE_NAME, Record, read_records
+from ane_sweep.report import drift
 
 FORMAT, SCHEMA = "ane-sweep-bundle", 1
 MANIFEST, RUN, DRIFT = "manifest.json", "run.json", "drift.json"
@@ -31,7 +34,13 @@ CONTENTS = (FILE_NAME, RUN, DRIFT)  # all that a bundle may hold beside its mani
 MOST_BYTES, MANIFEST_BYTES = 512 << 20, 1 << 20  # a thousand cells are some 10 MB
 SEAL, SEAL_BYTES = b"sha256:", 7 + 64  # the zip's comment: the digest of all that comes before it
 SALT = "host_salt"
+# Paths: the whole text (behind key=) or between quotes, where spaces belong to them; a word of a sentence; a database.
+_PART = r"[^\s/\\:;,'\"<>|](?:[^/\\\n:;,'\"<>|]*[^\s/\\:;,'\"<>|])?"
+_SPACED = rf"(?:file://)?(?:~(?:\*\*\*)?|[A-Za-z]:)?(?:[/\\]{_PART})*[/\\]({_PART})"
+_WHOLE = re.compile(rf"((?:[\w.+~-]+=)?['\"]?){_SPACED}(['\"]?)")
+_QUOTED = re.compile(rf"(['\"]){_SPACED}(\1)")
 _PATH = re.compile(r"(?<![\w:/.~-])(?:file://|~)?/?(?:/[^\s/'\"<>|,;:)\]}]+)+/([^\s/'\"<>|,;:)\]}]+)")
+_DATABASE = re.compile(r"(sqlite:///)[^\s?'\"]*/([^\s/?'\"]+)")
 _SAFE = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError, KeyError)
 
@@ -59,11 +68,11 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
     for record in records:
         record.artifacts = [{**item, "path": f".../{Path(item['path']).name}"} for item in record.artifacts]
     texts = {
-        FILE_NAME: "".join(scrubbed(record.to_json()) + "\n" for record in records),
-        RUN: scrubbed(json.dumps({name: info[name] for name in kept if name in info}, indent=1)),
+        FILE_NAME: "".join(record.to_json() + "\n" for record in outward.records(records, scrubbed)),
+        RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, scrubbed), indent=1),
     }
-    if (run_folder / DRIFT).is_file():
-        texts[DRIFT] = scrubbed((run_folder / DRIFT).read_text(encoding="utf-8"))
+    if (found := drift.read(run_folder)) is not None:
+        texts[DRIFT] = json.dumps(outward.values(found, scrubbed), indent=1)
     contents = {name: text.encode() for name, text in texts.items()}
     manifest = {
         "format": FORMAT,
@@ -112,12 +121,20 @@ def _digest(file: BinaryIO) -> bytes:
 
 
 def scrubbed(text: str) -> str:
-    """JSON text in which absolute paths are cut to their last part and this host's name is gone."""
-    text = _PATH.sub(lambda found: f".../{found[1]}", text)
-    names = {socket.gethostname(), socket.gethostname().split(".")[0]}
-    for name in sorted((name for name in names if len(name) > 3), key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "this-host", text)
-    return text
+    """A text without secrets, in which absolute paths are cut to their last part and this host's name is gone."""
+    text = outward.redacted(text)
+    if "/" in text or "\\" in text:
+        if whole := _WHOLE.fullmatch(text):
+            text = f"{whole[1]}.../{whole[2]}{whole[3]}"
+        text = _QUOTED.sub(r"\1.../\2\3", text)
+        text = _DATABASE.sub(r"\1.../\2", _PATH.sub(r".../\1", text))
+    return _host_names(socket.gethostname()).sub("this-host", text)
+
+
+@cache
+def _host_names(name: str) -> re.Pattern[str]:
+    words = sorted((word for word in {name, name.split(".")[0]} if len(word) > 3), key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" if words else r"(?!)")
 
 
 def host_id(out: Path) -> str:

@@ -24,10 +24,11 @@ def sweep(out, stamp=constructed.STAMP, count=12, finished="2026-01-02T03:04:05+
             {"name": "model.mlpackage", "path": str(out / "cache/convert/ab/model.mlpackage"), "bytes": 1}
         ]
         record.weights |= {"source": "/Users/ada/models/gpt2", "hub": "openai-community/gpt2"}
+        record.reason = "convert: '/Users/John Doe/x y' of https://jane:s3cret@host is away"
         record.host["note"] = f"seen on {socket.gethostname()} at https://example.org/a/b, 3 tokens/s"
     write_records(folder, records)
     info = {
-        "schema": 1, "stamp": stamp, "plan_key": "p", "command": ["-m", "model=gpt2", "out=/Users/ada/outputs"],
+        "schema": 1, "stamp": stamp, "plan_key": "p", "command": ["-m", "model=gpt2", "out=/Users/ada/outputs", "tracking.uri=sqlite:////home/jane/m.db"],
         "axes": ["chunks"], "cells": count, "started": "2026-01-02T03:00:00+00:00", "finished": finished,
         "tracking": {"enabled": True, "uri": "http://secret@tracker", "experiment": "x", "ui": None},
     }  # fmt: skip
@@ -116,7 +117,7 @@ def test_no_name_of_a_person_or_machine_travels(exported):
     _, path = exported
     with zipfile.ZipFile(path) as archive:
         text = "".join(archive.read(name).decode() for name in archive.namelist())
-    for secret in ("ada", "/Users", str(path.parent), "secret", socket.gethostname()):
+    for secret in ("ada", "/Users", "Doe", "jane", "s3cret", str(path.parent), "secret", socket.gethostname()):
         assert secret not in text, secret
     assert ".../gpt2" in text and "openai-community/gpt2" in text and "https://example.org/a/b, 3 tokens/s" in text
 
@@ -127,6 +128,14 @@ def test_no_name_of_a_person_or_machine_travels(exported):
         ("/home/ada/x.py", ".../x.py"),
         ('File "/tmp/a b/c.py", line 3', None),
         ("~/models/gpt2", ".../gpt2"),
+        ("/mnt/John Doe/My Nets/gpt2", ".../gpt2"),
+        ("weights=/mnt/John Doe/gpt2 xl", "weights=.../gpt2 xl"),
+        ("weights='/mnt/John Doe/gpt2'", "weights='.../gpt2'"),
+        ("cannot read '/mnt/John Doe/a b': no such file", "cannot read '.../a b': no such file"),
+        (r"C:\Users\John Doe\nets\gpt2", ".../gpt2"),
+        ("tracking.uri=sqlite:////srv/jane/m.db", "tracking.uri=sqlite:///.../m.db"),
+        ("tracking.uri=https://jane:s3cret@host", "tracking.uri=https://***@host"),
+        ("weights=/home/ada/a,/home/ada/b", "weights=.../a,.../b"),
         ("file:///home/ada/x", ".../x"),
         ("weights=/home/ada/w", "weights=.../w"),
         ("https://huggingface.co/a/b", "https://huggingface.co/a/b"),
