@@ -330,7 +330,7 @@ def test_files_are_written_where_asked(out, capsys):
     html, markdown = out / "a.html", out / "a.md"
     assert main(["report", f"out={out}", "--html", str(html), "--markdown", str(markdown)]) == 0
     assert "<!doctype html>" in html.read_text() and markdown.read_text().startswith("# sweep")
-    assert main(["report", f"out={out}", constructed.STAMP, "--markdown"]) == 0
+    assert main(["report", constructed.STAMP, "--markdown", f"out={out}"]) == 0
     assert capsys.readouterr().out.count("| gpt2 |") == 3
 
 
