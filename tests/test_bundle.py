@@ -156,16 +156,20 @@ def test_paths_are_cut_and_nothing_else(text, kept):
 
 
 def rewritten(path, target, change):
-    """The bundle with its parts changed and every checksum made to fit again: what an attacker would send."""
+    """The bundle with its parts changed and every checksum made to fit again: what an attacker would send.
+
+    change   changes what it is given, or returns the text of another manifest
+    """
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(parts.pop(bundle.MANIFEST))
-    change(manifest, parts)
-    for item in manifest["files"] if isinstance(manifest["files"], list) else []:
-        if (content := parts.get(item["name"])) is not None and not item.pop("kept", False):
+    text = change(manifest, parts)
+    listed = manifest["files"] if isinstance(manifest["files"], list) else []
+    for item in (item for item in listed if isinstance(item, dict)):
+        if (content := parts.get(str(item.get("name")))) is not None and not item.pop("kept", False):
             item |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(bundle.MANIFEST, json.dumps(manifest))
+        archive.writestr(bundle.MANIFEST, text if isinstance(text, str) else json.dumps(manifest))
         for name, content in parts.items():
             archive.writestr(name, content)
         archive.comment = bytes(bundle.SEAL_BYTES)
