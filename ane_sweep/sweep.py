@@ -98,13 +98,16 @@ def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: l
 
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
     """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
-    from ane_sweep import assemble, display, files, host, overview, record, runner, runs
+    from ane_sweep import assemble, display, files, host, installed, overview, record, runner, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+    if settings["resume"] is None:
+        installed.need_worker("a sweep")
     run = runs.open_run(out, plan, args, settings)
     if run.finished:
         return run, record.read_records(run.folder), False
+    installed.need_worker("a sweep")
     say(overview.describe(plan, store.has, files.free_bytes(out)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
@@ -159,8 +162,7 @@ def write_report(folder: Path, records: list[Any], store: Any) -> None:
     with in_doubt("nobody looked where the worst cell loses accuracy", f"ane-sweep report {folder.name} --drift"):
         verb.look_where_called_for(folder, records, store)
     with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE"):
-        page.write(folder)
-        print(f"report: {os.path.relpath(folder / page.HTML_NAME)}")
+        print(f"report: {os.path.relpath(page.write(folder))}")
 
 
 @contextlib.contextmanager

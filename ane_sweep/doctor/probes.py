@@ -55,7 +55,7 @@ def packages(world: World) -> Finding:
         "packages",
         can,
         evidence,
-        f"pip install -e . (coremltools {wanted} is what this version is checked with)",
+        f"pip install -e '.[run]' (coremltools {wanted} is what this version is checked with)",
         needed=True,
     )
 
@@ -129,7 +129,7 @@ def pytorch_gpu(world: World) -> Finding:
     try:
         seen = world.child("torch")
     except RuntimeError as error:
-        return Finding("pytorch on gpu", False, f"importing torch {error}", "pip install -e .")
+        return Finding("pytorch on gpu", False, f"importing torch {error}", "pip install -e '.[run]'")
     there = [name for name in ("mps", "cuda") if seen[name]]
     evidence = f"torch {seen['version']}: {', '.join(there).upper() or 'neither MPS nor CUDA'}"
     remedy = "a Mac with Apple silicon; runtime=reference_cuda: an NVIDIA GPU, its driver and PyTorch's CUDA build"
