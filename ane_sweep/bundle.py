@@ -227,9 +227,7 @@ def _checked(manifest: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
     info = _parsed(contents[RUN], RUN, form.Run)
-    found = _parsed(contents[DRIFT], DRIFT) if DRIFT in contents else None
-    if found is not None and not (isinstance(found, dict) and drift.is_sound(found)):
-        raise StoreError(f"{DRIFT} holds something that no sweep writes")
+    found = _parsed(contents[DRIFT], DRIFT, form.Drift) if DRIFT in contents else None
     return Bundle(manifest, records, info, found)
 
 

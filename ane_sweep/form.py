@@ -1,7 +1,7 @@
 """The form of what arrives from elsewhere: checked once, whole, before anything of it is used or written.
 
     parsed   text -> JSON value, no deeper, longer or larger than anything that a sweep writes
-    check    that value against a form: Manifest, Run, Cell, what a bundle is made of. Every field that reports,
+    check    that value against a form: Manifest, Run, Cell, Drift, what a bundle is made of. Every field that reports,
              comparisons, histories and trackers rely on has the type that they rely on; one that this version does not
              know may be any JSON value
 
@@ -265,6 +265,28 @@ class Run(Open, total=False):
     command: list[str] | None
     axes: list[str] | None
     cells: Count | None
+
+
+class Op(Open, total=False):
+    name: Required[str]
+    type: Required[str]
+    index: Required[Count]
+    psnr_db: Required[Number]
+    own: Required[Number | None]
+    jump: Required[Number | None]
+    drift: Required[Number | None]
+
+
+class Drift(Open, total=False):
+    """drift.json of a run."""
+
+    model: Required[str]
+    numerics: Required[str]
+    psnr_db: Required[Number]
+    values: Required[list[Annotated[list[Number], Field(min_length=2, max_length=2)]]]
+    grown: Required[list[Op]]
+    lossy: Required[list[Op]]
+    blocks: Required[list[Op]]
 
 
 def check(form: type, value: Any) -> None:

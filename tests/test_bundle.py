@@ -253,7 +253,7 @@ def huge(manifest, parts):
         (record_with(artifacts=[{"name": "placement.x", "path": "/etc/passwd"}]), "no sweep writes"),
         (record_with(stages=[{"stage": "../../x", "status": "ok", "key": "k"}]), "no sweep writes"),
         (with_file("drift.json", b"{}"), "lists"),
-        (listed("drift.json", b"{}"), "drift.json holds something that no sweep writes"),
+        (listed("drift.json", b"{}"), "drift.json: model: Field required"),
         (listed("drift.json", b'{"values": [[1e999, NaN]]}'), "drift.json: it is not JSON: NaN"),
         (record_part("placement", {"kind": "predicted", "ops": OPS}), "placement.0.chip: Field required"),
         (record_part("placement", {"kind": "predicted", "chip": None, "ops": OPS}), "predicted for no chip"),

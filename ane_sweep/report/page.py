@@ -72,9 +72,10 @@ def _long(block: blocks.Block) -> bool:
     return isinstance(block, blocks.Grid) and block.fold is not None and len(block.rows) > 60
 
 
-def write(folder: Path) -> None:
-    """Leave report.html, report.md and figures/ in a run's folder. Raises ConfigError where it cannot."""
+def write(folder: Path) -> Path:
+    """Leave report.html, report.md and figures/ in a run's folder; returns the first. Raises ConfigError where it cannot."""
     put(folder, texts(Sweep.read(folder)))
+    return folder / HTML_NAME
 
 
 def texts(sweep: Sweep) -> dict[str, str]:
