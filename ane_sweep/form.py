@@ -110,6 +110,7 @@ File = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]{0,120}$")] 
 Key = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,128}$")]
 Moment = Annotated[str, AfterValidator(_is_moment)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Kind = Literal[KINDS]  # type: ignore[valid-type]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -135,7 +136,7 @@ class Metric(Open, total=False):
     name: Required[Name]
     value: Required[Number | None]
     nonfinite: Literal["inf", "-inf", "nan"] | None
-    kind: Literal[KINDS]
+    kind: Kind
     unit: str | None
     source: str | None
     chip: Name | None
@@ -149,7 +150,7 @@ class Ops(Open, total=False):
 
 
 class Placement(Open, total=False):
-    kind: Required[Literal[KINDS]]
+    kind: Required[Kind]
     chip: Required[Name | None]
     ops: Required[Ops]
     compute_units: str | None

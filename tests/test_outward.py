@@ -57,7 +57,7 @@ def test_addresses_lose_users_passwords_and_tokens(text, left):
 )
 def test_homes_lose_their_names(monkeypatch, text, left):
     monkeypatch.setenv("HOME", "/home/me")
-    outward.told.cache_clear()
+    outward._told.cache_clear()
     assert outward.redacted(text) == left
 
 

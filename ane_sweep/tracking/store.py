@@ -72,14 +72,14 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
     folder = Path(run_folder).resolve()
     records = read_records(folder)
     out = folder.parent.parent
-    shown = uri or (f"sqlite:///{out}/{DATABASE}" if not is_odd(out) else f"sqlite:///{DATABASE}")
     try:
-        with own_database(out) if uri is None else nullcontext(uri) as target:
+        with nullcontext(uri) if uri else own_database(out) as target:
             logged = _logged(target, experiment, folder, records)
     except Exception as error:
         raise TrackingError(_failure(uri or str(out / DATABASE), folder, error)) from error
-    logged.uri, logged.experiment = outward.credentials(shown), experiment
-    logged.within = out if uri is None and is_odd(out) else None
+    logged.within = out if not uri and is_odd(out) else None
+    logged.uri = outward.credentials(uri or f"sqlite:///{DATABASE if logged.within else out / DATABASE}")
+    logged.experiment = experiment
     logged.seconds = time.monotonic() - started
     return logged
 
