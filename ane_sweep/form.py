@@ -13,15 +13,10 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Required,  # pydantic wants this one before Python 3.12
-)
+from typing import Annotated, Any, Literal, Required
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from ane_sweep.errors import StoreError
 from ane_sweep.record import KINDS, StageStatus, Status
