@@ -27,7 +27,8 @@ _TELLING = re.compile(r"(?i)token|key|secret|pass|pwd|auth|sig|cred|code|jwt|ses
 # Someone's home: a name may hold spaces where the path goes on behind it, and before a capital.
 _LETTER = r"(?:[^/\\\s\"<>|:;*?',]|[',](?=\w))"
 _NAME = rf"(?:{_LETTER}+(?: {_LETTER}+){{0,4}}(?=[/\\])|{_LETTER}+(?: [A-Z]\w*)*)"
-_HOME = re.compile(rf"((?:[/\\](?:home|Users)|\b[A-Za-z]:[/\\]+(?:(?i:users)|Documents and Settings))[/\\]+){_NAME}")
+_HOME = re.compile(rf"((?:[/\\](?:home|Users)|\b[A-Za-z]:[/\\]+(?:users|USERS|Documents and Settings))[/\\]+){_NAME}")
+_HOMES = ("home", "sers", "SERS", "Documents")  # one of them is in whatever _HOME finds
 _TILDE = re.compile(r"(?<![\w/.~])~[A-Za-z_][\w.-]*(?=/)")
 # C0 but for the end of a line, DEL, C1; soft hyphen, bidirectional and invisible format characters; halves of a pair.
 _ODD = re.compile(
@@ -50,22 +51,22 @@ def _parameter(found: re.Match[str]) -> str:
 def redacted(text: str) -> str:
     """`credentials`, and homes: one's own is ~, other people's lose their name, `/Users/***/models`."""
     text = credentials(text)
-    if "/" not in text and "\\" not in text:
-        return text
-    if own := _own_home(os.environ.get("HOME")):
-        text = own.sub("~", text)
-    return _TILDE.sub(f"~{HIDDEN}", _HOME.sub(rf"\1{HIDDEN}", text))
+    for home, pattern in _own_homes(os.environ.get("HOME")):
+        text = pattern.sub("~", text) if home in text else text
+    if "~" in text:
+        text = _TILDE.sub(f"~{HIDDEN}", text)
+    return _HOME.sub(rf"\1{HIDDEN}", text) if any(word in text for word in _HOMES) else text
 
 
 @cache
-def _own_home(variable: str | None) -> re.Pattern[str] | None:
-    """What one's own home looks like in a text; None where it is no folder of one's own."""
+def _own_homes(variable: str | None) -> list[tuple[str, re.Pattern[str]]]:
+    """One's own home, and what it looks like in a text; nothing where it is no folder of one's own."""
     try:
         homes = {Path.home(), Path.home().resolve()} | ({Path(variable)} if variable else set())
     except (RuntimeError, OSError):
-        return None
-    words = [re.escape(str(home)) for home in sorted(homes, key=str, reverse=True) if len(home.parts) > 1]
-    return re.compile(rf"(?<![\w.-])(?:{'|'.join(words)})(?![\w.-])") if words else None
+        return []
+    names = [str(home) for home in homes if len(home.parts) > 1]
+    return [(name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")) for name in sorted(names, reverse=True)]
 
 
 def visible(text: str) -> str:
