@@ -120,6 +120,7 @@ def test_a_damaged_file_is_refused(source, tmp_path, tries, capsys):
         takes_or_refuses(path, tmp_path / "there", draw, capsys)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_hostile_archive_is_refused(source, tmp_path, tries, capsys):
     """Other names, methods, sizes and flags in its directory; files that unpack to a thousand times their size."""
     with zipfile.ZipFile(source) as archive:
