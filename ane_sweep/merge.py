@@ -47,7 +47,7 @@ def merge(given: Bundle, out: Path) -> Merged:
     """
     folder = _own_run(given, out) or _imported_run(given, out) or _new_folder(given, out)
     before = {record.cell_key: record for record in read_records(folder)} if (folder / FILE_NAME).exists() else {}
-    if before and not (bridge.read_json(folder / bundle.RUN) or {}).get("imported"):
+    if before and not _is_half(folder) and not (bridge.read_json(folder / bundle.RUN) or {}).get("imported"):
         return Merged(folder, 0, 0, len(given.records))  # the original: it knows more than its own export
     for record in given.records:
         record.sweep = folder.name
@@ -104,8 +104,14 @@ def _imported_run(given: Bundle, out: Path) -> Path | None:
 
 def _new_folder(given: Bundle, out: Path) -> Path:
     plain = out / "runs" / given.manifest["sweep"]
-    is_free = not plain.exists() or ((plain / FILE_NAME).is_file() and not (plain / bundle.RUN).exists())
-    return plain if is_free else plain.with_name(f"{plain.name}-{given.manifest['host'][:8]}")
+    if not plain.exists() or _is_half(plain):
+        return plain
+    return plain.with_name(f"{plain.name}-{given.manifest['host'][:8]}")
+
+
+def _is_half(folder: Path) -> bool:
+    """Whether a killed import left this: records, and neither run.json nor the tasks that a run of this machine has."""
+    return (folder / FILE_NAME).is_file() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
 
 
 def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:

@@ -312,9 +312,20 @@ def test_an_import_that_was_killed_is_made_again_in_its_place(exported, tmp_path
     _, path = exported
     first = merge.take_in(bundle.read(path), tmp_path / "there").folder
     (first / "run.json").unlink()
-    (first / "records.jsonl").write_text("")
     again = merge.take_in(bundle.read(path), tmp_path / "there")
-    assert (again.folder, again.new) == (first, 12) and list(first.parent.iterdir()) == [first]
+    assert (again.folder, again.known) == (first, 12) and list(first.parent.iterdir()) == [first]
+    assert json.loads((first / "run.json").read_text())["imported"]["sweep"] == constructed.STAMP
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_text("{"), lambda path: path.unlink()])
+def test_an_original_whose_run_json_is_damaged_is_not_replaced_by_its_own_export(exported, damage):
+    out, path = exported
+    folder = out / "runs" / constructed.STAMP
+    (folder / "tasks").mkdir()
+    damage(folder / "run.json")
+    before = (folder / "records.jsonl").read_bytes()
+    merge.take_in(bundle.read(path), out)
+    assert (folder / "records.jsonl").read_bytes() == before
 
 
 def test_an_imported_record_is_shown_and_never_obeyed(exported, tmp_path, capsys):
