@@ -4,11 +4,13 @@ A zip of manifest.json, records.jsonl, run.json and, where it was looked for, dr
 
     manifest.json   {format, schema, sweep, host, records, finished, files: [{name, bytes, sha256}]}
 
-No artifacts, no logs, and nothing that names a person or a machine: paths are cut to their last part, this host's name
-is replaced, and `host` is a salted digest: bundles of one outputs folder show that they come from one machine, and
-nobody can find out which (the salt stays in that folder). Reading trusts nothing: see `read`.
+No artifacts, no logs, and nothing that names a person or a machine: what outward.py takes away is gone, paths are cut to
+their last part, this host's name is replaced, and `host` is a salted digest: bundles of one outputs folder show that
+they come from one machine, and nobody can find out which (the salt stays in that folder). Reading trusts nothing: see
+`read`.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,22 +19,30 @@ import secrets
 import socket
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ane_sweep import bridge, host
+from ane_sweep import bridge, form, host, outward
 from ane_sweep.errors import StoreError
 from ane_sweep.record import FILE_NAME, Record, read_records
+from ane_sweep.report import drift
 
 FORMAT, SCHEMA = "ane-sweep-bundle", 1
 MANIFEST, RUN, DRIFT = "manifest.json", "run.json", "drift.json"
 CONTENTS = (FILE_NAME, RUN, DRIFT)  # all that a bundle may hold beside its manifest
-MOST_BYTES, MANIFEST_BYTES = 512 << 20, 1 << 20  # a thousand cells are some 10 MB
+MOST_BYTES, MOST_RECORD_BYTES, MANIFEST_BYTES = 256 << 20, 16 << 20, 1 << 20  # a thousand cells are some 20 MB
 SEAL, SEAL_BYTES = b"sha256:", 7 + 64  # the zip's comment: the digest of all that comes before it
 SALT = "host_salt"
+# Paths: the whole text (behind key=) or between quotes, where spaces belong to them; a word of a sentence; a database.
+_PART = r"[^\s/\\:;,'\"<>|](?:[^/\\\n:;,'\"<>|]*[^\s/\\:;,'\"<>|])?"
+_SPACED = rf"(?:file://)?(?:~(?:\*\*\*)?|[A-Za-z]:)?(?:[/\\]{_PART})*[/\\]({_PART})"
+_WHOLE = re.compile(rf"((?:[\w.+~-]+=)?['\"]?){_SPACED}(['\"]?)")
+_QUOTED = re.compile(rf"(['\"]){_SPACED}(\1)")
 _PATH = re.compile(r"(?<![\w:/.~-])(?:file://|~)?/?(?:/[^\s/'\"<>|,;:)\]}]+)+/([^\s/'\"<>|,;:)\]}]+)")
-_SAFE = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+_DATABASE = re.compile(r"(sqlite:///)[^\s?'\"]*/([^\s/?'\"]+)")
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError, KeyError)
 
 
@@ -59,11 +69,11 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
     for record in records:
         record.artifacts = [{**item, "path": f".../{Path(item['path']).name}"} for item in record.artifacts]
     texts = {
-        FILE_NAME: "".join(scrubbed(record.to_json()) + "\n" for record in records),
-        RUN: scrubbed(json.dumps({name: info[name] for name in kept if name in info}, indent=1)),
+        FILE_NAME: "".join(record.to_json() + "\n" for record in outward.records(records, scrubbed)),
+        RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, scrubbed), indent=1),
     }
-    if (run_folder / DRIFT).is_file():
-        texts[DRIFT] = scrubbed((run_folder / DRIFT).read_text(encoding="utf-8"))
+    if (found := drift.read(run_folder)) is not None:
+        texts[DRIFT] = json.dumps(outward.values(found, scrubbed), indent=1)
     contents = {name: text.encode() for name, text in texts.items()}
     manifest = {
         "format": FORMAT,
@@ -112,12 +122,20 @@ def _digest(file: BinaryIO) -> bytes:
 
 
 def scrubbed(text: str) -> str:
-    """JSON text in which absolute paths are cut to their last part and this host's name is gone."""
-    text = _PATH.sub(lambda found: f".../{found[1]}", text)
-    names = {socket.gethostname(), socket.gethostname().split(".")[0]}
-    for name in sorted((name for name in names if len(name) > 3), key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "this-host", text)
-    return text
+    """A text without secrets, in which absolute paths are cut to their last part and this host's name is gone."""
+    text = outward.redacted(text)
+    if "/" in text or "\\" in text:
+        if whole := _WHOLE.fullmatch(text):
+            text = f"{whole[1]}.../{whole[2]}{whole[3]}"
+        text = _QUOTED.sub(r"\1.../\2\3", text)
+        text = _DATABASE.sub(r"\1.../\2", _PATH.sub(r".../\1", text))
+    return _host_names(socket.gethostname()).sub("this-host", text)
+
+
+@cache
+def _host_names(name: str) -> re.Pattern[str]:
+    words = sorted((word for word in {name, name.split(".")[0]} if len(word) > 3), key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" if words else r"(?!)")
 
 
 def host_id(out: Path) -> str:
@@ -152,7 +170,7 @@ def read(path: Path) -> Bundle:
         with zipfile.ZipFile(path) as archive:
             manifest = _manifest(archive)
             contents = {item["name"]: _content(archive, item) for item in manifest["files"]}
-        return _parsed(manifest, contents)
+        return _checked(manifest, contents)
     except StoreError as error:
         raise StoreError(f"{path}: refused: {error}") from error
     except FileNotFoundError:
@@ -169,13 +187,12 @@ def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise StoreError(
             f"it must hold {MANIFEST}, {FILE_NAME} and {RUN} once each; it holds {', '.join(names) or 'nothing'}"
         )
-    manifest = json.loads(_bounded(archive, MANIFEST, MANIFEST_BYTES))
+    manifest = _parsed(_bounded(archive, MANIFEST, MANIFEST_BYTES), MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreError(f"its manifest is not one of {FORMAT}")
     if not isinstance(manifest.get("schema"), int) or manifest["schema"] > SCHEMA:
         raise StoreError(f"it has schema {manifest.get('schema')!r}, this ane-sweep reads {SCHEMA}: update ane-sweep")
-    if not all(isinstance(manifest.get(k), str) and _SAFE.fullmatch(manifest[k]) for k in ("sweep", "host")):
-        raise StoreError("its sweep or host has a name that cannot be a folder's")
+    form.check(form.Manifest, manifest)
     listed = sorted(item["name"] for item in manifest["files"])
     if listed != sorted(set(names) - {MANIFEST}):
         raise StoreError(
@@ -202,50 +219,42 @@ def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return content
 
 
-def _parsed(manifest: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
-    lines = contents[FILE_NAME].decode("utf-8").split("\n")
-    records = [Record.from_json(line, f"line {n} of {FILE_NAME}") for n, line in enumerate(lines, 1) if line.strip()]
+def _checked(manifest: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
+    lines = [(n, line) for n, line in enumerate(contents[FILE_NAME].split(b"\n"), 1) if line.strip()]
+    records = [_record(line, f"line {n} of {FILE_NAME}") for n, line in lines]
     if len(records) != manifest["records"] or not records:
         raise StoreError(f"it has {len(records)} records, its manifest says {manifest['records']}")
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
-    for number, record in enumerate(records, 1):
-        if not _is_sound(record):
-            raise StoreError(f"line {number} of {FILE_NAME} holds something that no sweep writes")
-    info, drift = (json.loads(contents[name]) if name in contents else None for name in (RUN, DRIFT))
-    if not isinstance(info, dict) or not isinstance(drift, dict | None):
-        raise StoreError(f"{RUN} or {DRIFT} is no object")
-    return Bundle(manifest, records, info, drift)
+    info = _parsed(contents[RUN], RUN, form.Run)
+    found = _parsed(contents[DRIFT], DRIFT, form.Drift) if DRIFT in contents else None
+    return Bundle(manifest, records, info, found)
 
 
-def _is_sound(record: Record) -> bool:
-    """Whether a record's parts have the types that reports and comparisons rely on."""
-    numbers = (int, float, type(None))
-    parts = (record.cell, record.realised, record.weights, record.host, record.toolchain)
+def _record(line: bytes, where: str) -> Record:
+    if len(line) > MOST_RECORD_BYTES:
+        raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
+    plain = _parsed(line, where)
+    record = Record.from_dict(plain, where)  # its own words for another schema
+    with _told(where):
+        form.check(form.Cell, plain)
+    return record
+
+
+def _parsed(content: bytes, where: str, wanted: type | None = None) -> Any:
+    with _told(where):
+        value = form.parsed(content.decode("utf-8"))
+        if wanted is not None:
+            form.check(wanted, value)
+    return value
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
     try:
-        return (
-            all(isinstance(part, dict) for part in parts)
-            and all(isinstance(text, str) for text in (record.sweep, record.cell_key, record.cell["model"]))
-            and isinstance(record.reason, str | None)
-            and all(isinstance(m["name"], str) and isinstance(m["value"], numbers) for m in record.metrics)
-            and all(
-                isinstance(e["kind"], str) and all(isinstance(v, numbers) for v in (e.get("ops") or {}).values())
-                for e in record.placement
-            )
-            and all(isinstance(a["name"], str) and _is_cut(a["path"]) for a in record.artifacts)
-            and all(
-                re.fullmatch(r"[a-z_]+", stage.stage) and re.fullmatch(r"\w*", stage.key or "")
-                for stage in record.stages
-            )
-            and all(isinstance(t["round"], int) and isinstance(t["median_ms"], int | float) for t in record.timings)
-        )
-    except (KeyError, TypeError, AttributeError):
-        return False
-
-
-def _is_cut(path: str) -> bool:
-    """Whether a path is one that `scrubbed` cut: nothing on the importing machine lies there."""
-    return path.startswith(".../") and "/" not in path[4:]
+        yield
+    except StoreError as error:
+        raise StoreError(f"{where}: {error}") from error
 
 
 def _words(error: BaseException) -> str:

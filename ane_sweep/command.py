@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError
+from ane_sweep.outward import credentials, visible
 from ane_sweep.schema import suggestion
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
@@ -63,4 +64,4 @@ def memory_budget(gib: float | None) -> int:
 
 
 def say(*lines: str) -> None:
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    print(*(visible(credentials(line)) for line in lines), sep="\n", file=sys.stderr, flush=True)

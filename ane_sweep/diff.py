@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep import installed
 from ane_sweep import run as running
 
 OK, DIFFERENT = 0, 1
@@ -23,6 +24,7 @@ def diff(args: list[str]) -> int:
 
 
 def _diff(given: argparse.Namespace) -> int:
+    installed.need_worker("ane-sweep diff")
     from ane_sweep.runtimes._reference import trace
 
     first, second = (running.load(path, given) for path in (given.a, given.b))

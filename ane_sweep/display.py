@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from ane_sweep.outward import visible
 from ane_sweep.plan import Plan
 from ane_sweep.record import StageStatus
 from ane_sweep.runner import Outcome
@@ -64,7 +65,7 @@ class Lines:
                 self.took.setdefault(task.stage, []).append(took)
                 line.append(f"  {duration(took)}", "dim")
             if outcome.reason:
-                line.append(f"  {first_line(outcome.reason)}", "yellow")
+                line.append(f"  {visible(first_line(outcome.reason))}", "yellow")
             self._show(line)
 
     def freeze(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError, PackageError
+from ane_sweep.outward import visible
 
 HOLDS, FALLS_SHORT, UNREADABLE = 0, 1, 2
 SCHEMA = 1
@@ -155,7 +156,7 @@ def _report(path: Path, loaded: list[Any], chip: Any, options: Options, entries:
             }
         )  # fmt: skip
     else:
-        print(text(path, prediction, holds))
+        print(visible(text(path, prediction, holds)))
     return holds
 
 

@@ -1,6 +1,6 @@
 """Bundles into an outputs folder: each sweep once, however often and in whatever order its exports arrive."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -8,43 +8,67 @@ from typing import Any
 from ane_sweep import bridge, bundle, runs
 from ane_sweep.bundle import Bundle
 from ane_sweep.record import FILE_NAME, Record, read_records, write_records
+from ane_sweep.report import drift, page
+from ane_sweep.report.document import Sweep
 
 
 @dataclass
 class Merged:
-    """What an import did: the run's folder, and how many records were new, replaced by a later export, or known."""
+    """What an import comes to: the run's folder, how many records are new, replaced by a later export, or known, and
+    what the folder will hold; `records` is empty where it stays as it is."""
 
     folder: Path
     new: int
     replaced: int
     known: int
+    records: list[Record] = field(default_factory=list)
+    info: dict[str, Any] = field(default_factory=dict)
+    drift: dict[str, Any] | None = None
+
+
+def take_in(given: Bundle, out: Path) -> Merged:
+    """Put a bundle's records where `report`, `compare` and `log` find them, with a report.
+
+    Nothing is written before all of it is made: what cannot be reported is not taken in.
+    """
+    merged = merge(given, out)
+    if merged.records:
+        texts = page.texts(Sweep(merged.records, merged.info, merged.drift))
+        write(merged)
+        page.put(merged.folder, texts)
+    return merged
 
 
 def merge(given: Bundle, out: Path) -> Merged:
-    """Put a bundle's records where `report`, `compare` and `log` find them. Raises StoreError where the disk is in the way.
+    """What a bundle adds to an outputs folder; writes nothing.
 
     The same sweep of the same machine is merged into the run it became before, or into the very run that was exported;
     a sweep of another machine that has the same stamp gets a name of its own.
     """
     folder = _own_run(given, out) or _imported_run(given, out) or _new_folder(given, out)
     before = {record.cell_key: record for record in read_records(folder)} if (folder / FILE_NAME).exists() else {}
-    if before and not (bridge.read_json(folder / bundle.RUN) or {}).get("imported"):
+    if before and not _is_half(folder) and not (bridge.read_json(folder / bundle.RUN) or {}).get("imported"):
         return Merged(folder, 0, 0, len(given.records))  # the original: it knows more than its own export
     for record in given.records:
         record.sweep = folder.name
     fates = [_fate(before.get(record.cell_key), record) for record in given.records]
-    if older := _older(given, folder):
-        after = {record.cell_key: record for record in given.records} | before
+    arrived = {record.cell_key: record for record in given.records}
+    if _older(given, folder):
+        after, replaced = arrived | before, 0
+        info, found = bridge.read_json(folder / bundle.RUN) or {}, drift.read(folder)
     else:
-        after = before | {record.cell_key: record for record in given.records}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_records(folder, after.values())
-    if given.drift is not None and not older:
-        bridge.write_json(folder / bundle.DRIFT, given.drift)
-    if not older:
-        bridge.write_json(folder / bundle.RUN, _info(given, folder, len(after)))
-    replaced = 0 if older else fates.count("other")
-    return Merged(folder, fates.count("new"), replaced, len(fates) - fates.count("new") - replaced)
+        after, replaced = before | arrived, fates.count("other")
+        info, found = _info(given, folder, len(after)), given.drift or drift.read(folder)
+    new = fates.count("new")
+    return Merged(folder, new, replaced, len(fates) - new - replaced, list(after.values()), info, found)
+
+
+def write(merged: Merged) -> None:
+    """Leave records.jsonl, drift.json, and last run.json: without it the folder is no run, and an import made anew."""
+    write_records(merged.folder, merged.records)
+    if merged.drift is not None:
+        bridge.write_json(merged.folder / bundle.DRIFT, merged.drift)
+    bridge.write_json(merged.folder / bundle.RUN, merged.info)
 
 
 def _fate(before: Record | None, record: Record) -> str:
@@ -80,7 +104,14 @@ def _imported_run(given: Bundle, out: Path) -> Path | None:
 
 def _new_folder(given: Bundle, out: Path) -> Path:
     plain = out / "runs" / given.manifest["sweep"]
-    return plain if not plain.exists() else plain.with_name(f"{plain.name}-{given.manifest['host'][:8]}")
+    if not plain.exists() or _is_half(plain):
+        return plain
+    return plain.with_name(f"{plain.name}-{given.manifest['host'][:8]}")
+
+
+def _is_half(folder: Path) -> bool:
+    """Whether a killed import left this: records, and neither run.json nor the tasks that a run of this machine has."""
+    return (folder / FILE_NAME).is_file() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
 
 
 def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ane_sweep import installed
 from ane_sweep.errors import AneSweepError, ConfigError
 
 OK = 0
@@ -59,6 +60,7 @@ def run(args: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    installed.need_worker("ane-sweep run")
     from ane_sweep.runtimes._reference import trace
 
     model = load(given.model, given)

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, kept, locks, record
+from ane_sweep import bridge, kept, locks, outward, record
 from ane_sweep.errors import RunNotFound
 from ane_sweep.plan import Plan
 from ane_sweep.tasks import Task
@@ -174,13 +174,13 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, A
             "schema": SCHEMA,
             "stamp": name,
             "plan_key": plan.key,
-            "command": list(command),
+            "command": outward.values(list(command), outward.redacted),
             "axes": plan.axes,
             "cells": len(plan.cells),
             "started": _text(now),
             "order": _text(order),
             "finished": None,
-            "tracking": dict(settings["tracking"]),
+            "tracking": outward.values(dict(settings["tracking"]), outward.credentials),
             "nightly": settings["nightly"]["enabled"],
         }
         run = Run(folder, info)

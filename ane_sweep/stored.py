@@ -16,9 +16,8 @@ def log(args: list[str]) -> int:
     from ane_sweep import tracking
 
     own = run.info["tracking"]  # where the sweep itself was to be logged
-    logged = tracking.log_sweep(
-        run.folder, uri=options.get("uri", own["uri"]), experiment=options.get("experiment", own["experiment"])
-    )
+    uri = options["uri"] if "uri" in options else tracking.reopened(own["uri"], run.stamp)
+    logged = tracking.log_sweep(run.folder, uri=uri, experiment=options.get("experiment", own["experiment"]))
     sweep.show_links(logged, own["ui"])
     return OK
 
@@ -45,9 +44,9 @@ def import_bundle(args: list[str]) -> int:
     options, words = split(args)
     if len(words) != 1:
         raise ConfigError("import takes one file: ane-sweep import FILE")
-    merged = merge.merge(bundle.read(Path(words[0]).expanduser()), outputs_folder(options.get("out")))
+    merged = merge.take_in(bundle.read(Path(words[0]).expanduser()), outputs_folder(options.get("out")))
     print(f"{merged.folder.name}: {merged.new} new, {merged.replaced} replaced, {merged.known} known already")
-    print(f"report: {os.path.relpath(page.write(merged.folder))}")
+    print(f"report: {os.path.relpath(merged.folder / page.HTML_NAME)}")
     return OK
 
 

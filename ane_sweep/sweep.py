@@ -1,6 +1,8 @@
 """The main path: load, settle weights, plan, check, run, record, report, track; and the verb that stops after the plan."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from ane_sweep.command import (
     outputs_folder,
     say,
 )
-from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
+from ane_sweep.errors import AneSweepError, ConfigError
 
 
 def sweep(args: list[str]) -> int:
@@ -112,10 +114,12 @@ def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: l
 
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
     """(run, its records, whether they are still to be published): a finished run is only read."""
-    from ane_sweep import assemble, display, files, host, overview, record, runner, runs
+    from ane_sweep import assemble, display, files, host, installed, overview, record, runner, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+    if settings["resume"] is None:
+        installed.need_worker("a sweep")
     run = runs.open_run(out, plan, args, settings)
     if gone := runs.tidy(out):
         say(f"deleted, interrupted more than {runs.ABANDONED_DAYS} days ago: {', '.join(gone)}")
@@ -123,6 +127,7 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
         if not run.published:
             say(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")
         return run, records, not run.published
+    installed.need_worker("a sweep")
     say(overview.describe(plan, store.has, files.free_bytes(out), memory(settings)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
@@ -181,33 +186,40 @@ def show(folder: Path, records: list[Any]) -> None:
 
 
 def write_report(folder: Path, records: list[Any], store: Any) -> None:
-    """Leave report.html and report.md beside the records; what stands in their way is a doubt and costs no sweep."""
+    """Leave report.html and report.md beside the records."""
     from ane_sweep.report import page, verb
 
-    try:
+    with in_doubt("nobody looked where the worst cell loses accuracy", f"ane-sweep report {folder.name} --drift"):
         verb.look_where_called_for(folder, records, store)
+    with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE"):
         print(f"report: {os.path.relpath(page.write(folder))}")
-    except (AneSweepError, OSError) as error:
-        say(f"doubt: no report was written: {error}")
+
+
+@contextlib.contextmanager
+def in_doubt(what: str, again: str) -> Iterator[None]:
+    """What follows the records costs neither them nor what follows it, not even by a mistake of ours."""
+    try:
+        yield
+    except AneSweepError as error:
+        say(f"doubt: {what}: {error}")
+    except Exception as error:
+        say(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 
 
 def track(folder: Path, settings: dict[str, Any]) -> None:
     """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
     from ane_sweep import tracking
 
-    try:
+    with in_doubt("not logged", f"ane-sweep log {folder.name}"):
         logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
-    except TrackingError as error:
-        say(f"doubt: {error}")
-        return
-    show_links(logged, settings["ui"])
+        show_links(logged, settings["ui"])
 
 
 def show_links(logged: Any, ui: str | None) -> None:
     """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
     from ane_sweep import tracking
 
-    if command := tracking.ui_command(logged.uri, ui):
+    if command := tracking.ui_command(logged, ui):
         print(f"MLflow: {command}")
     print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
     print(f"compare: {tracking.compare_link(logged, ui=ui)}")

@@ -74,9 +74,7 @@ def _record(cell: dict, n: int, drawn: random.Random, bad: bool, stamp: str, cha
         status=status,
         reason=reason,
         stages=_stages(status, stage, reason),
-        realised={"runtime": "coreml", "compute_units": "all", "inputs": "text", "latency_task": f"t{n}"}
-        if ran
-        else {},
+        realised={"runtime": "coreml", "compute_units": "all", "texts": "real", "latency_task": f"t{n}"} if ran else {},
         metrics=_metrics(median, size, cell, drawn) if ran else [],
         placement=_placement(cell, n) if ran else [],
         weights={"kind": "pretrained", "source": "constructed", "digest": "d" * 8},

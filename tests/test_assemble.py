@@ -36,7 +36,7 @@ def test_the_tracker_gets_the_per_op_tables(tmp_path):
     path = str(tmp_path / "placement.predicted.m4.json")
     artifacts = [{"name": "placement.predicted.m4.json", "path": path}, {"name": "weight.bin", "path": path}]
     record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok", artifacts=artifacts)
-    texts = cell_artifacts(record, tmp_path)
+    texts = cell_artifacts(record, tmp_path, record.artifacts)
     assert texts["placement.predicted.m4.json"] == '{"table": []}' and "weight.bin" not in texts
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import socket
 import zipfile
 
@@ -24,10 +25,11 @@ def sweep(out, stamp=constructed.STAMP, count=12, finished="2026-01-02T03:04:05+
             {"name": "model.mlpackage", "path": str(out / "cache/convert/ab/model.mlpackage"), "bytes": 1}
         ]
         record.weights |= {"source": "/Users/ada/models/gpt2", "hub": "openai-community/gpt2"}
+        record.reason = "convert: '/Users/John Doe/x y' of https://jane:s3cret@host is away"
         record.host["note"] = f"seen on {socket.gethostname()} at https://example.org/a/b, 3 tokens/s"
     write_records(folder, records)
     info = {
-        "schema": 1, "stamp": stamp, "plan_key": "p", "command": ["-m", "model=gpt2", "out=/Users/ada/outputs"],
+        "schema": 1, "stamp": stamp, "plan_key": "p", "command": ["-m", "model=gpt2", "out=/Users/ada/outputs", "tracking.uri=sqlite:////home/jane/m.db"],
         "axes": ["chunks"], "cells": count, "started": "2026-01-02T03:00:00+00:00", "finished": finished,
         "tracking": {"enabled": True, "uri": "http://secret@tracker", "experiment": "x", "ui": None},
     }  # fmt: skip
@@ -58,9 +60,9 @@ def test_the_same_sweep_is_the_same_bytes(exported, tmp_path):
 def test_figures_arrive_once_however_often_they_are_imported(exported, tmp_path):
     out, path = exported
     there = tmp_path / "there"
-    first = merge.merge(bundle.read(path), there)
+    first = merge.take_in(bundle.read(path), there)
     assert (first.new, first.replaced, first.known) == (12, 0, 0)
-    again = merge.merge(bundle.read(path), there)
+    again = merge.take_in(bundle.read(path), there)
     assert (again.new, again.replaced, again.known) == (0, 0, 12)
     assert again.folder == first.folder and len(list((there / "runs").iterdir())) == 1
     assert figures(first.folder) == figures(out / "runs" / constructed.STAMP)
@@ -70,7 +72,7 @@ def test_an_import_into_its_own_folder_changes_nothing(exported):
     out, path = exported
     folder = out / "runs" / constructed.STAMP
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    assert merge.merge(bundle.read(path), out).known == 12
+    assert merge.take_in(bundle.read(path), out).known == 12
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
@@ -82,11 +84,11 @@ def test_a_later_export_of_the_sweep_replaces_and_an_earlier_one_does_not(tmp_pa
         sweep(out, count=12, seed=1, finished="2026-01-02T04:00:00+01:30"), late, out
     )  # earlier by the clock's zone
     bundle.export(sweep(out, count=12, seed=1, finished="2026-01-03T03:04:05+00:00"), late, out)
-    merge.merge(bundle.read(early), there)
-    merged = merge.merge(bundle.read(late), there)
+    merge.take_in(bundle.read(early), there)
+    merged = merge.take_in(bundle.read(late), there)
     assert (merged.new, merged.replaced) == (2, 10)
     after = figures(merged.folder)
-    back = merge.merge(bundle.read(early), there)
+    back = merge.take_in(bundle.read(early), there)
     assert (back.new, back.replaced, back.known) == (0, 0, 10) and figures(back.folder) == after
 
 
@@ -97,7 +99,7 @@ def test_another_machines_sweep_of_the_same_stamp_gets_its_own_name(tmp_path):
         paths.append(tmp_path / f"{name}.zip")
         bundle.export(sweep(out, seed=len(paths)), paths[-1], out)
     there = tmp_path / "there"
-    folders = {merge.merge(bundle.read(path), there).folder for path in [*paths, *paths]}
+    folders = {merge.take_in(bundle.read(path), there).folder for path in [*paths, *paths]}
     assert len(folders) == 2
     for folder in folders:
         assert {record.sweep for record in read_records(folder)} == {folder.name}, "a tracker would mix them"
@@ -106,17 +108,17 @@ def test_another_machines_sweep_of_the_same_stamp_gets_its_own_name(tmp_path):
 def test_an_exported_import_is_still_the_same_sweep(exported, tmp_path):
     _, path = exported
     there, third = tmp_path / "there", tmp_path / "third"
-    merge.merge(bundle.read(path), there)
+    merge.take_in(bundle.read(path), there)
     bundle.export(there / "runs" / constructed.STAMP, tmp_path / "second.zip", there)
-    merge.merge(bundle.read(path), third)
-    assert merge.merge(bundle.read(tmp_path / "second.zip"), third).known == 12
+    merge.take_in(bundle.read(path), third)
+    assert merge.take_in(bundle.read(tmp_path / "second.zip"), third).known == 12
 
 
 def test_no_name_of_a_person_or_machine_travels(exported):
     _, path = exported
     with zipfile.ZipFile(path) as archive:
         text = "".join(archive.read(name).decode() for name in archive.namelist())
-    for secret in ("ada", "/Users", str(path.parent), "secret", socket.gethostname()):
+    for secret in ("ada", "/Users", "Doe", "jane", "s3cret", str(path.parent), "secret", socket.gethostname()):
         assert secret not in text, secret
     assert ".../gpt2" in text and "openai-community/gpt2" in text and "https://example.org/a/b, 3 tokens/s" in text
 
@@ -127,6 +129,14 @@ def test_no_name_of_a_person_or_machine_travels(exported):
         ("/home/ada/x.py", ".../x.py"),
         ('File "/tmp/a b/c.py", line 3', None),
         ("~/models/gpt2", ".../gpt2"),
+        ("/mnt/John Doe/My Nets/gpt2", ".../gpt2"),
+        ("weights=/mnt/John Doe/gpt2 xl", "weights=.../gpt2 xl"),
+        ("weights='/mnt/John Doe/gpt2'", "weights='.../gpt2'"),
+        ("cannot read '/mnt/John Doe/a b': no such file", "cannot read '.../a b': no such file"),
+        (r"C:\Users\John Doe\nets\gpt2", ".../gpt2"),
+        ("tracking.uri=sqlite:////srv/jane/m.db", "tracking.uri=sqlite:///.../m.db"),
+        ("tracking.uri=https://jane:s3cret@host", "tracking.uri=https://***@host"),
+        ("weights=/home/ada/a,/home/ada/b", "weights=.../a,.../b"),
         ("file:///home/ada/x", ".../x"),
         ("weights=/home/ada/w", "weights=.../w"),
         ("https://huggingface.co/a/b", "https://huggingface.co/a/b"),
@@ -146,16 +156,20 @@ def test_paths_are_cut_and_nothing_else(text, kept):
 
 
 def rewritten(path, target, change):
-    """The bundle with its parts changed and every checksum made to fit again: what an attacker would send."""
+    """The bundle with its parts changed and every checksum made to fit again: what an attacker would send.
+
+    change   changes what it is given, or returns the text of another manifest
+    """
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(parts.pop(bundle.MANIFEST))
-    change(manifest, parts)
-    for item in manifest["files"]:
-        if (content := parts.get(item["name"])) is not None and not item.get("kept"):
+    text = change(manifest, parts)
+    listed = manifest["files"] if isinstance(manifest["files"], list) else []
+    for item in (item for item in listed if isinstance(item, dict)):
+        if (content := parts.get(str(item.get("name")))) is not None and not item.pop("kept", False):
             item |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(bundle.MANIFEST, json.dumps(manifest))
+        archive.writestr(bundle.MANIFEST, text if isinstance(text, str) else json.dumps(manifest))
         for name, content in parts.items():
             archive.writestr(name, content)
         archive.comment = bytes(bundle.SEAL_BYTES)
@@ -167,9 +181,41 @@ def record_with(**changes):
     def change(manifest, parts):
         lines = parts[FILE_NAME].decode().splitlines()
         lines[0] = json.dumps({**json.loads(lines[0]), **changes})
+        for raw in (part for part in changes.get("realised", {}).values() if isinstance(part, Raw)):
+            lines[0] = lines[0].replace(json.dumps(raw), raw)
         parts[FILE_NAME] = "\n".join(lines).encode()
 
     return change
+
+
+def record_part(name, entry):
+    return record_with(**{name: [entry]})
+
+
+def run_with(**changes):
+    return lambda manifest, parts: parts.update(
+        {"run.json": json.dumps(json.loads(parts["run.json"]) | changes).encode()}
+    )
+
+
+def listed(name, content):
+    def change(manifest, parts):
+        parts[name] = content
+        manifest["files"].append({"name": name})
+
+    return change
+
+
+def deep(levels):
+    """JSON text, as json.dumps would not get that far."""
+    return Raw('{"a":' * levels + "1" + "}" * levels)
+
+
+class Raw(str):
+    """Text that `record_with` leaves as it is."""
+
+
+OPS = {"cpu": 1, "gpu": 0, "ane": 1, "total": 2}
 
 
 def with_file(name, content=b"x"):
@@ -191,9 +237,9 @@ def huge(manifest, parts):
         (with_file("../../evil.txt"), "no part of a bundle"),
         (with_file("/etc/passwd"), "no part of a bundle"),
         (bomb, "unpacks to more than the 1000 bytes"),
-        (huge, "more than 512 MiB"),
-        (lambda m, p: m.update(sweep="../../x"), "cannot be a folder's"),
-        (lambda m, p: m.update(host="a/b"), "cannot be a folder's"),
+        (huge, "more than 256 MiB"),
+        (lambda m, p: m.update(sweep="../../x"), "should match pattern"),
+        (lambda m, p: m.update(host="a/b"), "should match pattern"),
         (lambda m, p: m.update(schema=99), "update ane-sweep"),
         (lambda m, p: m.update(format="zip"), "manifest"),
         (lambda m, p: m.update(records=7), "its manifest says 7"),
@@ -207,15 +253,114 @@ def huge(manifest, parts):
         (record_with(artifacts=[{"name": "placement.x", "path": "/etc/passwd"}]), "no sweep writes"),
         (record_with(stages=[{"stage": "../../x", "status": "ok", "key": "k"}]), "no sweep writes"),
         (with_file("drift.json", b"{}"), "lists"),
+        (listed("drift.json", b"{}"), "drift.json: model: Field required"),
+        (listed("drift.json", b'{"values": [[1e999, NaN]]}'), "drift.json: it is not JSON: NaN"),
+        (record_part("placement", {"kind": "predicted", "ops": OPS}), "placement.0.chip: Field required"),
+        (record_part("placement", {"kind": "predicted", "chip": None, "ops": OPS}), "predicted for no chip"),
+        (record_part("placement", {"kind": "predicted", "chip": "m1", "ops": {**OPS, "total": None}}), "ops.total"),
+        (record_part("placement", {"kind": "predicted", "chip": "m1", "ops": {"ane": 1}}), "placement.0.ops.cpu"),
+        (record_with(realised={"runtime": {"a": 1}}), "realised.runtime"),
+        (record_with(realised={"latency_task": []}), "realised.latency_task"),
+        (record_with(realised={"verdict_reasons": [{}]}), "realised.verdict_reasons.0"),
+        (record_with(realised={"x": deep(900)}), "nested deeper"),
+        (record_with(realised={"x": deep(100_000)}), "nested deeper"),
+        (record_with(host={"stand_in": {}}), "host.stand_in"),
+        (record_with(toolchain={"torch": 2}), "toolchain.torch"),
+        (record_with(cell={"model": "m", "chunks": []}), "cell.chunks"),
+        (record_with(cell={"model": "m", "seed": 1 << 64}), "whole number of 65 bits"),
+        (record_with(cell={"model": "m", "seed": 1e40}), "the number 1e+40"),
+        (record_with(reason="x" * 100_001), "a text of 100001 characters"),
+        (record_with(reason="\ud800"), "half a character"),
+        (record_with(cell_key="../../x"), "cell_key"),
+        (record_with(sweep="../x"), "sweep"),
+        (record_part("metrics", {"name": "package_bytes", "value": -1}), "package_bytes is below 0"),
+        (record_part("metrics", {"name": "x", "value": 1, "kind": "guessed"}), "metrics.0.kind"),
+        (record_part("metrics", {"name": "x", "value": None, "nonfinite": []}), "cannot be read"),
+        (record_part("timings", {"round": 1, "median_ms": 0}), "timings.0.median_ms"),
+        (record_part("timings", {"round": 1, "median_ms": 1, "samples_ms": [0.0]}), "timings.0.samples_ms.0"),
+        (record_part("timings", {"round": 1, "median_ms": 1, "gate": {"doubts": [1]}}), "timings.0.gate"),
+        (record_part("stages", {"stage": "load", "status": "ok", "seconds": 1e300}), "the number 1e+300"),
+        (record_part("stages", {"stage": "load", "status": "ok", "seconds": -1}), "stages.0.seconds"),
+        (run_with(started="2099-01-01T00:00:00+00:00"), "started: is no date that a sweep can have by now"),
+        (run_with(finished="0001-01-01T00:00:00+14:00"), "finished: is no date"),
+        (run_with(started="2026-01-01T00:00:00"), "without a time zone"),
+        (run_with(started=None), "run.json: started"),
+        (run_with(command={}), "run.json: command"),
+        (lambda m, p: m.update(files=5), "files"),
+        (lambda m, p: m.update(records="12"), "records"),
+        (lambda m, p: m["files"][0].update(bytes=-1, kept=True), "files.0.bytes"),
     ],
 )
 def test_a_bundle_made_with_ill_intent_is_refused_with_the_reason(exported, tmp_path, change, said):
     _, path = exported
     there = tmp_path / "there"
     with pytest.raises(StoreError, match="refused") as refused:
-        merge.merge(bundle.read(rewritten(path, tmp_path / "evil.zip", change)), there)
+        merge.take_in(bundle.read(rewritten(path, tmp_path / "evil.zip", change)), there)
     assert said in str(refused.value)
     assert not there.exists() and not (tmp_path / "evil.txt").exists()
+
+
+def test_what_cannot_be_reported_is_not_taken_in(exported, tmp_path, monkeypatch):
+    _, path = exported
+    monkeypatch.setattr("ane_sweep.report.page.as_html", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        merge.take_in(bundle.read(path), tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_an_import_that_was_killed_is_made_again_in_its_place(exported, tmp_path):
+    _, path = exported
+    first = merge.take_in(bundle.read(path), tmp_path / "there").folder
+    (first / "run.json").unlink()
+    again = merge.take_in(bundle.read(path), tmp_path / "there")
+    assert (again.folder, again.known) == (first, 12) and list(first.parent.iterdir()) == [first]
+    assert json.loads((first / "run.json").read_text())["imported"]["sweep"] == constructed.STAMP
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_text("{"), lambda path: path.unlink()])
+def test_an_original_whose_run_json_is_damaged_is_not_replaced_by_its_own_export(exported, damage):
+    out, path = exported
+    folder = out / "runs" / constructed.STAMP
+    (folder / "tasks").mkdir()
+    damage(folder / "run.json")
+    before = (folder / "records.jsonl").read_bytes()
+    merge.take_in(bundle.read(path), out)
+    assert (folder / "records.jsonl").read_bytes() == before
+
+
+def test_an_imported_record_is_shown_and_never_obeyed(exported, tmp_path, capsys):
+    _, path = exported
+    there = tmp_path / "there"
+    text = "[x](javascript:alert(1)) \x1b]0;evil\x07\x1b[2J\r\u202e\x9b <script>alert(2)</script>"
+    changes = {
+        "status": "failed", "reason": text, "host": {"chip": text, "stand_in": text, "os_version": text},
+        "cell": {"model": text, text: text, "chunks": text, "latency": {text: text}}, "weights": {"kind": text, "source": text},
+        "timings": [{"round": 1, "median_ms": 1.0, "notes": [text], "gate": {"doubts": [text]}}],
+        "placement": [{"kind": "predicted", "chip": text, "ops": OPS, "function": text}],
+        "stages": [{"stage": "load", "status": "unavailable", "reason": text}], "toolchain": {text: text},
+        "realised": dict.fromkeys(("runtime", "texts", "verdict", "observed", "unstable"), text),
+    }  # fmt: skip
+    assert main(["import", f"out={there}", str(rewritten(path, tmp_path / "x.zip", record_with(**changes)))]) == 0
+    (folder,) = (there / "runs").iterdir()
+    said = []
+    for verb in (
+        ["report"],
+        ["report", "--json"],
+        ["report", "--markdown"],
+        ["compare", "last", "last"],
+        ["history"],
+        ["compare", "last", "last", "--json"],
+        ["history", "--json"],
+        ["nightly"],
+        ["compare", f"last:model={text}", "last"],
+    ):
+        main([*verb, f"out={there}"])
+        said += capsys.readouterr()
+    for shown in (*said, *(file.read_text() for file in folder.glob("report.*"))):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)
+    for shown in ((folder / "report.md").read_text(), said[4]):
+        assert "javascript:" in shown and not re.search(r"(?<!\\)\]\(", shown) and "<script" not in shown
+    assert "<script>alert" not in (folder / "report.html").read_text()
 
 
 def test_every_cut_and_every_flipped_byte_is_refused(exported, tmp_path):
@@ -251,7 +396,7 @@ def test_the_verbs(exported, tmp_path, capsys):
 def test_an_imported_sweep_is_reported_and_logged_and_never_gone_on_with(exported, tmp_path, capsys):
     _, path = exported
     there = tmp_path / "there"
-    folder = merge.merge(bundle.read(path), there).folder
+    folder = merge.take_in(bundle.read(path), there).folder
     assert main(["report", f"out={there}", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 12
     info = json.loads((folder / "run.json").read_text())

@@ -1,5 +1,6 @@
 """The report: one page that needs nothing else, whatever the records hold; the choice it makes; the verb."""
 
+import io
 import json
 import random
 import re
@@ -8,10 +9,12 @@ from html.parser import HTMLParser
 
 import constructed
 import pytest
+from rich.console import Console
 
+from ane_sweep import sweep, tracking
 from ane_sweep.__main__ import main
-from ane_sweep.record import Record, Status, write_records
-from ane_sweep.report import choice, document, drift, figures, page, views
+from ane_sweep.record import Record, StageStatus, Status, read_records, write_records
+from ane_sweep.report import choice, document, drift, figures, page, table, verb, views
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -120,6 +123,54 @@ def test_what_a_record_holds_never_becomes_markup():
     assert "<script" not in marked and "<img" not in marked
 
 
+LINK, TERMINAL = "[x](javascript:alert(3))[y]: javascript:alert(4)", "\x1b]0;evil\x07\x1b[2J\r\u202e\x9b31m"
+
+
+def nasty() -> document.Sweep:
+    """Texts at every place of a record and of run.json that a report shows."""
+    records = constructed.records(12, bad=False, weights=f"{LINK} {TERMINAL} /Users/John Doe/n https://jane:s3cret@h")
+    text = records[0].cell["weights"]
+    for n, record in enumerate(records):
+        record.cell["model"] = f"{n % 2} {text}"
+        record.cell[text] = f"{n % 3} {text}"
+        record.host[text] = record.weights["source"] = record.realised["texts"] = text
+        record.placement[0]["chip"] = record.metrics[-1]["chip"] = text
+        record.timings = [{"round": 0, "median_ms": 1.0, "notes": [text], "gate": {"doubts": [text]}}]
+    records[5].status, records[5].reason = Status.FAILED, text
+    records[5].stages[0].reason, records[5].stages[1].status = text, StageStatus.UNAVAILABLE
+    return document.Sweep(records, {"command": [text], "started": text})
+
+
+def test_no_report_obeys_a_record_or_names_a_person():
+    sweep = nasty()
+    marked = page.as_markdown(sweep)
+    for text in (
+        page.as_html(sweep),
+        marked,
+        table.as_markdown(sweep.records),
+        json.dumps(facts_of(page.as_html(sweep))),
+    ):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|Doe|jane|s3cret", text)
+        assert "\\x1b" in text and "/Users/***/n" in text
+    for text in (marked, table.as_markdown(sweep.records)):
+        assert "javascript:" in text and not re.search(r"(?<!\\)\][(\[:]", text)
+
+
+def test_the_terminal_obeys_no_record(capsys, tmp_path):
+    records = nasty().records
+    for record in records:
+        record.reason = record.cell["weights"] = record.cell["model"] = TERMINAL
+        record.status = Status.FAILED
+    plain = table.as_text(records, width=400)
+    terminal = io.StringIO()
+    Console(file=terminal, width=400, color_system=None, force_terminal=True).print(table.as_table(records, 400))
+    assert main(["report", f"out={tmp_path}", TERMINAL]) == 2  # no such run: the error says which
+    for text in (plain, terminal.getvalue(), table.as_json(records), capsys.readouterr().err):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "\\x1b]0;evil" in plain
+    assert [Record.from_dict(one) for one in json.loads(table.as_json(records))] == records, "JSON loses nothing"
+
+
 def test_the_facts_of_the_page_are_the_records(thirty):
     sweep, text = thirty
     facts = facts_of(text)
@@ -140,7 +191,7 @@ def test_small_sweeps_have_a_report_too(count):
 def test_markdown_says_what_the_page_says(thirty):
     text = page.as_markdown(thirty[0])
     assert "## Failures by stage" in text and "convert ended with SIGSEGV" in text
-    assert "Fastest: " in text and "| version of torch | 2.13.0 |" in text
+    assert "Fastest: " in text and "| version of torch | 2.13.0 |" in text and "| texts | real |" in text
     for line in text.splitlines():
         assert not line.startswith("|") or line.endswith("|")
 
@@ -281,7 +332,7 @@ def test_files_are_written_where_asked(out, capsys):
     html, markdown = out / "a.html", out / "a.md"
     assert main(["report", f"out={out}", "--html", str(html), "--markdown", str(markdown)]) == 0
     assert "<!doctype html>" in html.read_text() and markdown.read_text().startswith("# sweep")
-    assert main(["report", f"out={out}", constructed.STAMP, "--markdown"]) == 0
+    assert main(["report", constructed.STAMP, "--markdown", f"out={out}"]) == 0
     assert capsys.readouterr().out.count("| gpt2 |") == 3
 
 
@@ -297,6 +348,31 @@ def test_files_are_written_where_asked(out, capsys):
 def test_a_wrong_word_is_a_sentence(out, capsys, words, said):
     assert main(["report", f"out={out}", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["report", "drift", "tracking", "all"])
+def test_what_follows_the_records_is_done_whatever_else_of_it_fails(out, monkeypatch, capsys, broken):
+    """By a mistake of ours, not only by an error that was foreseen."""
+    folder, done = out / "runs" / constructed.STAMP, []
+
+    def step(name):
+        def act(*_, **__):
+            done.append(name)
+            if broken in (name, "all"):
+                raise ZeroDivisionError("a mistake")
+
+        return act
+
+    monkeypatch.setattr(page, "write", step("report"))
+    monkeypatch.setattr(verb, "look_where_called_for", step("drift"))
+    monkeypatch.setattr(tracking, "log_sweep", step("tracking"))
+    monkeypatch.setattr(sweep, "show_links", lambda *_: None)
+    settings = {"enabled": True, "uri": None, "experiment": "e", "ui": None}
+    sweep.write_report(folder, read_records(folder), None)
+    sweep.track(folder, settings)
+    assert done == ["drift", "report", "tracking"]
+    said = capsys.readouterr().err
+    assert said.count("ZeroDivisionError: a mistake. Next: ane-sweep") == (3 if broken == "all" else 1)
 
 
 def test_what_a_run_folder_holds_then(out):

@@ -5,18 +5,36 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs, unquote
 
 import pytest
 
+from ane_sweep import outward
+from ane_sweep.__main__ import main
+from ane_sweep.cell import AXES
 from ane_sweep.errors import TrackingError
-from ane_sweep.record import Record, read_records, varying_axes, write_records
+from ane_sweep.record import Record, Status, read_records, varying_axes, write_records
 from ane_sweep.report import page
-from ane_sweep.tracking import compare_link, describe, experiment_link, layout, links, log_sweep, ui_command
+from ane_sweep.runs import open_run
+from ane_sweep.tracking import (
+    address,
+    compare_link,
+    describe,
+    experiment_link,
+    layout,
+    links,
+    log_sweep,
+    ui_command,
+    writers,
+)
 from ane_sweep.tracking.store import Logged, _log
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
 
@@ -87,11 +105,16 @@ def test_a_parent_and_a_child_per_cell(logged):
     assert [run.info.run_name for run in children][:2] == ["minilm original chunks=1", "minilm original chunks=2"]
 
 
-def test_only_varying_axes_are_params_of_a_cell(logged):
+def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged):
     _, result, client = logged
     run = client.get_run(result.runs["cell3"])
-    assert run.data.params == {"variant": "split_einsum", "chunks": "2"}
-    assert run.data.tags["cell.seq_len"] == "128"
+    assert run.data.params.keys() >= set(AXES)
+    known = {name: run.data.params[name] for name in ("model", "variant", "chunks", "seq_len", "copies_sizes")}
+    assert known == {
+        "model": "minilm", "variant": "split_einsum", "chunks": "2", "seq_len": "128", "copies_sizes": "null"
+    }  # fmt: skip
+    assert json.loads(run.data.tags["ane_sweep.axes"]) == {"variant": "split_einsum", "chunks": 2}
+    assert run.data.tags["cell.family"] == "bert" and "family" not in run.data.params
     assert run.data.tags["weights.kind"] == "pretrained"
     assert run.data.tags["toolchain.torch"] == "2.13.0"
     assert json.loads(run.data.tags["ane_sweep.metrics"])[LATENCY] == "ms measured"
@@ -107,6 +130,19 @@ def test_the_compare_page_will_choose_chunks_and_median_latency(logged):
         assert "chunks" in sorted(run.data.params)[:3]
         assert next(iter(run.data.metrics)) == LATENCY
     assert sorted(run.info.run_id for run in found) == sorted(result.timed)
+
+
+def test_runs_of_any_two_sweeps_have_the_same_params():
+    """Blanks in MLflow's table are what a user takes for a value that is missing."""
+    one = [make("s", n, chunks=n) for n in (1, 2)]
+    other = [make("t", n, variant=v, weights="random") for n, v in enumerate(("original", "split_einsum"))]
+    seen = set()
+    for records, axes in ((one, ["chunks"]), (other, ["variant"]), (one[:1], [])):
+        for record in records:
+            record.cell["latency"] = {"samples": 20}
+        described = [describe.describe_cell(record, axes, Path("nowhere")) for record in records]
+        seen |= {frozenset(text.params) for text in (*described, describe.describe_sweep(records, axes, {}))}
+    assert len(seen) == 1 and seen.pop() >= {*AXES, "latency.samples"}
 
 
 def test_null_figures_are_not_logged(logged):
@@ -142,7 +178,7 @@ def test_the_parent_holds_latency_against_chunks_and_what_is_constant(logged):
     run = client.get_run(result.parent)
     assert run.info.run_name == f"sweep {result.sweep}"
     assert (run.info.start_time, run.info.end_time) == (1_000_000, 1_060_000)
-    assert run.data.params["model"] == "minilm" and "chunks" not in run.data.params
+    assert run.data.params["model"] == "minilm" and run.data.params["chunks"] == "1, 2, 8"
     assert {k: v for k, v in run.data.metrics.items() if k.startswith("cells")} == {
         "cells": 5.0,
         "cells.ok": 4.0,
@@ -231,7 +267,7 @@ def test_links(logged):
     assert json.loads(values["runs"][0]) == result.timed
     assert json.loads(values["experiments"][0]) == [result.experiment_id]
     assert compare_link(result, "http://example.test:8080/").startswith("http://example.test:8080/#/compare-runs?")
-    assert ui_command(result.uri) == f"mlflow ui --backend-store-uri '{result.uri}' --port 5000"
+    assert ui_command(result) == f"mlflow ui --backend-store-uri '{result.uri}' --port 5000"
 
 
 def test_a_sweep_too_large_for_an_address_gets_a_filter():
@@ -243,7 +279,7 @@ def test_a_sweep_too_large_for_an_address_gets_a_filter():
     assert "tags.`ane_sweep.sweep` = 's1'" in unquote(link)
     many.timed = many.timed[: links.COMPARE_LIMIT]
     assert "/#/compare-runs?" in compare_link(many)
-    assert ui_command(many.uri) is None
+    assert ui_command(many) is None
 
 
 def test_random_weights_and_synthetic_inputs_are_in_the_name():
@@ -274,7 +310,7 @@ def test_mlflows_limits_are_kept():
         ("ftp://host/x", ["ftp is no tracking scheme", "sqlite:///PATH/mlflow.db"]),
         ("./mlruns", ["a plain path is no tracking scheme"]),
         ("sqlite://x.db", ["three slashes"]),
-        ("postgresql://me:secret@127.0.0.1:9/db", ["127.0.0.1:9 does not answer", "://me:***@"]),
+        ("postgresql://me:secret@127.0.0.1:9/db", ["127.0.0.1:9 does not answer", "://***@"]),
         ("http://[::bad", ["Invalid IPv6"]),
     ],
 )
@@ -306,6 +342,153 @@ def test_a_file_that_is_no_database(tmp_path):
     (tmp_path / "mlflow.db").write_text("not a database, " * 100)
     with pytest.raises(TrackingError, match="not a database"):
         log_sweep(folder, uri=None, experiment="e")
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%20b", "a%3Fb", "a b", "größe", "a+b&c=d", "50%"])
+def test_the_database_is_inside_the_outputs_folder_whatever_that_is_called(tmp_path, name):
+    """SQLAlchemy 2.0 and 2.1 take ?, # and % of an address for different things, MLflow for others again."""
+    folder = sweep_folder(tmp_path / name)
+    before = Path.cwd()
+    result = log_sweep(folder, uri=None, experiment="e")
+    assert Path.cwd() == before
+    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing beside the outputs folder"
+    assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["mlartifacts", "mlflow.db", "runs"]
+    with closing(sqlite3.connect(tmp_path / name / "mlflow.db")) as database:
+        ids = {row for (row,) in database.execute("SELECT run_uuid FROM runs")}
+    assert ids == {result.parent, *result.runs.values()}
+    kept = tmp_path / name / "mlartifacts" / result.parent / "artifacts" / "records.jsonl"
+    assert kept.read_text() == (folder / "records.jsonl").read_text()
+    assert log_sweep(folder, uri="", experiment="e").unchanged == 5, "uri= is no address either"
+
+
+def test_the_ui_of_a_folder_that_no_address_can_name_is_started_inside_it(tmp_path):
+    result = log_sweep(sweep_folder(tmp_path / "a?b"), uri=None, experiment="e")
+    assert ui_command(result) == f"cd '{tmp_path}/a?b' && mlflow ui --backend-store-uri sqlite:///mlflow.db --port 5000"
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Patience of 0.2 s."""
+    monkeypatch.setattr(address, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(writers, "CONNECT_SECONDS", 0.2)
+
+
+@contextmanager
+def locked(path, how="IMMEDIATE"):
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"BEGIN {how}")
+        yield
+
+
+@pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_database_that_another_program_writes_is_a_sentence(tmp_path, soon, how, capfd):
+    folder = sweep_folder(tmp_path)
+    log_sweep(folder, uri=None, experiment="e")
+    with locked(tmp_path / "mlflow.db", how), pytest.raises(TrackingError) as error:
+        log_sweep(folder, uri=None, experiment="e")
+    assert "its database is locked" in str(error.value) and f"ane-sweep log {folder.name}" in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_one_that_is_locked_in_between_is_not_tried_run_by_run(tmp_path, soon, monkeypatch, capfd):
+    folder = sweep_folder(tmp_path)
+    log_sweep(folder, uri=None, experiment="e")
+    later = sweep_folder(tmp_path, "later")
+    flush, calls = Bulk.flush, []
+
+    def when_locked(self):
+        calls.append(self)
+        with locked(tmp_path / "mlflow.db"):
+            flush(self)
+
+    monkeypatch.setattr(Bulk, "flush", when_locked)
+    monkeypatch.setattr(OneByOne, "create", lambda *_: pytest.fail("each run would wait as long again"))
+    with pytest.raises(TrackingError, match="locked"):
+        log_sweep(later, uri=None, experiment="e")
+    assert len(calls) == 1 and capfd.readouterr() == ("", "")
+
+
+WITH_SECRETS = {
+    "https://jane:s3cret@tracker.test/x": "https://***@tracker.test/x",
+    "postgresql://jane:s3cret@db.test/m": "postgresql://***@db.test/m",
+    "http://tracker.test/?token=s3cret": "http://tracker.test/?token=***",
+}
+
+
+@pytest.fixture(params=WITH_SECRETS)
+def run_with_secret(request, tmp_path):
+    """(outputs folder, run.json as text, address) of a run that was asked for with credentials in its address."""
+    plan = SimpleNamespace(key="k", axes=[], cells=[])
+    command = [f"tracking.uri={request.param}", "weights=/Users/John Doe/nets"]
+    settings = {
+        "resume": None, "nightly": {"enabled": False},
+        "tracking": {"enabled": True, "uri": request.param, "experiment": "e", "ui": request.param},
+    }  # fmt: skip
+    folder = open_run(tmp_path, plan, command, settings).folder
+    write_records(folder, [make(folder.name, 0)])
+    return tmp_path, (folder / "run.json").read_text(), request.param
+
+
+def test_no_password_and_no_name_is_stored(run_with_secret):
+    _, text, uri = run_with_secret
+    assert not any(secret in text for secret in ("s3cret", "jane", "Doe"))
+    assert json.loads(text)["tracking"]["uri"] == WITH_SECRETS[uri]
+    assert json.loads(text)["command"] == [f"tracking.uri={WITH_SECRETS[uri]}", "weights=/Users/***/nets"]
+
+
+def test_log_takes_credentials_from_the_environment_or_asks_for_them(run_with_secret, monkeypatch, capsys):
+    out, _, uri = run_with_secret
+    given = []
+    monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
+    monkeypatch.setattr("ane_sweep.sweep.show_links", lambda *_: None)
+    for name in address.LOGIN:
+        monkeypatch.delenv(name, raising=False)
+    assert main(["log", f"out={out}"]) == 2 and not given
+    said = capsys.readouterr().err
+    assert "its credentials were not kept" in said and "uri=ADDRESS" in said and "s3cret" not in said
+    assert main(["log", f"out={out}", f"uri={uri}"]) == 0 and given == [uri]
+    for name in address.LOGIN:
+        monkeypatch.setenv(name, "x")
+    code = main(["log", f"out={out}"])
+    if uri.startswith("https:"):
+        assert code == 0 and given[-1] == "https://tracker.test/x"
+    else:
+        assert code == 2 and len(given) == 1
+
+
+def test_no_password_is_printed(logged):
+    _, result, _ = logged
+    for stored, link in (("https://***@t.test", "https://t.test/#/"), ("postgresql://***@db.test/m", links.UI)):
+        hidden = replace(result, uri=stored)
+        assert compare_link(hidden).startswith(link)
+        assert experiment_link(hidden, ui="http://jane:s3cret@ui.test").startswith("http://ui.test/#/")
+
+
+def test_nothing_that_the_tracker_is_told_names_a_person_or_holds_a_password(tmp_path, monkeypatch):
+    """Not a tag, a param, a name, an artifact or the text of any of them: a tracker may be another machine."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    outward._told.cache_clear()
+    folder = sweep_folder(tmp_path)
+    records = read_records(folder)
+    for record, source in zip(records, ("/home/ada/n", "/Users/John Doe/n", "https://jane:s3cret@h/n", "~jane/n", "x")):
+        record.cell["weights"] = record.weights["source"] = source
+        record.status, record.reason = Status.FAILED, f"convert: cannot read {source}: \x1b[2J"
+        record.artifacts = [{"name": "placement.planned.json", "path": str(tmp_path / "rows.json")}]
+    (tmp_path / "rows.json").write_text('{"weights": "/home/ada/n"}')
+    write_records(folder, records)
+    page.write(folder)
+    (folder / "tasks" / "convert-kkkkkkkkkkkk" / "stderr.txt").write_text(
+        "in /Users/John Doe/x of https://j:s3cret@h\n"
+    )
+    (folder / "run.json").write_text(json.dumps({"command": ["weights=/home/ada/n", "uri=https://jane:s3cret@h"]}))
+    result = log_sweep(folder, uri=None, experiment="e")
+    text = (tmp_path / "mlflow.db").read_bytes().decode("utf-8", "replace")
+    found = sorted(path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file())
+    names = {"record.json", "records.jsonl", "report.html", "report.md", "convert.txt"}
+    assert names <= {path.name for path in found}
+    assert sum(path.name == "placement.planned.json" for path in found) == len(result.runs)
+    for name, said in (("mlflow.db", text), *((path.name, path.read_text()) for path in found)):
+        assert not re.search(r"\bada\b|Doe|jane|s3cret|\x1b\[2J", said), name
 
 
 def test_two_files_import_mlflow_and_only_when_logging():

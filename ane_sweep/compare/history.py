@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import record, runs
+from ane_sweep import outward, record, runs
 from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, outputs_folder, split
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
@@ -155,7 +155,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
             f"{len(few)} of {len(cells)} cells could not be tested: {max(len(cell.levels) for cell in few)} runs at most, "
             f"where the last one is held against {FEWEST_BEFORE} before it, and a step needs {FEWEST}"
         )
-    return "\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n"
+    return outward.visible("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")
 
 
 def as_json(cells: list[Series], notes: list[str]) -> str:
@@ -176,4 +176,4 @@ def as_json(cells: list[Series], notes: list[str]) -> str:
             for cell in cells
         ],
     }
-    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"

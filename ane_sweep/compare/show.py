@@ -6,13 +6,14 @@ from typing import Any
 
 from ane_sweep.compare.difference import Difference
 from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, Comparison
+from ane_sweep.outward import markdown
 
 SHOWN = 20  # cells of one bucket; the JSON has all
 
 
 def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float) -> str:
     """The headline, what differs in general, then each bucket that holds something."""
-    lines = [f"## {a} -> {b}", "", f"**{headline}**", ""]
+    lines = [f"## {markdown(a)} -> {markdown(b)}", "", f"**{headline}**", ""]
     lines += [
         f"{len(found.pairs)} cell{'' if len(found.pairs) == 1 else 's'} in both"
         + _only("only in the first", found.only_a)
@@ -23,12 +24,12 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
             f"{found.tests} timings tested, at {level:.0%} for all of them together (Holm); called different from {least_percent:g} % on"
         )
     lines += still_possible(found)
-    lines += [f"- differs: {mark}" for mark in found.marks]
+    lines += [f"- differs: {markdown(mark)}" for mark in found.marks]
     for name in BUCKETS:
         changes = found.bucket(name)
         if changes:
             lines += ["", f"### {name}: {len(changes)}", ""]
-            lines += [f"- {change.cell}: {change.text}" for change in changes[:SHOWN]]
+            lines += [f"- {markdown(f'{change.cell}: {change.text}')}" for change in changes[:SHOWN]]
             lines += [f"- ... {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
     return "\n".join(lines) + "\n"
 
@@ -67,7 +68,7 @@ def still_possible(found: Comparison) -> list[str]:
 def _only(where: str, cells: list[str]) -> str:
     if not cells:
         return ""
-    return f"; {len(cells)} {where} ({', '.join(cells[:3])}{', ...' if len(cells) > 3 else ''})"
+    return f"; {len(cells)} {where} ({markdown(', '.join(cells[:3]))}{', ...' if len(cells) > 3 else ''})"
 
 
 def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float, code: int) -> str:
@@ -90,7 +91,7 @@ def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, l
         "changes": [vars(change) for change in found.changes],
         "timings": {cell: {name: _plain(one) for name, one in by.items()} for cell, by in found.timings.items()},
     }
-    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
 def _plain(one: Difference) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ane_sweep import outward
 from ane_sweep.doctor.world import World
 from ane_sweep.evidence import powermetrics, syslog, thermal
 
@@ -54,7 +55,7 @@ def packages(world: World) -> Finding:
         "packages",
         can,
         evidence,
-        f"pip install -e . (coremltools {wanted} is what this version is checked with)",
+        f"pip install -e '.[run]' (coremltools {wanted} is what this version is checked with)",
         needed=True,
     )
 
@@ -128,7 +129,7 @@ def pytorch_gpu(world: World) -> Finding:
     try:
         seen = world.child("torch")
     except RuntimeError as error:
-        return Finding("pytorch on gpu", False, f"importing torch {error}", "pip install -e .")
+        return Finding("pytorch on gpu", False, f"importing torch {error}", "pip install -e '.[run]'")
     there = [name for name in ("mps", "cuda") if seen[name]]
     evidence = f"torch {seen['version']}: {', '.join(there).upper() or 'neither MPS nor CUDA'}"
     remedy = "a Mac with Apple silicon; runtime=reference_cuda: an NVIDIA GPU, its driver and PyTorch's CUDA build"
@@ -203,11 +204,12 @@ def hub(world: World) -> Finding:
 
 
 def tracker(world: World) -> Finding:
-    if not (world.uri or "").startswith(("http://", "https://")):
-        where = world.uri or f"sqlite under {world.out}"
+    uri = outward.credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
+    if not uri.startswith(("http://", "https://")):
+        where = uri or f"sqlite under {world.out}"
         version = world.version("mlflow")
         return Finding("tracker", version is not None, f"{where}, mlflow {version or 'missing'}", "pip install -e .")
-    address = f"{(world.uri or '').rstrip('/')}/health"
+    address = f"{uri.rstrip('/')}/health"
     try:
         said = world.get(address).strip()
     except (OSError, ValueError) as error:

@@ -86,7 +86,7 @@ jobs:
     steps:
       - uses: actions/checkout@v4
       - name: Install
-        run: python3 -m venv .venv && .venv/bin/pip install -e .
+        run: python3 -m venv .venv && .venv/bin/pip install -e '.[run]'
       - name: Tonight
         env:
           ANE_SWEEP_OUT: {_yaml_quoted(str(job.out))}

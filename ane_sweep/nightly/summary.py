@@ -9,6 +9,7 @@ from pathlib import Path
 from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, Comparison
 from ane_sweep.display import duration
+from ane_sweep.outward import markdown
 from ane_sweep.record import Record, Status
 from ane_sweep.runs import Run
 
@@ -58,7 +59,7 @@ def text(night: Night) -> str:
         if compared.only_b:
             lines += [f"{_cells(compared.only_b)} without a good night to be compared with: {_few(compared.only_b)}."]
         lines += show.still_possible(compared)
-        lines += [f"- differs from the good nights: {mark}" for mark in compared.marks]
+        lines += [f"- differs from the good nights: {markdown(mark)}" for mark in compared.marks]
         lines += _changes(compared)
     lines += _broken(night.failing)
     lines += ["", f"Whole: `ane-sweep report {stamp}`; changes: `ane-sweep compare good {stamp}`."]
@@ -95,14 +96,14 @@ def _changes(compared: Comparison) -> list[str]:
             lines += ["", f"**{name}: {len(changes)}** (too few processes prove nothing; latency.repeats=8)"]
         elif changes:
             lines += ["", f"**{name}: {len(changes)}**"]
-            lines += [f"- {change.cell}: {change.text}" for change in changes[:SHOWN]]
+            lines += [f"- {markdown(f'{change.cell}: {change.text}')}" for change in changes[:SHOWN]]
             lines += [f"- ... {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
     return lines
 
 
 def _broken(failing: list[Record]) -> list[str]:
     reasons = Counter(f"{record.status.value}: {record.reason}" for record in failing)
-    lines = [f"- {n} cell{'' if n == 1 else 's'} {reason}" for reason, n in reasons.most_common(SHOWN)]
+    lines = [f"- {n} cell{'' if n == 1 else 's'} {markdown(reason)}" for reason, n in reasons.most_common(SHOWN)]
     told = "**not working** (tonight is no level for them; nights end with exit code 1 until they work again)"
     return ["", told, *lines] if lines else []
 
@@ -117,4 +118,4 @@ def _cells(things: Sized) -> str:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    return markdown(", ".join(names[:SHOWN])) + (", ..." if len(names) > SHOWN else "")

@@ -1,8 +1,10 @@
-"""What a report is made of, and the two ways to write it down. Every text that comes from a record is escaped here."""
+"""What a report is made of, and the two ways to write it down. Every text is escaped here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+
+from ane_sweep.outward import markdown as escaped
 
 
 @dataclass
@@ -116,9 +118,9 @@ def markdown(block: Block) -> str:
     """One block as Markdown. Plots are left to the HTML report; the figures behind them stand in the tables."""
     match block:
         case Para(text) | Widget(_, text):
-            return f"{plain(text)}\n\n" if text else ""
+            return f"{escaped(text)}\n\n" if text else ""
         case Points(items):
-            return "".join(f"- {plain(item)}\n" for item in items) + "\n"
+            return "".join(f"- {escaped(item)}\n" for item in items) + "\n"
         case Grid(heads, rows, numeric):
             return "".join(_pipes([heads, ["---:" if n else "---" for n in numeric], *rows])) + "\n"
         case Plots():
@@ -126,9 +128,4 @@ def markdown(block: Block) -> str:
 
 
 def _pipes(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(text if i == 1 else plain(text) for text in row)} |\n" for i, row in enumerate(rows)]
-
-
-def plain(text: str) -> str:
-    """Text that Markdown shows as it is: no pipe ends a column, no tag begins, no line breaks a table."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ").strip()
+    return [f"| {' | '.join(text if i == 1 else escaped(text) for text in row)} |\n" for i, row in enumerate(rows)]

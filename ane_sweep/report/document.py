@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, outward
 from ane_sweep.record import Record, Status, read_records
 from ane_sweep.report import beside, choice, drift, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, Widget, series_legend
@@ -19,13 +19,18 @@ TABLE_FOLDS = 12  # a table with more rows than this folds where it is not the m
 
 @dataclass
 class Sweep:
-    """What a report is made from: the records, run.json, and the drift of the worst cell where it was looked for."""
+    """What a report is made from: the records, run.json, and the drift of the worst cell where it was looked for.
+
+    All of it as others may read it: a report is made to be sent around.
+    """
 
     records: list[Record]
     info: dict[str, Any] = field(default_factory=dict)
     drift: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        self.records, self.info = outward.records(self.records), outward.values(self.info)
+        self.drift = outward.values(self.drift)
         self.cells = views.Cells(self.records)
 
     @classmethod
@@ -233,7 +238,7 @@ def _provenance(sweep: Sweep) -> Section:
         "started": info.get("started"),
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.get('kind')} {r.weights.get('source') or ''}".strip() for r in records),
-        "inputs": _distinct(str(r.realised["inputs"]) for r in records if "inputs" in r.realised),
+        "texts": _distinct(str(r.realised["texts"]) for r in records if "texts" in r.realised),
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{
             f"version of {key}": _distinct(_flat(r.toolchain.get(key)) for r in records)

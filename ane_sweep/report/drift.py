@@ -45,8 +45,9 @@ def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int,
 
     Raises ConfigError where there is nothing to look into, StageError where the task failed.
     """
-    from ane_sweep import isolate
+    from ane_sweep import installed, isolate
 
+    installed.need_worker("--drift")
     n = worst_cell(records)
     if n is None:
         raise ConfigError("--drift: no cell of this sweep has a PSNR and a program")
@@ -113,7 +114,7 @@ def is_sound(found: dict[str, Any]) -> bool:
                 for item in group or []
                 for key in _RATES
             )
-            and None not in items
+            and all(isinstance(group, list) for group in items)
         )
     except (KeyError, TypeError, ValueError):
         return False

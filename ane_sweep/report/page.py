@@ -10,13 +10,13 @@ import json
 from html import escape
 from pathlib import Path
 
-from ane_sweep import bridge
+from ane_sweep import bridge, outward
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, table
 from ane_sweep.report.blocks import Section
 from ane_sweep.report.document import Sweep
 
-HTML_NAME, MARKDOWN_NAME = "report.html", "report.md"
+HTML_NAME, MARKDOWN_NAME, FIGURES = "report.html", "report.md", "figures"
 _HERE = Path(__file__).parent
 
 
@@ -59,8 +59,8 @@ def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
     """The same without plots; the folded tables are left out when they are long."""
     if not sweep.records:
         return "no records\n"
-    parts = [f"# sweep {blocks.plain(sweep.records[0].sweep)}\n\n"]
-    parts += [f"- {blocks.plain(line)}\n" for line in table.head_lines(sweep.records)]
+    parts = [f"# sweep {outward.markdown(sweep.records[0].sweep)}\n\n"]
+    parts += [f"- {outward.markdown(line)}\n" for line in table.head_lines(sweep.records)]
     for section in document.sections(sweep) if made is None else made:
         text = "".join(blocks.markdown(block) for block in section.blocks if not _long(block))
         if text:
@@ -74,25 +74,31 @@ def _long(block: blocks.Block) -> bool:
 
 def write(folder: Path) -> Path:
     """Leave report.html, report.md and figures/ in a run's folder; returns the first. Raises ConfigError where it cannot."""
-    sweep = Sweep.read(folder)
+    put(folder, texts(Sweep.read(folder)))
+    return folder / HTML_NAME
+
+
+def texts(sweep: Sweep) -> dict[str, str]:
+    """File name -> text of the whole report, its plots as files of their own (for slides and for the tracker) last."""
     made = document.sections(sweep)
-    _write_figures(folder / "figures", made)
-    save(folder / MARKDOWN_NAME, as_markdown(sweep, made))
-    return save(folder / HTML_NAME, as_html(sweep, made))
+    named = [(s.anchor, svg) for s in made for b in s.blocks if isinstance(b, blocks.Plots) for svg, _ in b.items]
+    plots = {f"{FIGURES}/{n:02}-{anchor}.svg": _on_white(svg) for n, (anchor, svg) in enumerate(named, 1)}
+    return {MARKDOWN_NAME: as_markdown(sweep, made), HTML_NAME: as_html(sweep, made), **plots}
 
 
-def _write_figures(folder: Path, made: list[Section]) -> None:
-    """The plots as files of their own, for slides and for the tracker: on white, in the light page's colours."""
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.svg"):
+def _on_white(svg: str) -> str:
+    """In the light page's colours."""
+    start = svg.index(">", svg.index("<svg")) + 1
+    return svg[:start] + '<rect width="100%" height="100%" fill="#fff"/>' + svg[start:]
+
+
+def put(folder: Path, made: dict[str, str]) -> None:
+    """Write what `texts` made. Raises ConfigError where it cannot."""
+    (folder / FIGURES).mkdir(exist_ok=True)
+    for old in (folder / FIGURES).glob("*.svg"):
         old.unlink()
-    plots = [
-        (s.anchor, svg) for s in made for block in s.blocks if isinstance(block, blocks.Plots) for svg, _ in block.items
-    ]
-    for number, (anchor, svg) in enumerate(plots, 1):
-        ground = '<rect width="100%" height="100%" fill="#fff"/>'
-        start = svg.index(">", svg.index("<svg")) + 1
-        save(folder / f"{number:02}-{anchor}.svg", svg[:start] + ground + svg[start:])
+    for name, text in made.items():
+        save(folder / name, text)
 
 
 def save(path: Path, text: str) -> Path:

@@ -17,6 +17,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from ane_sweep import outward
 from ane_sweep.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.report.doubts import doubts, not_ok_groups
 
@@ -186,6 +187,7 @@ def as_table(records: list[Record], width: int | None = None) -> Group | Text:
     """A rich renderable: heads, table, doubts. `width` is that of the console that will print it."""
     if not records:
         return Text("no records")
+    records = outward.records(records, outward.visible)
     parts = columns(records, width)
     gap = 1 if width is None or _natural(parts) <= width else 0
     table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
@@ -221,21 +223,21 @@ def as_markdown(records: list[Record], notes: bool = True) -> str:
         return "no records\n"
     parts = columns(records)
     rows = [
-        [column.head for column in parts],
+        [outward.markdown(column.head) for column in parts],
         ["---:" if column.numeric else "---" for column in parts],
-        *([column.cells[index].replace("|", "\\|") for column in parts] for index in range(len(records))),
+        *([outward.markdown(column.cells[index]) for column in parts] for index in range(len(records))),
     ]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     if not notes:
         return table
-    above = "  \n".join(head_lines(records))
-    below = "".join(f"{number}. {line}\n" for number, line in enumerate(doubts(records), 1))
+    above = "  \n".join(map(outward.markdown, head_lines(records)))
+    below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(doubts(records), 1))
     return f"{above}\n\n{table}" + (f"\n{below}" if below else "")
 
 
 def as_json(records: list[Record]) -> str:
-    """One JSON array of whole records."""
-    return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    """One JSON array of whole records; in ASCII, so that a terminal obeys none of it."""
+    return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
 
 
 def _runtimes(records: list[Record]) -> list[str]:

@@ -55,7 +55,7 @@ def _files(args: list[str]) -> tuple[dict[str, Path], list[str]]:
 
 
 def _is_path(word: str) -> bool:
-    return "/" in word or "." in word
+    return ("/" in word or "." in word) and not word.startswith("out=")
 
 
 def look_where_called_for(folder: Path, records: list[Any], store: Any) -> None:

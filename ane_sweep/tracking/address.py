@@ -1,16 +1,59 @@
-"""Tracking addresses: which ones we take, whether somebody is there, where artifacts of a database go. No mlflow."""
+"""Tracking addresses: our own, which others we take, whether somebody is there, where artifacts go. No mlflow."""
 
 import os
 import socket
 import sqlite3
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ane_sweep.errors import TrackingError
+from ane_sweep.errors import ConfigError, TrackingError
+from ane_sweep.outward import HIDDEN
 
-_CONNECT_SECONDS = 5
+DATABASE = "mlflow.db"
+LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+_LETTERS = "?#%"  # of a path: what they mean in an address has changed between releases of SQLAlchemy
+CONNECT_SECONDS = 5
+LOCKED = f"its database is locked: another program has been writing for {CONNECT_SECONDS} s or more"
 _SQL_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+
+@contextmanager
+def own_database(out: Path) -> Iterator[str]:
+    """The address of the database inside an outputs folder, by way of a link where no address can say the folder's name.
+
+    (MLflow 3.13 and later refuse ./mlruns, and keep what they opened under one address for all that have the same.)
+    """
+    if not is_odd(out):
+        yield f"sqlite:///{out}/{DATABASE}"
+        return
+    with tempfile.TemporaryDirectory(prefix="ane-sweep-") as folder:
+        link = Path(folder) / "out"
+        link.symlink_to(out)
+        yield f"sqlite:///{link}/{DATABASE}"
+
+
+def is_odd(out: Path) -> bool:
+    return any(letter in str(out) for letter in _LETTERS)
+
+
+def reopened(stored: str | None, run: str) -> str | None:
+    """The address that a run was to be logged to, as run.json has it: without its user, password and tokens.
+
+    A server finds those in the environment. Raises ConfigError where they have to be given again.
+    """
+    bare = (stored or "").replace(f"{HIDDEN}@", "")
+    if stored is None or HIDDEN not in stored:
+        return stored
+    is_server = urlsplit(bare).scheme in ("http", "https")
+    if HIDDEN not in bare and is_server and all(os.environ.get(name) for name in LOGIN):
+        return bare
+    other = f"; or set {' and '.join(LOGIN)}" if is_server else ""
+    raise ConfigError(
+        f"{run} was to be logged to {stored}, and its credentials were not kept: ane-sweep log {run} uri=ADDRESS{other}"
+    )
 
 
 def artifact_folder(target: str, out: Path) -> Path | None:
@@ -39,29 +82,32 @@ def check_uri(target: str) -> None:
 
 
 def _check_sqlite(target: str) -> None:
-    path = sqlite_path(target)
-    if not target.startswith("sqlite:///") or not path.name:
+    path = sqlite_path(target) if target.startswith("sqlite:///") else Path()
+    if not path.name:
         raise TrackingError("sqlite needs three slashes and a file: sqlite:///PATH/mlflow.db")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return
-    try:
-        with closing(sqlite3.connect(path, timeout=_CONNECT_SECONDS)) as database:
-            database.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.Error as error:
-        raise TrackingError(f"{path}: {error}") from error
     if not os.access(path, os.W_OK):
         raise TrackingError(f"{path} is read-only")
+    try:
+        with closing(sqlite3.connect(path, timeout=CONNECT_SECONDS, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")  # MLflow would wait 20 s for each thing that it writes
+            database.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        raise TrackingError(LOCKED if "locked" in str(error) else f"{path}: {error}") from error
 
 
 def sqlite_path(target: str) -> Path:
-    """The file of a sqlite address."""
-    return Path(target.split("sqlite:///", 1)[-1].split("?")[0])
+    """The file of a sqlite address, as the installed SQLAlchemy reads it."""
+    from sqlalchemy.engine import make_url
+
+    return Path(make_url(target).database or "")
 
 
 def _check_host(target: str, port: int) -> None:
     place = urlsplit(target)
     try:
-        socket.create_connection((place.hostname or "localhost", place.port or port), _CONNECT_SECONDS).close()
+        socket.create_connection((place.hostname or "localhost", place.port or port), CONNECT_SECONDS).close()
     except OSError as error:
         raise TrackingError(f"{place.hostname}:{place.port or port} does not answer ({error})") from error

@@ -1,8 +1,10 @@
 """What a tracker is told about a sweep: run names, params, tags, metrics and artifacts, from records alone.
 
-MLflow's compare page opens its parallel coordinates plot with the first three params, by name, that differ between the
-runs, and with the first metric, in logged order, that all of them have (v3.17, ParallelCoordinatesPlotPanel). So only
-axes that vary are params of a cell's run, and the median latency is the first metric of every run that has one.
+Every axis of the request is a param of every run, whatever varied in its sweep, so that any two runs of any two sweeps
+compare; which axes varied is the tag `ane_sweep.axes`. MLflow's compare page opens its parallel coordinates plot with the
+first three params, by name, that differ between the runs, and with the first metric, in logged order, that all of them
+have (v3.17, ParallelCoordinatesPlotPanel): so what follows from an axis (family, size, the options of a model) is a tag,
+and the median latency is the first metric of every run that has one.
 """
 
 import hashlib
@@ -10,16 +12,19 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import autopsy
+from ane_sweep import autopsy, outward
+from ane_sweep.cell import AXES
 from ane_sweep.record import Record, Status, flat_cell
 
 FIRST_METRIC = "measured.latency_median_ms"
 FINISHED = (Status.OK, Status.DEGRADED)
 PARAM_LIMIT, TAG_LIMIT, KEY_LIMIT = 6000, 8000, 250  # MLflow refuses longer ones
+FORM = 2  # of what is told: a run that was logged in an earlier form is logged again
 
 
 @dataclass
@@ -34,10 +39,17 @@ class RunText:
     artifacts: dict[str, str] = field(default_factory=dict)
 
 
-def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
-    """The child run of one cell. `axes` are the varying ones; everything else of the request becomes a tag."""
+def describe_cell(
+    record: Record, axes: list[str], run_folder: Path, files: Sequence[dict[str, Any]] | None = None
+) -> RunText:
+    """The child run of one cell. `axes` are the varying ones; what is no axis of the request becomes a tag.
+
+    files   the record's artifacts where they lie, if the record itself no longer says so
+    """
     cell = flat_cell(record)
+    params = param_names(cell, axes)
     tags = {
+        "ane_sweep.axes": json.dumps({axis: cell.get(axis) for axis in axes}),
         "ane_sweep.sweep": record.sweep,
         "ane_sweep.cell_key": record.cell_key,
         "ane_sweep.status": record.status,
@@ -48,7 +60,7 @@ def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
         "mlflow.note.content": cell_note(record),
     }
     for group, values in (
-        ("cell", {key: value for key, value in cell.items() if key not in axes}),
+        ("cell", {key: value for key, value in cell.items() if key not in params}),
         ("weights", record.weights),
         ("realised", record.realised),
         ("host", record.host),
@@ -58,24 +70,32 @@ def describe_cell(record: Record, axes: list[str], run_folder: Path) -> RunText:
     return RunText(
         name=cell_name(record, axes)[:KEY_LIMIT],
         finished=record.status in FINISHED,
-        params={_key(axis): _text(cell.get(axis), PARAM_LIMIT) for axis in axes},
+        params={_key(name): _text(cell.get(name), PARAM_LIMIT) for name in params},
         tags=clean_tags(tags),
         metrics=cell_metrics(record),
-        artifacts=cell_artifacts(record, run_folder),
+        artifacts=cell_artifacts(record, run_folder, record.artifacts if files is None else files),
     )
 
 
+def param_names(cell: dict[str, Any], axes: list[str]) -> list[str]:
+    """The axes, also those that this request does not know, how it is timed, and whatever else varies in its sweep."""
+    plain = (name for name in cell if "." not in name or name.startswith("latency."))
+    return [name for name in dict.fromkeys([*AXES, *plain, *axes]) if name not in ("family", "size")]
+
+
 def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any]) -> RunText:
-    """The parent run: constant axes as params, counts by status, and latency against chunks, a metric per series.
+    """The parent run: the axes as params, all values where they vary; counts by status; latency against chunks, a metric
+    per series.
 
     info: what run.json holds of the sweep (stamp, command, started, finished), or {}.
     """
     counts = Counter(str(record.status) for record in records)
     command = info.get("command")
     command = " ".join(map(str, command)) if isinstance(command, list) else command
-    constant = flat_cell(records[0]) if records else {}
+    cells = [flat_cell(record) for record in records]
     summary = ", ".join(f"{n} {status}" for status, n in counts.most_common())
-    values = {axis: sorted({_text(flat_cell(r).get(axis), 80) for r in records}) for axis in axes}
+    values = {axis: sorted({_text(cell.get(axis), 80) for cell in cells}) for axis in axes}
+    params = param_names(cells[0] if cells else {}, axes)
     tags = {
         "ane_sweep.sweep": records[0].sweep if records else info.get("stamp"),
         "ane_sweep.command": command,
@@ -90,7 +110,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
     return RunText(
         name=f"sweep {tags['ane_sweep.sweep']}" + _labels(records),
         finished=True,
-        params={_key(k): _text(v, PARAM_LIMIT) for k, v in constant.items() if k not in axes and _same(records, k)},
+        params={_key(name): _text(_all(cell.get(name) for cell in cells), PARAM_LIMIT) for name in params},
         tags=clean_tags(tags),
         metrics=[("cells", float(len(records)), 0)]
         + [(f"cells.{status}", float(n), 0) for status, n in counts.items()]
@@ -158,19 +178,19 @@ def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, fl
     return points
 
 
-def cell_artifacts(record: Record, run_folder: Path) -> dict[str, str]:
+def cell_artifacts(record: Record, run_folder: Path, files: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Relative path -> text: record.json, placement.json as a table, the tail of each stage's stderr."""
     texts = {"record.json": json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n"}
     if record.placement:
         texts["placement.json"] = json.dumps(placement_table(record.placement), indent=1)
-    for artifact in record.artifacts:  # one row an op: placement.<kind>.<chip>.json
+    for artifact in files:  # one row an op: placement.<kind>.<chip>.json
         if artifact["name"].startswith("placement.") and Path(artifact["path"]).is_file():
-            texts[artifact["name"]] = Path(artifact["path"]).read_text(encoding="utf-8")
+            texts[artifact["name"]] = outward.redacted(Path(artifact["path"]).read_text(encoding="utf-8"))
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
         tail = autopsy.read_tail(path) if stage.key else ""
         if tail:
-            texts[f"stderr/{stage.stage}.txt"] = tail
+            texts[f"stderr/{stage.stage}.txt"] = outward.redacted(tail)
     return texts
 
 
@@ -185,8 +205,8 @@ def placement_table(placement: list[dict[str, Any]]) -> dict[str, list]:
 
 
 def digest(record: Record, axes: list[str]) -> str:
-    """Changes when the record or its set of params does: then a logged run is out of date."""
-    return hashlib.sha256(f"{record.to_json()}{axes}".encode()).hexdigest()[:16]
+    """Changes when the record, the axes of its sweep or FORM does: then a logged run is out of date."""
+    return hashlib.sha256(f"{FORM}{record.to_json()}{axes}".encode()).hexdigest()[:16]
 
 
 def clean_tags(tags: dict[str, Any]) -> dict[str, str]:
@@ -212,8 +232,9 @@ def _shared(records: list[Record], group: str) -> dict[str, Any]:
     }
 
 
-def _same(records: list[Record], key: str) -> bool:
-    return len({_text(flat_cell(record).get(key), PARAM_LIMIT) for record in records}) == 1
+def _all(values: Iterable[Any]) -> str:
+    """The value that all cells share, or each of them: `1, 2, 4`."""
+    return ", ".join(dict.fromkeys(_text(value, PARAM_LIMIT) for value in values))
 
 
 def _is_number(value: Any) -> bool:

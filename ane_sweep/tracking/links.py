@@ -1,6 +1,7 @@
 """Addresses in MLflow's UI and the command that starts it. Pure text, no tracker."""
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -42,14 +43,15 @@ def experiment_link(logged: "Logged", ui: str | None = None) -> str:
     return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART"
 
 
-def ui_command(uri: str, ui: str | None = None) -> str | None:
+def ui_command(logged: "Logged", ui: str | None = None) -> str | None:
     """The command that serves MLflow's UI on a database; None for a server, which is its own UI."""
-    if uri.startswith(("http://", "https://")):
+    if logged.uri.startswith(("http://", "https://")):
         return None
     port = urlsplit(ui or UI).port or 5000
-    return f"mlflow ui --backend-store-uri {shlex.quote(uri)} --port {port}"
+    first = f"cd {shlex.quote(str(logged.within))} && " if logged.within else ""
+    return f"{first}mlflow ui --backend-store-uri {shlex.quote(logged.uri)} --port {port}"
 
 
 def _ui(logged: "Logged", ui: str | None) -> str:
     served = logged.uri if logged.uri.startswith(("http://", "https://")) else UI
-    return (ui or served).rstrip("/")
+    return re.sub(r"(?<=://)[^/@]*@", "", ui or served).rstrip("/")  # a browser asks for what was hidden

@@ -7,7 +7,6 @@ database takes 2 s more, once, for MLflow's migrations (measured).
 import hashlib
 import logging
 import os
-import re
 import tempfile
 import time
 import uuid
@@ -19,15 +18,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ane_sweep import bridge
+from ane_sweep import bridge, outward
 from ane_sweep.errors import TrackingError
 from ane_sweep.record import FILE_NAME, Record, read_records, varying_axes
 from ane_sweep.tracking import describe, layout
-from ane_sweep.tracking.address import artifact_folder, check_uri, sqlite_path
+from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
 from ane_sweep.tracking.describe import RunText
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
 
-_CHATTER = ("mlflow.store.db.utils", "mlflow.tracking.fluent", "alembic")
+_CHATTER = ("mlflow.store.db.utils", "mlflow.tracking.fluent", "alembic")  # the first one prints tracebacks as well
 # While a server is first spoken to: no silent minutes when nobody is there (MLflow's own: 7 retries of up to 120 s).
 _PROBE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 _LOGGING = {
@@ -44,6 +43,7 @@ class Logged:
     runs   cell_key -> run id, in the order of the records
     timed  run ids of cells with a median latency
     view   key of the charts laid out for this sweep, None where the tracker would not have them
+    within the folder that `uri` is relative to, None where it is not
     """
 
     uri: str
@@ -54,15 +54,11 @@ class Logged:
     runs: dict[str, str] = field(default_factory=dict)
     timed: list[str] = field(default_factory=list)
     view: str | None = None
+    within: Path | None = None
     created: int = 0
     unchanged: int = 0
     replaced: int = 0
     seconds: float = 0.0
-
-
-def default_uri(out: Path) -> str:
-    """sqlite inside the outputs folder. (MLflow 3.13 and later refuse ./mlruns.)"""
-    return f"sqlite:///{Path(out).resolve()}/mlflow.db"
 
 
 def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
@@ -75,28 +71,34 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
     started = time.monotonic()
     folder = Path(run_folder).resolve()
     records = read_records(folder)
-    target = uri or default_uri(folder.parent.parent)
+    out = folder.parent.parent
     try:
-        check_uri(target)
-        with _quiet(), _environment(_PROBE):
-            client = _connect(target)
-            experiment_id = _experiment(client, experiment, artifact_folder(target, folder.parent.parent))
-        with _quiet(), _environment(_LOGGING):
-            try:
-                logged = _log(client, Bulk(client, experiment_id), folder, records)
-            except Unsupported:
-                logged = _log(client, OneByOne(client, experiment_id), folder, records)
+        with nullcontext(uri) if uri else own_database(out) as target:
+            logged = _logged(target, experiment, folder, records)
     except Exception as error:
-        raise TrackingError(_failure(target, folder, error)) from error
-    logged.uri, logged.experiment = target, experiment
+        raise TrackingError(_failure(uri or str(out / DATABASE), folder, error)) from error
+    logged.within = out if not uri and is_odd(out) else None
+    logged.uri = outward.credentials(uri or f"sqlite:///{DATABASE if logged.within else out / DATABASE}")
+    logged.experiment = experiment
     logged.seconds = time.monotonic() - started
     return logged
 
 
+def _logged(target: str, experiment: str, folder: Path, records: list[Record]) -> Logged:
+    check_uri(target)
+    with _quiet(), _environment(_PROBE):
+        client = _connect(target)
+        experiment_id = _experiment(client, experiment, artifact_folder(target, folder.parent.parent))
+    with _quiet(), _environment(_LOGGING):
+        try:
+            return _log(client, Bulk(client, experiment_id), folder, records)
+        except Unsupported:
+            return _log(client, OneByOne(client, experiment_id), folder, records)
+
+
 def _failure(target: str, folder: Path, error: Exception) -> str:
-    shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", target)
-    return (
-        f"the tracker at {shown} could not be used: {_cause(error)}\n"
+    return outward.credentials(
+        f"the tracker at {target} could not be used: {_cause(error)}\n"
         f"The results are kept in {folder / FILE_NAME}; log them later with: ane-sweep log {folder.name}"
     )
 
@@ -119,6 +121,7 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     if not records:
         raise TrackingError("the sweep has no records yet")
     info, axes, sweep = bridge.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
+    told = outward.records(records)
     begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
@@ -134,15 +137,15 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         return run_id, "created" if old is None else "replaced"
 
     digests = {record.cell_key: describe.digest(record, axes) for record in records}
-    text = describe.describe_sweep(records, axes, info)
-    text.artifacts = _sweep_artifacts(folder)
+    text = describe.describe_sweep(told, axes, outward.values(info))
+    text.artifacts = _sweep_artifacts(folder, told)
     whole = hashlib.sha256("".join([*digests.values(), text.artifacts.get("drift.json", "")]).encode()).hexdigest()[:16]
     logged.parent, parent_fate = put(text, whole, known.get(""), _millis(info.get("finished")) or begin)
     obsolete = [known[""]] if parent_fate == "replaced" else []
     fates = Counter[str]()
     orphans = []
-    for record in records:
-        text = describe.describe_cell(record, axes, folder)
+    for record, said in zip(records, told):
+        text = describe.describe_cell(said, axes, folder, record.artifacts)
         text.tags["mlflow.parentRunId"] = logged.parent
         spent = sum(stage.seconds or 0.0 for stage in record.stages if stage.status != "cached")
         old = known.get(record.cell_key)
@@ -174,11 +177,12 @@ def _settle(
         client.delete_run(run.info.run_id)
 
 
-def _sweep_artifacts(folder: Path) -> dict[str, str]:
+def _sweep_artifacts(folder: Path, told: list[Record]) -> dict[str, str]:
     """Name -> text of what the sweep as a whole left: its records, its report, the report's plots."""
-    names = (FILE_NAME, "report.html", "report.md", "drift.json", "figures/*.svg")
+    names = ("report.html", "report.md", "drift.json", "figures/*.svg")
     found = (path for name in names for path in sorted(folder.glob(name)))
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in found}
+    texts = {path.relative_to(folder).as_posix(): outward.redacted(path.read_text(encoding="utf-8")) for path in found}
+    return {FILE_NAME: "".join(record.to_json() + "\n" for record in told), **texts}
 
 
 def _lay_out(client: Any, logged: Logged, records: list[Record], axes: list[str]) -> str | None:
@@ -224,11 +228,11 @@ def _connect(target: str) -> Any:
     from mlflow.tracking import MlflowClient
 
     if target.startswith("sqlite") and not sqlite_path(target).exists():
-        _create_database(sqlite_path(target))
+        _create_database(target)
     return MlflowClient(tracking_uri=target)
 
 
-def _create_database(path: Path) -> None:
+def _create_database(target: str) -> None:
     """Lets MLflow make its tables aside, then puts the file in place, whole.
 
     Its 40 migrations are no transaction: two sweeps that begin at once, or a kill on the way, leave a database that
@@ -236,10 +240,12 @@ def _create_database(path: Path) -> None:
     """
     from mlflow.tracking import MlflowClient
 
+    path = sqlite_path(target)
     aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}.part")
     try:
         aside.touch()  # fails at once in a folder that takes no file; MLflow would try for minutes
-        store = MlflowClient(tracking_uri=f"sqlite:///{aside}")._tracking_client.store
+        beside = f"{target.partition('?')[0].rpartition('/')[0]}/{aside.name}"  # written as the target is
+        store = MlflowClient(tracking_uri=beside)._tracking_client.store
         store.engine.dispose()
         with suppress(FileExistsError):  # another sweep was quicker: its database is as good
             os.link(aside, path)
@@ -276,10 +282,10 @@ def _environment(values: dict[str, str]):
 
 @contextmanager
 def _quiet():
-    """Keeps MLflow's notes about creating its tables, and 40 migrations, off the terminal."""
+    """Keeps MLflow's notes about creating its tables, 40 migrations and what it raises anyway off the terminal."""
     before = {name: logging.getLogger(name).level for name in _CHATTER}
     for name in _CHATTER:
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -9,6 +9,8 @@ it instead. A test holds the two to equal runs.
 import uuid
 from typing import Any
 
+from ane_sweep.errors import TrackingError
+from ane_sweep.tracking.address import CONNECT_SECONDS, LOCKED
 from ane_sweep.tracking.describe import RunText
 
 METRICS_PER_BATCH, PARAMS_PER_BATCH = 900, 100  # MLflow takes 1,000 things a request, 100 of them params
@@ -97,13 +99,17 @@ class Bulk:
         return run_id, place
 
     def flush(self) -> None:
-        """Writes all runs, or none and raises Unsupported."""
+        """Writes all runs, or none and raises Unsupported; TrackingError where another program keeps the database."""
         try:
-            from sqlalchemy import insert
+            from sqlalchemy import insert, text
 
             with self.store.ManagedSessionMaker(read_only=False) as session:
+                if self.store.engine.dialect.name == "sqlite":
+                    session.execute(text(f"PRAGMA busy_timeout = {1000 * CONNECT_SECONDS}"))  # MLflow's own: 20 s
                 for table, rows in self.rows.items():
                     if rows:
                         session.execute(insert(table), rows)
         except Exception as error:
+            if "database is locked" in str(error):  # and so it would be for each run of its own
+                raise TrackingError(LOCKED) from error
             raise Unsupported(str(error)) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny import ONCE
 
-from ane_sweep import record
+from ane_sweep import bundle, record
 from ane_sweep.stand_in import VARIABLE
 
 from .test_remote import phone
@@ -39,7 +39,10 @@ def sweep(folder: Path, answers: list[dict], *args: str) -> tuple[list[record.Re
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=550, cwd=folder)
     runs = sorted((folder / "out" / "runs").iterdir())
     assert runs, done.stderr
-    return record.read_records(runs[-1]), done.stdout, done.returncode
+    records = record.read_records(runs[-1])
+    bundle.export(runs[-1], folder / "sweep.zip", folder / "out")
+    assert len(bundle.read(folder / "sweep.zip").records) == len(records), "whatever a sweep leaves can be imported"
+    return records, done.stdout, done.returncode
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,103 @@
+"""Text on its way out: what leaves this machine names nobody and opens no door, and what is shown shows nothing else.
+
+    redacted   passwords and tokens in addresses, and whose home folder a path lies in
+    visible    characters that a terminal would obey, or that turn the order of letters, as what they are: \\x1b
+    told       both, for whatever others will read: reports, trackers, summaries
+    markdown   told, and nothing of it is markup (html.escape does the same for a page, whose sweep is told as a whole)
+
+Every text that comes from a record, a run or a command passes one of them. Standard library only.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.record import Record
+
+HIDDEN = "***"
+
+# An address: user and password (SQLAlchemy takes slashes in one), then parameters, of which some have telling names.
+_ADDRESS = re.compile(r"(?<=://)\S+")
+_USER = re.compile(r"^(?:[^\s/:@]*:\S*|[^\s/?#]*)@")
+_PARAMETER = re.compile(r"([?&;#][^?=&;#\s]*=)[^&;#\s\"'<>]+")
+_TELLING = re.compile(r"(?i)token|key|secret|pass|pwd|auth|sig|cred|code|jwt|session")
+# Someone's home: a name may hold spaces where the path goes on behind it, and before a capital.
+_LETTER = r"(?:[^/\\\s\"<>|:;*?',]|[',](?=\w))"
+_NAME = rf"(?:{_LETTER}+(?: {_LETTER}+){{0,4}}(?=[/\\])|{_LETTER}+(?: [A-Z]\w*)*)"
+_HOME = re.compile(rf"((?:[/\\](?:home|Users)|\b[A-Za-z]:[/\\]+(?:users|USERS|Documents and Settings))[/\\]+){_NAME}")
+_HOMES = ("home", "sers", "SERS", "Documents")  # one of them is in whatever _HOME finds
+_TILDE = re.compile(r"(?<![\w/.~])~[A-Za-z_][\w.-]*(?=/)")
+# C0 but for the end of a line, DEL, C1; soft hyphen, bidirectional and invisible format characters; halves of a pair.
+_ODD = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def credentials(text: str) -> str:
+    """The text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
+    if "://" not in text:
+        return text
+    return _ADDRESS.sub(lambda found: _PARAMETER.sub(_parameter, _USER.sub(f"{HIDDEN}@", found[0])), text)
+
+
+def _parameter(found: re.Match[str]) -> str:
+    return found[1] + HIDDEN if _TELLING.search(found[1]) else found[0]
+
+
+def redacted(text: str) -> str:
+    """`credentials`, and homes: one's own is ~, other people's lose their name, `/Users/***/models`."""
+    text = credentials(text)
+    for home, pattern in _own_homes(os.environ.get("HOME")):
+        text = pattern.sub("~", text) if home in text else text
+    if "~" in text:
+        text = _TILDE.sub(f"~{HIDDEN}", text)
+    return _HOME.sub(rf"\1{HIDDEN}", text) if any(word in text for word in _HOMES) else text
+
+
+@cache
+def _own_homes(variable: str | None) -> list[tuple[str, re.Pattern[str]]]:
+    """One's own home, and what it looks like in a text; nothing where it is no folder of one's own."""
+    try:
+        homes = {Path.home(), Path.home().resolve()} | ({Path(variable)} if variable else set())
+    except (RuntimeError, OSError):
+        return []
+    names = [str(home) for home in homes if len(home.parts) > 1]
+    return [(name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")) for name in sorted(names, reverse=True)]
+
+
+def visible(text: str) -> str:
+    """Control and direction characters as escapes; ends of lines stay."""
+    return _ODD.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def told(text: str) -> str:
+    return _told(text) if len(text) <= 1000 else visible(redacted(text))
+
+
+@lru_cache(maxsize=4096)  # records say the same words over and over
+def _told(text: str) -> str:
+    return visible(redacted(text))
+
+
+def markdown(text: str) -> str:
+    """Text within a line of Markdown: no pipe ends a column, no tag, link or line begins."""
+    text = told(text).replace("\n", " ").strip()
+    text = re.sub(r"\\(?=[!-/:-@\[-`{-~]|$)", r"\\\\", text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"\](?=[(\[:])", r"\\]", text).replace("|", "\\|")
+
+
+def values(value: Any, say: Callable[[str], str] = told) -> Any:
+    """A JSON value with every text in it said by `say`."""
+    if isinstance(value, str):
+        return say(value)
+    if isinstance(value, dict):
+        return {say(key): values(entry, say) for key, entry in value.items()}
+    return [values(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def records(given: Iterable[Record], say: Callable[[str], str] = told) -> list[Record]:
+    return [Record.from_dict(values(record.to_dict(), say)) for record in given]
