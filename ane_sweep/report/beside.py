@@ -12,8 +12,8 @@ HEADS = (
     "ANE % planned", "PSNR published", "PSNR measured", "note",
 )  # fmt: skip
 NOTE = (
-    "Figures that others published of the same model, form and number of chunks; where a source states no length, any "
-    "length stands beside it. Estimates and predictions are for the "
+    "Figures that others published of the same model, form, number of chunks and compute units; where a source states "
+    "no length or no units, any stand beside it. Estimates and predictions are for the "
     "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
     "here was measured on this host; see Provenance."
 )
@@ -30,7 +30,8 @@ def rows(cells: Cells) -> list[list[str]]:
 
 
 def _line(row: published.Row, record: Record, label: str) -> list[str]:
-    where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"]) if text)
+    batch = f"batch {row['batch']}" if row["batch"] not in ("", "1") else ""
+    where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"], batch) if text)
     marks = row_labels(record)
     model = str(record.cell["model"])
     label = label if model in label.split() else f"{model} {label}"
