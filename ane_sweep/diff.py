@@ -22,6 +22,7 @@ def diff(args: list[str]) -> int:
     return _diff(given)
 
 
+@running.within_memory()
 def _diff(given: argparse.Namespace) -> int:
     from ane_sweep.runtimes._reference import trace
 

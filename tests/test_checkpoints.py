@@ -97,8 +97,8 @@ def break_pickle(folder: Path) -> None:
     ("breakage", "text"),
     [
         (break_nothing, "has no weights; looked for model.safetensors"),
-        (break_truncate, "is corrupt: "),
-        (break_header, "is not a safetensors file (its header claims"),
+        (break_truncate, "bytes where its header needs"),
+        (break_header, "is no whole safetensors file (its header claims"),
         (break_config, "config.json cannot be read"),
         (break_config_kind, "config.json holds no JSON object"),
         (break_index, "model.safetensors.index.json has no weight_map"),

@@ -46,6 +46,7 @@ NUMPY = {
     "uint64": np.dtype(np.uint64),
 }
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
+MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
 # element types whose immediate values are kept as raw bytes rather than as lists of numbers
 _RAW = {"fp16", "int8", "uint8", "int16", "uint16", "uint32", "uint64"}
 
@@ -243,9 +244,9 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         raise PackageError(f"{package.path}: an immediate constant has no tensor type or no value; the file is damaged")
     if kind.dtype == "string":
         strings = list(tensor.strings.values)
-        return (
-            strings[0] if not kind.shape and len(strings) == 1 else np.array(strings, dtype=object).reshape(kind.shape)
-        )
+        if not kind.shape and len(strings) == 1:
+            return strings[0]
+        return _shaped(np.array(strings, dtype=object), kind, package, "an immediate constant")
     if kind.dtype in PACKED_BITS and field == "bytes":
         raw = np.frombuffer(tensor.bytes.values, np.uint8)
         return _shaped(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
@@ -323,6 +324,20 @@ def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what:
     if flat.size == 1 and count <= _SPLAT_ELEMENTS:  # MIL lets one value stand for a whole tensor
         return np.broadcast_to(flat, shape)
     raise PackageError(f"{package.path}: {what} of shape {kind.shape} holds {flat.size} values; the file is damaged")
+
+
+def check_sizes(block: Any, where: object) -> None:
+    """Refuse declared tensors that cannot be: damage, or an attempt to make a reader count with them or reserve them."""
+    for proto in block.operations:
+        for value in proto.outputs:
+            kind = tensor_type(value.type)
+            if kind is not None and kind.count > MOST_ELEMENTS:
+                raise PackageError(
+                    f"{where}: `{value.name}` is declared as {kind.dtype} {list(kind.shape)}, which no machine can hold; "
+                    "the file is damaged"
+                )
+        for inner in proto.blocks:
+            check_sizes(inner, where)
 
 
 def free_names(block: Any) -> set[str]:

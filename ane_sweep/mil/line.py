@@ -11,7 +11,7 @@ ops that depend on constants alone, belong to whatever uses them and are no part
 
 from dataclasses import dataclass
 
-from ane_sweep.mil.graph import Op, Program, TensorType, blob_values
+from ane_sweep.mil.graph import Op, Program, TensorType, blob_values, check_sizes
 
 BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
 BOUNDARY_RANKS = range(1, 6)
@@ -45,7 +45,8 @@ class Line:
 
 
 def line_up(program: Program) -> Line:
-    """Sort a program's ops into computing ones and constants, and find the legal cuts."""
+    """Sort a program's ops into computing ones and constants, and find the legal cuts. Raises errors.PackageError."""
+    check_sizes(program.block, program.package.path)
     compute, constant = split(program)
     reads = [op.reads for op in compute]
     sizes: dict[tuple[str, int], int] = {}
