@@ -5,8 +5,15 @@ or transformers sees it. Standard library only.
 from collections.abc import Mapping
 from typing import Any
 
-SIZES = ("vocab_size", "hidden_size", "n_embd", "d_model", "dim")  # the planner reads these, beside an option's arch_keys
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "n_embd",
+    "d_model",
+    "dim",
+)  # the planner reads these, beside an option's arch_keys
 MOST = 1 << 31
+_KINDS: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
 
 def problems(arch: Mapping[str, Any], option: Mapping[str, Any]) -> list[str]:
@@ -34,4 +41,4 @@ def _wanted(key: str, value: Any, like: Any) -> str:
     if isinstance(like, (int, float)):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return "" if is_number and 0 <= value < MOST else f"a number from 0 to {MOST - 1}"
-    return "" if isinstance(value, type(like)) else {str: "a text", list: "a list", dict: "a mapping"}[type(like)]
+    return "" if isinstance(value, type(like)) else f"a {_KINDS.get(type(like), 'value of another kind')}"

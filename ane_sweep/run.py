@@ -72,7 +72,9 @@ def within_memory() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise AneSweepError(f"it needs more than the {most / 1e9:.3g} GB that this process may have: {error}") from error
+        raise AneSweepError(
+            f"it needs more than the {most / 1e9:.3g} GB that this process may have: {error}"
+        ) from error
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 

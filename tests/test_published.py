@@ -104,6 +104,15 @@ def test_side_by_side_names_the_kinds_and_the_chip():
     assert laptop[beside.HEADS.index("ANE % planned")] != "-"
 
 
+def test_what_was_not_estimated_is_said():
+    made = record(compute_units="cpu_only")
+    made.metrics = [metric for metric in made.metrics if metric["kind"] != "estimated"]
+    for entry in made.placement:
+        entry["not_estimated"] = "m1: 100% of its time would be on the CPU, and only m4's has figures here"
+    found = [row for row in beside.rows(Cells([made])) if "M1 Max" in row[1]]
+    assert found and {row[beside.HEADS.index("ms estimated")] for row in found} == {"not estimated (m1)"}
+
+
 def test_units_are_part_of_the_request_whatever_the_runtime():
     """Off Core ML a latency does not know them, but the estimate and the placement beside it do."""
     row = next(

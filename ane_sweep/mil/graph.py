@@ -332,12 +332,16 @@ def check_sizes(block: Any, where: object) -> None:
         for value in proto.outputs:
             kind = tensor_type(value.type)
             if kind is not None and kind.count > MOST_ELEMENTS:
-                raise PackageError(
-                    f"{where}: `{value.name}` is declared as {kind.dtype} {list(kind.shape)}, which no machine can hold; "
-                    "the file is damaged"
-                )
+                raise too_large(where, value.name, kind)
         for inner in proto.blocks:
             check_sizes(inner, where)
+
+
+def too_large(where: object, name: str, kind: Any) -> PackageError:
+    """`kind`: anything with a dtype and a shape."""
+    return PackageError(
+        f"{where}: `{name}` is declared as {kind.dtype} {list(kind.shape)}, which no machine can hold; the file is damaged"
+    )
 
 
 def free_names(block: Any) -> set[str]:

@@ -15,7 +15,8 @@ NOTE = (
     "Figures that others published of the same model, form, number of chunks and compute units; where a source states "
     "no length or no units, any stand beside it. Estimates and predictions are for the "
     "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
-    "here was measured on this host; see Provenance."
+    "here was measured on this host; see Provenance. Not estimated: a chip without figures of its own for the units that "
+    "the program would run on; the record's `placement` says which."
 )
 
 
@@ -39,10 +40,10 @@ def _line(row: published.Row, record: Record, label: str) -> list[str]:
     chip, entries = _chip(row["chip"], record)
     said = "" if chip in ("", row["chip"]) else f" ({chip})"
     psnr = None if "weights=random" in marks else record.value("psnr_db")
-    measured = record.value("latency_median_ms")
+    measured, estimate = record.value("latency_median_ms"), _estimate(record, chip)
     return [
         row["source"], where or "-", ours, _text(row.figures.get("predict_ms")),
-        _text(_estimate(record, chip)) + (said if _estimate(record, chip) is not None else ""), _text(measured),
+        estimate + (said if estimate != "-" else ""), _text(measured),
         _text(_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
         _text(_share(entries.get("planned"))), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
     ]  # fmt: skip
@@ -65,8 +66,10 @@ def _chip(wanted: str, record: Record) -> tuple[str, dict[str, dict[str, float]]
     return chip, ops
 
 
-def _estimate(record: Record, chip: str) -> float | None:
-    return record.value("latency_ms", "estimated", chip) if chip else None
+def _estimate(record: Record, chip: str) -> str:
+    if any(entry.get("chip") == chip and entry.get("not_estimated") for entry in record.placement):
+        return "not estimated"
+    return _text(record.value("latency_ms", "estimated", chip) if chip else None)
 
 
 def _share(ops: dict[str, Any] | None) -> float | None:

@@ -26,9 +26,16 @@ def sources(everything, mil, tmp_path_factory):  # noqa: F811
         y = mb.tile(x=x, reps=[2, 2])
         y = mb.concat(values=[y, mb.fill(shape=np.int32([4, 6]), value=np.float16(2))], axis=0)
         y = mb.pad(x=y, pad=[1, 1, 0, 2], constant_val=np.float16(0))
-        hot = mb.one_hot(indices=np.arange(10, dtype=np.int32), one_hot_vector_size=8, on_value=np.float16(1), off_value=np.float16(0))
+        hot = mb.one_hot(
+            indices=np.arange(10, dtype=np.int32),
+            one_hot_vector_size=8,
+            on_value=np.float16(1),
+            off_value=np.float16(0),
+        )
         y = mb.add(x=y, y=hot)
-        y = mb.upsample_nearest_neighbor(x=mb.reshape(x=y, shape=[1, 2, 5, 8]), scale_factor_height=2, scale_factor_width=2)
+        y = mb.upsample_nearest_neighbor(
+            x=mb.reshape(x=y, shape=[1, 2, 5, 8]), scale_factor_height=2, scale_factor_width=2
+        )
         return mb.reduce_sum(x=y, axes=[-1])
 
     found = [everything, mil.write(folder / "shapes.mlpackage", {"x": x}, shapes)]
