@@ -331,7 +331,7 @@ def check_sizes(block: Any, where: object) -> None:
     for proto in block.operations:
         for value in proto.outputs:
             kind = tensor_type(value.type)
-            if kind is not None and kind.count > MOST_ELEMENTS:
+            if kind is not None and math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
                 raise too_large(where, value.name, kind)
         for inner in proto.blocks:
             check_sizes(inner, where)

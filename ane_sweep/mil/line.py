@@ -11,6 +11,7 @@ ops that depend on constants alone, belong to whatever uses them and are no part
 
 from dataclasses import dataclass
 
+from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op, Program, TensorType, blob_values, check_sizes
 
 BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
@@ -49,6 +50,10 @@ def line_up(program: Program) -> Line:
     check_sizes(program.block, program.package.path)
     compute, constant = split(program)
     reads = [op.reads for op in compute]
+    if strange := set(program.outputs).union(*reads) - program.types.keys():
+        raise PackageError(
+            f"{program.package.path}: nothing makes {min(strange)!r}, which is read; the file is damaged"
+        )
     sizes: dict[tuple[str, int], int] = {}
     below: dict[str, frozenset[tuple[str, int]]] = {}
     for op in dict.fromkeys(op.index for op in constant.values()):

@@ -98,7 +98,7 @@ def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str
         feature.CopyFrom(own[name])
         return
     kind = program.tensor_type(name)
-    if kind is None:  # line.py only lets tensors cross
+    if kind is None or not kind.is_static:  # line.py only lets tensors of fixed shape cross
         path = program.package.path
         raise PackageError(f"{path}: its program gives `{name}`, which its description lacks; convert the model again")
     feature.name = _feature_name(program, name)

@@ -17,7 +17,6 @@ from ane_sweep.placement import defaults
 from ane_sweep.placement.sites import Site, Tensor
 
 _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint6": 6}
-_UNKNOWN = Tensor("unknown", ())
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class _Reader:
         inputs: dict[str, list[Tensor]] = {}
         for parameter, argument in proto.inputs.items():
             inputs[parameter] = [
-                known.get(binding.name, _UNKNOWN) if binding.name else self._literal(binding.value)
+                self._read(binding.name, known) if binding.name else self._literal(binding.value)
                 for binding in argument.arguments
             ]
         names = [value.name for value in proto.outputs]
@@ -154,6 +153,11 @@ class _Reader:
             site.outputs = defaults.settle(site)
         known.update(zip(names, site.outputs))
         return site
+
+    def _read(self, name: str, known: dict[str, Tensor]) -> Tensor:
+        if name not in known:
+            raise PackageError(f"{self.package.path}: an op reads {name!r}, which nothing makes; the file is damaged")
+        return known[name]
 
     def _constant(self, proto: Any, known: dict[str, Tensor]) -> None:
         for value in proto.outputs:
