@@ -33,11 +33,10 @@ def infer(site: Site) -> list[Tensor]:
 
     An op without a rule of its own keeps the shape of what it reads, x and y broadcast.
     """
-    rule: Callable[[Site], list[Tensor]] | None = globals().get(f"_{site.type}")
     if site.type in _NO_RULE:
         raise Unknown(site.type)
-    if rule is not None:
-        return rule(site)
+    if site.type in _RULES:
+        return _RULES[site.type](site)
     if site.type.startswith("reduce_"):
         return [_reduced(site)]
     names = [name for name in (_FOLLOWS.get(site.type), "x", "y", "cond", "a", "b") if site.inputs.get(name or "")]
@@ -125,9 +124,6 @@ def _pool(site: Site) -> list[Tensor]:
     return _like(site, (*x[:2], *_spatial(site, kernel, held(site, "strides", ones), ones)))
 
 
-_max_pool = _avg_pool = _l2_pool = _pool
-
-
 def _reduced(site: Site) -> Tensor:
     x = site.inputs["x"][0]
     axes = held(site, "axes", (held(site, "axis"),) if "axis" in site.inputs else tuple(range(x.rank)))
@@ -202,9 +198,6 @@ def _resized(site: Site) -> list[Tensor]:
     return _like(site, (*x[:2], height, width))
 
 
-_upsample_bilinear = _upsample_nearest_neighbor = _resize_nearest_neighbor = _resize_bilinear = _resized
-
-
 def _pad(site: Site) -> list[Tensor]:
     x, sides = _x(site), _listed(site, "pad")
     kept = len(x) - len(sides) // 2
@@ -264,10 +257,6 @@ def _slice_by_index(site: Site) -> list[Tensor]:
     return _like(site, _dummy(x)[index].shape)
 
 
-def _slice_update(site: Site) -> list[Tensor]:
-    return _like(site, _x(site))
-
-
 def _sliding_windows(site: Site) -> list[Tensor]:
     x, axis, size = _x(site), held(site, "axis"), held(site, "size")
     count = (x[axis] - size) // held(site, "stride", 1) + 1
@@ -282,9 +271,6 @@ def _one_hot(site: Site) -> list[Tensor]:
 
 def _fill(site: Site) -> list[Tensor]:
     return [Tensor("fp16", _listed(site, "shape"))]
-
-
-_random_normal = _fill
 
 
 def _range_1d(site: Site) -> list[Tensor]:
@@ -322,9 +308,6 @@ def _recurrent(site: Site) -> list[Tensor]:
     return [*_like(site, (length, x[1], hidden[-1])), *(_like(site, shape)[0] for shape in states)]
 
 
-_gru = _rnn = _lstm = _recurrent
-
-
 def _depth_to_space(site: Site) -> list[Tensor]:
     (n, c, h, w), block = _x(site), int(held(site, "block_size", held(site, "upscale_factor")))
     return _like(site, (n, c // block**2, h * block, w * block))
@@ -335,12 +318,25 @@ def _space_to_depth(site: Site) -> list[Tensor]:
     return _like(site, (n, c * block**2, h // block, w // block))
 
 
-_pixel_shuffle, _pixel_unshuffle = _depth_to_space, _space_to_depth
-
-
 def _quantize(site: Site) -> list[Tensor]:
     return [Tensor(held(site, "output_dtype"), site.inputs["input"][0].shape)]
 
 
 def _dequantize(site: Site) -> list[Tensor]:
     return [Tensor("fp16", site.inputs["input"][0].shape)]
+
+
+_RULES: dict[str, Callable[[Site], list[Tensor]]] = {
+    "conv": _conv, "conv_transpose": _conv_transpose, "max_pool": _pool, "avg_pool": _pool, "l2_pool": _pool,
+    "cast": _cast, "shape": _shape, "concat": _concat, "stack": _stack, "split": _split, "reshape": _reshape,
+    "transpose": _transpose, "squeeze": _squeeze, "expand_dims": _expand_dims, "flatten2d": _flatten2d,
+    "upsample_bilinear": _resized, "upsample_nearest_neighbor": _resized, "resize_nearest_neighbor": _resized,
+    "resize_bilinear": _resized, "pad": _pad, "crop": _crop, "tile": _tile, "topk": _topk, "gather": _gather,
+    "gather_nd": _gather_nd, "slice_by_size": _slice_by_size, "slice_by_index": _slice_by_index,
+    "sliding_windows": _sliding_windows, "one_hot": _one_hot, "fill": _fill,
+    "random_normal": _fill, "range_1d": _range_1d, "linear": _linear, "matmul": _matmul, "einsum": _einsum,
+    "scaled_dot_product_attention": _scaled_dot_product_attention, "gru": _recurrent, "rnn": _recurrent,
+    "lstm": _recurrent, "depth_to_space": _depth_to_space, "pixel_shuffle": _depth_to_space,
+    "space_to_depth": _space_to_depth, "pixel_unshuffle": _space_to_depth, "quantize": _quantize,
+    "dequantize": _dequantize,
+}  # fmt: skip
