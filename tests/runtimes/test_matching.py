@@ -31,7 +31,7 @@ def renamed(source, target, seed):
         {made[name] for name in {*_read(op), *(n for b in op.blocks for n in free_names(b))} if name in made}
         for op in ops
     ]
-    sorter = TopologicalSorter({place: needed for place, needed in enumerate(reads)})
+    sorter = TopologicalSorter(dict(enumerate(reads)))
     sorter.prepare()
     order = []
     while sorter.is_active():

@@ -68,7 +68,7 @@ class _Side:
 
     def is_transparent(self, op: Op) -> bool:
         return op.type in _DATA and (
-            op.type != "cast" or self._is_float(op.outputs[0]) and self._is_float(self.data(op))
+            op.type != "cast" or (self._is_float(op.outputs[0]) and self._is_float(self.data(op)))
         )
 
     def data(self, op: Op) -> str:
