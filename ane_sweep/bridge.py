@@ -164,7 +164,7 @@ def parse_json(text: str | bytes) -> Any:
 
 def names_a_file(name: Any) -> bool:
     """Whether a name that comes from outside can be that of a file beside where it stands, and of nothing else."""
-    return isinstance(name, str) and name.isprintable() and Path(name).name == name
+    return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
 
 
 def remove_tree(path: Path) -> None:

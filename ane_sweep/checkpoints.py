@@ -90,6 +90,8 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
 def _source(
     option: Mapping[str, Any], kind: str, source: str, digest: str, arch: Mapping[str, Any], nbytes: int, **more: Any
 ) -> Source:
+    if found := architecture.problems(arch):
+        raise ConfigError([f"model={option['name']}: {problem}" for problem in found])
     keys = option["arch_keys"]
     layers, longest = (arch.get(keys[name], option[name]) for name in ("layers", "max_seq_len"))
     if not isinstance(layers, int) or not isinstance(longest, int):
@@ -132,8 +134,6 @@ def _from_files(
         )
     else:
         arch = _architecture(option, label, config.path)
-    if wrong := architecture.problems(arch, option):
-        raise ConfigError([f"model={option['name']}: {label}: {problem}" for problem in wrong])
     files = _weights_files(option, label, lookup, allow_pickle)
     notes = _differences(option, arch, label)
     tokenizer = [file.digest for name in TOKENIZER_FILES if (file := lookup(name))]

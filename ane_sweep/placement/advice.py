@@ -7,9 +7,8 @@ from ane_sweep.placement import laws
 
 WIDE_VOCABULARY = 16_384
 STAYS = "the ANE takes it, but"  # how the reason of an op begins that the path leaves on the CPU
-ROW_BYTES = (
-    64  # the last axis of a value is padded to these (Apple, "Deploying Transformers on the Apple Neural Engine")
-)
+# The last axis of a value is padded to these (Apple, "Deploying Transformers on the Apple Neural Engine").
+ROW_BYTES = 64
 WASTEFUL = 1.2  # times what a row holds
 _HEADS = ("linear", "conv", "matmul")
 
@@ -69,10 +68,13 @@ def _vocabulary(rows: Sequence[Any]) -> list[str]:
 def _projected(site: Any) -> int:
     """How many numbers a projection's weight makes out of each of its inputs; 0 for what is none."""
     weight = site.tensor("y" if site.type == "matmul" else "weight")
-    if site.type not in _HEADS or weight is None or not weight.const or not weight.rank or not site.outputs:
+    if site.type not in _HEADS or weight is None or not weight.const or not site.outputs:
         return 0
-    axis = -1 if site.type == "matmul" and not site.value("transpose_y", False) else -2 if site.type == "matmul" else 0
-    return weight.shape[axis] or 0 if weight.rank > 1 else 0
+    if site.type == "matmul":
+        axis = -2 if site.value("transpose_y", False) else -1
+    else:
+        axis = 0
+    return (weight.shape[axis] or 0) if weight.rank > 1 else 0
 
 
 def _ranges(flexible: Sequence[Any]) -> list[str]:

@@ -113,6 +113,7 @@ def _anchor(chunks: Sequence[Work], chip: Chip) -> str:
             f"{chip.fp16_tflops:g} TFLOP/s, weights at {chip.weight_gbs:g} GB/s, {chip.dispatch_ms:g} ms dispatch "
             f"({chip.basis}; {', '.join(chip.sources)})"
         )
-    if cpu_ms := sum(work.cpu_ms for work in chunks):
+    if _cpu_share(chunks, chip) >= 0.01:
+        cpu_ms = sum(work.cpu_ms for work in chunks)
         found.append(f"{cpu_ms:.2g} ms on the CPU at the prices of Core ML's planner on an M4 (751K)")
     return f"{chip.chip}: {'; '.join(found) or 'nothing to compute'}"
