@@ -13,7 +13,6 @@ that ended it. Standard library only, as both sides import this.
 import contextlib
 import errno
 import json
-import math
 import os
 import resource
 import shutil
@@ -30,8 +29,6 @@ SCHEMA = 1
 STATUSES = ("ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory")
 MEMORY_VARIABLE = "ANE_SWEEP_MEMORY_BYTES"  # a task's limit, for the processes that its stage starts
 PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid: not in task.json, which may travel to another host
-DEEPEST = 64  # levels of JSON from outside: config.json, headers and manifests have fewer than ten
-MOST_JSON_BYTES = 64 << 20
 EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its result, the disk is full
 
 # How native code says that an allocation was refused, in lower case: torch's allocator, the C library's ENOMEM,
@@ -131,40 +128,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def foreign_json(path: Path) -> Any:
-    """The value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
-    with path.open("rb") as stream:
-        text = stream.read(MOST_JSON_BYTES + 1)
-    if len(text) > MOST_JSON_BYTES:
-        raise ValueError(f"it has more than {MOST_JSON_BYTES} bytes")
-    return parse_json(text)
-
-
-def parse_json(text: str | bytes) -> Any:
-    """The value of JSON text that comes from outside.
-
-    Raises ValueError, also for more than DEEPEST levels and for numbers that are not finite: neither can be handed on.
-    """
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
-    level = [value]
-    for _ in range(DEEPEST):
-        if any(isinstance(part, float) and not math.isfinite(part) for part in level):
-            raise ValueError("it holds a number that is not finite")
-        nested = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list)))
-        level = [item for part in nested for item in part]
-        if not level:
-            return value
-    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
-
-
-def names_a_file(name: Any) -> bool:
-    """Whether a name that comes from outside can be that of a file beside where it stands, and of nothing else."""
-    return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
 
 
 def remove_tree(path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import architecture, bridge, headers, nanogpt
+from ane_sweep import architecture, bridge, foreign, nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -166,7 +166,7 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
 
 def _json_object(option: Mapping[str, Any], path: Path) -> dict[str, Any]:
     try:
-        value = bridge.foreign_json(path)
+        value = foreign.read_json(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
     if not isinstance(value, dict):
@@ -197,7 +197,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         listed = _json_object(option, index.path).get("weight_map")
         if not isinstance(listed, dict):
             raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
-        if strange := [name for name in listed.values() if not bridge.names_a_file(name)]:
+        if strange := [name for name in listed.values() if not foreign.names_a_file(name)]:
             raise ConfigError(
                 f"model={option['name']}: {index.path} maps a tensor to {str(strange[0])[:80]!r}, which is no file beside it; "
                 "fetch it again"
@@ -273,7 +273,7 @@ def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
-        return 4 * sum(math.prod(tensor["shape"]) for tensor in headers.read(file.path).values())
+        return 4 * sum(math.prod(tensor["shape"]) for tensor in foreign.safetensors_header(file.path).values())
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"model={option['name']}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import foreign
 from ane_sweep.errors import ConfigError
 
 CKPT = "ckpt.pt"
@@ -30,7 +30,7 @@ def is_checkpoint(folder: Path) -> bool:
     if not path.is_file():
         return (folder / CKPT).is_file()
     try:
-        return is_config(bridge.foreign_json(path))
+        return is_config(foreign.read_json(path))
     except (OSError, ValueError, TypeError):
         return False
 

@@ -131,6 +131,7 @@ HOSTILE = [
     (with_header(lambda header, tensor: tensor.update(shape=[[300], 32])), "the shape [[300], 32]"),
     (with_header(lambda header, tensor: tensor.update(shape=[-300, -32])), "the shape [-300, -32]"),
     (with_header(lambda header, tensor: tensor.update(shape=[2**40, 32])), "needs 140737488355328 bytes and has 38400"),
+    (with_header(lambda header, tensor: tensor.update(shape=[2**63] * 10**6)), "1000000 axes"),
     (with_header(lambda header, tensor: tensor.update(data_offsets=[0])), "at [0]"),
     (with_header(lambda header, tensor: header.update({"wte.weight": 5})), "its header says 5 of 'wte.weight'"),
     (with_header(lambda header, tensor: "[1, 2]"), "its header is no JSON object"),

@@ -104,6 +104,17 @@ def test_a_damaged_program_is_unreadable_and_does_not_fall_short(tmp_path, chang
     assert code == 2 and "damaged" in said.err, said
 
 
+def test_a_tensor_of_a_million_axes_is_told_at_once(tmp_path, capsys):
+    def change(block):
+        sizes = op(block, "relu").outputs[0].type.tensorType.dimensions
+        for _ in range(1_000_000):
+            sizes.add().constant.size = 2**63
+
+    path = flipped(conv_chain(tmp_path / "m.mlpackage", 8), change)
+    assert main(["lint", path]) == 2 and "of 64 axes or more" in capsys.readouterr().err
+    assert main(["run", path, "--random", "0"]) == 2
+
+
 def test_a_gate_closes_the_verdict_and_is_reported(tmp_path, capsys):
     path = conv_chain(tmp_path / "big.mlpackage", 8, weight_bytes=2_500_000_000)
     assert lint([str(path), "--json"]) == 1

@@ -46,6 +46,7 @@ NUMPY = {
     "uint64": np.dtype(np.uint64),
 }
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
+MOST_AXES = 64  # a tensor of more is damage, and its sizes are not looked at
 MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
 # element types whose immediate values are kept as raw bytes rather than as lists of numbers
 _RAW = {"fp16", "int8", "uint8", "int16", "uint16", "uint32", "uint64"}
@@ -194,6 +195,8 @@ def tensor_type(value_type: Any) -> TensorType | None:
     if value_type.WhichOneof("type") != "tensorType":
         return None
     tensor = value_type.tensorType
+    if len(tensor.dimensions) > MOST_AXES:  # their product alone would take hours
+        return TensorType(DTYPE_NAMES.get(tensor.dataType, f"type {tensor.dataType}"), (None,) * MOST_AXES)
     shape = tuple(
         size.constant.size if size.WhichOneof("dimension") == "constant" else None for size in tensor.dimensions
     )
@@ -331,7 +334,9 @@ def check_sizes(block: Any, where: object) -> None:
     for proto in block.operations:
         for value in proto.outputs:
             kind = tensor_type(value.type)
-            if kind is not None and math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
+            if kind is None:
+                continue
+            if len(kind.shape) >= MOST_AXES or math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
                 raise too_large(where, value.name, kind)
         for inner in proto.blocks:
             check_sizes(inner, where)
@@ -339,8 +344,9 @@ def check_sizes(block: Any, where: object) -> None:
 
 def too_large(where: object, name: str, kind: Any) -> PackageError:
     """`kind`: anything with a dtype and a shape."""
+    sizes = list(kind.shape) if len(kind.shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
     return PackageError(
-        f"{where}: `{name}` is declared as {kind.dtype} {list(kind.shape)}, which no machine can hold; the file is damaged"
+        f"{where}: `{name}` is declared as {kind.dtype} {sizes}, which no machine can hold; the file is damaged"
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ane_sweep import bridge
+from ane_sweep import foreign
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobFile
@@ -120,7 +120,7 @@ def _model_file(path: Path) -> Path:
         return path
     manifest = path / "Manifest.json"
     try:
-        content = bridge.foreign_json(manifest)
+        content = foreign.read_json(manifest)
         item = content["itemInfoEntries"][content["rootModelIdentifier"]]["path"]
     except FileNotFoundError as error:
         raise PackageError(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ane_sweep import bridge, models, nanogpt
+from ane_sweep import foreign, models, nanogpt
 from ane_sweep.errors import WeightsError
 
 from . import _hf, _nanogpt
@@ -145,10 +145,10 @@ def _listed(folder: Path, name: str) -> list[Path]:
     if not index.exists():
         return []
     try:
-        shards = list(bridge.foreign_json(index)["weight_map"].values())
+        shards = list(foreign.read_json(index)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{index} is not a weight index ({error!r})") from error
-    there = [bridge.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
+    there = [foreign.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
     strange = sorted({str(shard)[:80] for shard, is_there in zip(shards, there) if not is_there})
     if strange:
         raise WeightsError(f"{index} lists {len(strange)} file(s) that are not beside it, e.g. {strange[0]!r}")
@@ -263,7 +263,7 @@ def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
     if not path.exists():
         return
     try:
-        config = dict(bridge.foreign_json(path))
+        config = dict(foreign.read_json(path))
     except (OSError, ValueError, TypeError) as error:
         raise WeightsError(f"{path} is no JSON object ({error})") from error
     differ = [

@@ -130,8 +130,9 @@ class _Reader:
                 if not site.outputs or not all(tensor.const for tensor in site.outputs):
                     made.append(site)
             for value in proto.outputs:
-                if known[value.name].elements > graph.MOST_ELEMENTS:
-                    raise graph.too_large(self.package.path, value.name, known[value.name])
+                tensor = known[value.name]
+                if tensor.elements > graph.MOST_ELEMENTS or tensor.rank >= graph.MOST_AXES:
+                    raise graph.too_large(self.package.path, value.name, tensor)
             for inner in proto.blocks:
                 scope = known | {value.name: _tensor(value.type) for value in inner.inputs}
                 made += self.block(inner, scope, nested=True)
@@ -211,6 +212,8 @@ def _tensor(value_type: Any) -> Tensor:
     if kind != "tensorType":
         return Tensor(str(kind or "unknown").removesuffix("Type"), ())
     found = value_type.tensorType
+    if len(found.dimensions) > graph.MOST_AXES:
+        return Tensor(graph.DTYPE_NAMES.get(found.dataType, "unknown"), (None,) * graph.MOST_AXES)
     # an unknown size has no `constant`, which reads as 0: quicker than asking, over some 100,000 sizes
     shape = tuple([size.constant.size or None for size in found.dimensions])
     return Tensor(graph.DTYPE_NAMES.get(found.dataType, f"type {found.dataType}"), shape)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package
 from ane_sweep.runtimes import _reference
+from ane_sweep.runtimes._reference import limits
 
 HEAVY = 2 << 30  # bytes; what a load of a 20 kB package must never ask for
 
@@ -194,7 +195,7 @@ def set_constant(kind, parameter, values):
 @pytest.mark.parametrize("values", [[1 << 20, 1 << 20], [1 << 12, 1 << 14], [1 << 30, 1]])
 def test_a_giant_is_refused_by_its_size_before_it_is_made(mil, tmp_path, values, monkeypatch):
     """The declared shape lies: it is what the program makes that would not fit."""
-    monkeypatch.setenv("ANE_SWEEP_MEMORY_BYTES", str(64 << 20))
+    monkeypatch.setattr(limits, "most_bytes", lambda: 64 << 20)
     mb = mil.mb
     bodies = {
         ("tile", "reps"): lambda x: mb.identity(x=mb.tile(x=x, reps=[1, 1])),
@@ -217,7 +218,7 @@ def test_a_giant_is_refused_by_its_size_before_it_is_made(mil, tmp_path, values,
     ],
 )  # fmt: skip
 def test_other_ops_that_make_giants_are_refused(mil, tmp_path, kind, parameter, values, body, monkeypatch):
-    monkeypatch.setenv("ANE_SWEEP_MEMORY_BYTES", str(64 << 20))
+    monkeypatch.setattr(limits, "most_bytes", lambda: 64 << 20)
     said = giant(mil, tmp_path, lambda x: (x, body(mil.mb, x)), set_constant(kind, parameter, values))
     assert f"`{kind}`" in said and "would take" in said, said
 

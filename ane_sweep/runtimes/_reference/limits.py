@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ane_sweep import bridge
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import graph
 from ane_sweep.runtimes._reference.site import TORCH_DTYPES
@@ -17,10 +16,9 @@ MOST_DIMENSIONS = 16
 
 
 def most_bytes() -> int:
-    """What one value may take: the memory that this process may have, by its task's limit, the kernel's or the host's."""
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), resource.getrlimit(resource.RLIMIT_DATA)[0]]
-    limits.append(int(os.environ.get(bridge.MEMORY_VARIABLE) or resource.RLIM_INFINITY))
-    return min(limit for limit in limits if limit != resource.RLIM_INFINITY)
+    """What one value may take: the memory that this process may have, by the kernel's limit (a task's is one) or the host's."""
+    held, host = resource.getrlimit(resource.RLIMIT_DATA)[0], os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return host if held == resource.RLIM_INFINITY else min(held, host)
 
 
 def check_sizes(block: Any, where: str) -> None:
