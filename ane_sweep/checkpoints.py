@@ -6,14 +6,13 @@ Nothing is downloaded here but config.json and a shard index; the fetch stage br
 
 import hashlib
 import importlib.util
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, kept, nanogpt
+from ane_sweep import architecture, bridge, foreign, kept, nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -85,12 +84,14 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
         raise ConfigError(
             f"model={option['name']} has no trained weights to load{package_hint}; choices: weights=random, weights=FOLDER"
         )
-    return _from_hub(option, allow_pickle)
+    return _from_hub(option, allow_pickle, digests)
 
 
 def _source(
     option: Mapping[str, Any], kind: str, source: str, digest: str, arch: Mapping[str, Any], nbytes: int, **more: Any
 ) -> Source:
+    if found := architecture.problems(arch):
+        raise ConfigError([f"model={option['name']}: {problem}" for problem in found])
     keys = option["arch_keys"]
     layers, longest = (arch.get(keys[name], option[name]) for name in ("layers", "max_seq_len"))
     if not isinstance(layers, int) or not isinstance(longest, int):
@@ -157,7 +158,7 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
     wanted, found = option["family"], config.get("model_type")
     if wanted != found:
         raise ConfigError(
-            f"model={option['name']}: {label} holds a {found!r} checkpoint, this option needs {wanted!r}; "
+            f"model={option['name']}: {label} holds a {str(found)[:80]!r} checkpoint, this option needs {wanted!r}; "
             "give the folder of that model, or a folder with one sub-folder per model"
         )
     return {key: value for key, value in config.items() if key not in NOISE}
@@ -165,7 +166,7 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
 
 def _json_object(option: Mapping[str, Any], path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = foreign.read_json(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
     if not isinstance(value, dict):
@@ -196,6 +197,11 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         listed = _json_object(option, index.path).get("weight_map")
         if not isinstance(listed, dict):
             raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
+        if strange := [name for name in listed.values() if not foreign.names_a_file(name)]:
+            raise ConfigError(
+                f"model={option['name']}: {index.path} maps a tensor to {str(strange[0])[:80]!r}, which is no file beside it; "
+                "fetch it again"
+            )
         names = sorted(set(listed.values()))
         shards = [(name, lookup(name)) for name in names]
         if missing := [name for name, file in shards if file is None]:
@@ -266,32 +272,16 @@ def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
     """Bytes of the file's parameters in fp32, from a safetensors header where the file is here. Raises ConfigError."""
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
-    return 4 * sum(math.prod(tensor["shape"]) for tensor in safetensors_header(file.path, option["name"]).values())
-
-
-def safetensors_header(path: Path, model: str) -> dict[str, Any]:
-    """Tensor name -> {dtype, shape, data_offsets}. Raises ConfigError when the file is truncated or not safetensors.
-
-    Format: 8 bytes little-endian length, that many bytes of JSON, the data (huggingface/safetensors, README "Format").
-    """
-    size = path.stat().st_size
-    again = "fetch it again, or give another checkpoint with weights=FOLDER"
     try:
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if length > min(size, 100_000_000):
-                raise ValueError(f"its header claims {length} bytes")
-            header = json.loads(stream.read(length))
-        header.pop("__metadata__", None)
-        end = 8 + length + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"model={model}: {path} is not a safetensors file ({error}); {again}") from None
-    if end != size:
-        raise ConfigError(f"model={model}: {path} is corrupt: {size} bytes where its header needs {end}; {again}")
-    return header
+        return 4 * sum(math.prod(tensor["shape"]) for tensor in foreign.safetensors_header(file.path).values())
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"model={option['name']}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "
+            "another checkpoint with weights=FOLDER"
+        ) from None
 
 
-def _from_hub(option: Mapping[str, Any], allow_pickle: bool) -> Source:
+def _from_hub(option: Mapping[str, Any], allow_pickle: bool, digests: Path) -> Source:
     """Weights from the local hub cache, else a plan to fetch them; raises ConfigError when the hub is out of reach."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
@@ -301,8 +291,9 @@ def _from_hub(option: Mapping[str, Any], allow_pickle: bool) -> Source:
         path = try_to_load_from_cache(repo, name)
         if not isinstance(path, str):
             return None
-        blob = Path(path).resolve()  # the cache names a blob by its etag, which is the content's hash
-        return File(name, blob.name, blob.stat().st_size, Path(path))
+        blob = Path(path).resolve()  # the cache names a blob by its etag, which is the content's hash; where the disk
+        is_blob = blob.parent.name == "blobs"  # has no links, the file itself stands here under its own name
+        return File(name, blob.name if is_blob else file_digest(blob, digests), blob.stat().st_size, Path(path))
 
     if (config := cached("config.json")) and any(cached(name) for name in WEIGHTS_FILES):
         assert config.path is not None

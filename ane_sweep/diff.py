@@ -23,6 +23,7 @@ def diff(args: list[str]) -> int:
     return _diff(given)
 
 
+@running.within_memory()
 def _diff(given: argparse.Namespace) -> int:
     installed.need_worker("ane-sweep diff")
     from ane_sweep.runtimes._reference import trace
@@ -76,14 +77,19 @@ def compared(reference: Any, candidate: Any) -> tuple[str, float]:
 
 
 def _print_ops(trace: Any, first: Any, second: Any, inputs: dict[str, Any], count: int) -> None:
-    seen = trace.compare(first, second, inputs)
+    compared = trace.compare(first, second, inputs)
+    seen, left_out = compared.seen, str(compared.matching)
     if not seen:
-        print("no values of A and B have the same name and shape, so ops are not compared")
+        print("no value of B has one counterpart in A, so ops are not compared")
         return
     start = next((item for item in seen if item.drift), None)
+    print(
+        f"{len(seen)} values of B are compared, each with the one at its place in A"
+        + (f"; {left_out}" if left_out else "")
+    )
     if start is None:
-        print(f"all {len(seen)} values that both make are equal")
+        print("all of them are equal")
         return
-    print(f"{len(seen)} values are made by both; the first that differs is {start.name} ({start.type})")
+    print(f"the first that differs is {start.name} ({start.type})")
     rows = trace.worst(seen, count, lambda item: item.drift)
     running.print_drift(rows, "values of B furthest from A, relative to A's largest magnitude")

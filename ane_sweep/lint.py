@@ -173,14 +173,14 @@ def verdict(prediction: Any, options: Options) -> tuple[bool, float]:
 
 def text(path: Path, prediction: Any, holds: bool) -> str:
     """The verdict for people: where ops go, why they leave, what to change. Everything in it is predicted."""
-    summary, estimate = prediction.summary(), prediction.estimate
+    summary = prediction.summary()
     ops, share = summary["ops"], summary["cost_share"]
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
     lines = [
         f"{path}: {'ok' if holds else 'NOT mainly on the ANE'} (predicted for {summary['chip']}, {summary['compute_units']}{chunks})",
         f"  ops   {ops['ane']} ANE, {ops['gpu']} GPU, {ops['cpu']} CPU of {ops['total']}; "
         f"{share['ane']:.1%} of the estimated cost on the ANE; {summary['segments']} segments, {summary['transitions']} transitions",
-        f"  time  about {estimate.ms:.3g} ms ({estimate.low_ms:.3g} to {estimate.high_ms:.3g}), estimated from {estimate.anchor}",
+        f"  time  {time_text(prediction)}",
     ]
     for chunk in prediction.chunks:
         lines += [f"  gate  {gate['gate']} ({gate['effect']}): {gate['reason']}" for gate in chunk.gates]
@@ -190,6 +190,27 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
             f"  why   {entry['ops']} off the ANE ({kinds}): {entry['reason']} [{entry['confidence']}; {entry['source']}]"
         )
     lines += [f"  do    {advice}" for advice in summary["advice"][:5]]
+    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
     if summary["compute_units"] in ("all", "cpu_and_gpu"):
         lines.append("  note  the choice against the GPU has no public constants and is not modelled")
     return "\n".join(lines)
+
+
+def time_text(prediction: Any) -> str:
+    """The estimate with its band and what it rests on, or why there is none."""
+    found = prediction.estimate
+    if found is None:
+        return f"not estimated: {prediction.not_estimated}"
+    return f"about {found.ms:.3g} ms ({found.low_ms:.3g} to {found.high_ms:.3g}), estimated from {found.anchor}"
+
+
+def shape_text(flexible: Any) -> str:
+    """What is judged of an input that takes several shapes."""
+    if flexible.default is None:
+        return (
+            f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"
+        )
+    kinds = {"enumerated": "one of several shapes", "range": "a range of shapes"}
+    return (
+        f"input {flexible.name} takes {kinds[flexible.kind]}: all of this is for its default, {list(flexible.default)}"
+    )

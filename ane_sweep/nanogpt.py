@@ -6,7 +6,6 @@ or that state as model.safetensors beside a config.json that holds the model_arg
 models/_nanogpt.py.
 """
 
-import json
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import foreign
 from ane_sweep.errors import ConfigError
 
 CKPT = "ckpt.pt"
@@ -30,8 +30,8 @@ def is_checkpoint(folder: Path) -> bool:
     if not path.is_file():
         return (folder / CKPT).is_file()
     try:
-        return is_config(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        return is_config(foreign.read_json(path))
+    except (OSError, ValueError, TypeError):
         return False
 
 

@@ -1,14 +1,18 @@
 """`ane-sweep run MODEL --input x.npy`: one prediction of a package by the reference runtime, on any host."""
 
 import argparse
+import contextlib
+import resource
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ane_sweep import installed
+from ane_sweep.command import memory_budget
 from ane_sweep.errors import AneSweepError, ConfigError
 
 OK = 0
@@ -59,6 +63,24 @@ def run(args: list[str]) -> int:
     return _run(given)
 
 
+@contextlib.contextmanager
+def within_memory() -> Iterator[None]:
+    """Hold this process to what a sweep may use: what asks for more ends in a sentence and not in the kernel's hands."""
+    (soft, hard), most = resource.getrlimit(resource.RLIMIT_DATA), memory_budget(None)
+    most = most if soft == resource.RLIM_INFINITY else min(soft, most)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    try:
+        yield
+    except MemoryError as error:
+        raise AneSweepError(
+            f"it needs more than the {most / 1e9:.3g} GB that this process may have: {error}"
+        ) from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@within_memory()
 def _run(given: argparse.Namespace) -> int:
     installed.need_worker("ane-sweep run")
     from ane_sweep.runtimes._reference import trace

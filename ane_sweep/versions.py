@@ -9,12 +9,20 @@ from ane_sweep import models
 PACKAGE = Path(__file__).parent
 CODE = {  # stage -> the code that decides its result, beside stages/NAME.py; a test follows the imports
     "fetch": [],
-    "reference": ["models/*.py", "nanogpt.py", "data/*.txt", "stages/_arrays.py", "stages/_tokens.py"],
-    "convert": ["models/*.py", "nanogpt.py", "stages/_lean.py", "stages/_package.py"],
-    "calibrate": ["compress/*", "recipes.py", "stages/_*.py", "coreml_anywhere/*", "runtimes/**/*.py", "mil/**/*.py"],
-    "compress": ["compress/*", "recipes.py", "stages/_package.py", "mil/**/*.py"],
-    "chunk": ["mil/**/*.py", "placement/**/*"],  # placement: where a program is cut by time
-    "predict": ["placement/**/*", "mil/**/*.py"],
+    "reference": ["models/*.py", "nanogpt.py", "foreign.py", "data/*.txt", "stages/_arrays.py", "stages/_tokens.py"],
+    "convert": ["models/*.py", "nanogpt.py", "foreign.py", "stages/_lean.py", "stages/_package.py"],
+    "calibrate": [
+        "compress/*",
+        "recipes.py",
+        "stages/_*.py",
+        "coreml_anywhere/*",
+        "runtimes/**/*.py",
+        "mil/**/*.py",
+        "foreign.py",
+    ],
+    "compress": ["compress/*", "recipes.py", "stages/_package.py", "mil/**/*.py", "foreign.py"],
+    "chunk": ["mil/**/*.py", "placement/**/*", "foreign.py"],  # placement: where a program is cut by time
+    "predict": ["placement/**/*", "mil/**/*.py", "foreign.py"],
     "compile": ["runtimes/_coremltools.py"],
     "place": ["stages/_*.py", "placement/path.py", "runtimes/_coremltools.py"],
     "load": ["stages/_*.py", "stages/compile.py", "runtimes/*.py", "mil/identity.py"],

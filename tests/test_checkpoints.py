@@ -1,5 +1,6 @@
 """Weights are settled before anything starts: which, from where, of what content, or why not."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -93,12 +94,86 @@ def break_pickle(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def with_header(change):
+    """A breakage: the header of model.safetensors changed (a tensor's entry given to `change`), the data as it was."""
+
+    def breakage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        content = path.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        text = change(header, header["wte.weight"]) or json.dumps(header)
+        path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + content[end:])
+
+    return breakage
+
+
+def with_index(listed):
+    def breakage(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+
+    return breakage
+
+
+def with_config(**changes):
+    def breakage(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+    return breakage
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+HOSTILE = [
+    (with_header(lambda header, tensor: tensor.update(shape=["300", "32"])), "the shape ['300', '32']"),
+    (with_header(lambda header, tensor: tensor.update(shape=None)), "its header says {'dtype'"),
+    (with_header(lambda header, tensor: tensor.update(shape=[[300], 32])), "the shape [[300], 32]"),
+    (with_header(lambda header, tensor: tensor.update(shape=[-300, -32])), "the shape [-300, -32]"),
+    (with_header(lambda header, tensor: tensor.update(shape=[2**40, 32])), "needs 140737488355328 bytes and has 38400"),
+    (with_header(lambda header, tensor: tensor.update(shape=[2**63] * 10**6)), "1000000 axes"),
+    (with_header(lambda header, tensor: tensor.update(data_offsets=[0])), "at [0]"),
+    (with_header(lambda header, tensor: header.update({"wte.weight": 5})), "its header says 5 of 'wte.weight'"),
+    (with_header(lambda header, tensor: "[1, 2]"), "its header is no JSON object"),
+    (with_header(lambda header, tensor: DEEP), "nested deeper than 64 levels"),
+    (with_index({"wte.weight": 5}), "maps a tensor to '5', which is no file beside it"),
+    (with_index({"wte.weight": None}), "maps a tensor to 'None', which is no file beside it"),
+    (with_index({"wte.weight": {"a": 1}}), "which is no file beside it"),
+    (with_index({"wte.weight": "../other.safetensors"}), "which is no file beside it"),
+    (with_index({"wte.weight": "a\0b"}), "which is no file beside it"),
+    (with_index({"wte.weight": "x" * 5000}), "which is no file beside it"),
+    (with_config(vocab_size="many"), "vocab_size='many': "),
+    (with_config(vocab_size=None), "vocab_size=None: "),
+    (with_config(vocab_size=2**40), "vocab_size=1099511627776: "),
+    (with_config(n_head=True), "n_head=True: "),
+    (with_config(hidden_size=[1]), "hidden_size=[1]: "),
+    (with_config(layer_norm_epsilon=float("nan")), "it holds a number that is not finite"),
+]
+
+
+@pytest.mark.parametrize(("breakage", "text"), HOSTILE)
+def test_what_a_checkpoint_claims_is_checked_before_it_is_used(settle, tmp_path, breakage, text):
+    folder = gpt2_checkpoint(tmp_path / "c")
+    breakage(folder)
+    with pytest.raises(ConfigError) as caught:
+        settle("gpt2", str(folder))
+    assert text in str(caught.value) and "model=gpt2" in str(caught.value)
+
+
+def test_a_header_larger_than_the_file_reserves_nothing(settle, tmp_path):
+    folder = gpt2_checkpoint(tmp_path / "c")
+    path = folder / "model.safetensors"
+    path.write_bytes((2**62).to_bytes(8, "little") + path.read_bytes()[8:])
+    with pytest.raises(ConfigError, match="its header claims 4611686018427387904 bytes"):
+        settle("gpt2", str(folder))
+
+
 @pytest.mark.parametrize(
     ("breakage", "text"),
     [
         (break_nothing, "has no weights; looked for model.safetensors"),
-        (break_truncate, "is corrupt: "),
-        (break_header, "is not a safetensors file (its header claims"),
+        (break_truncate, "bytes where its header needs"),
+        (break_header, "is no whole safetensors file (its header claims"),
         (break_config, "config.json cannot be read"),
         (break_config_kind, "config.json holds no JSON object"),
         (break_index, "model.safetensors.index.json has no weight_map"),
@@ -171,6 +246,32 @@ def test_an_unreachable_hub_stops_everything_and_names_random_weights(tmp_path):
     text = ask_hub(tmp_path, "http://127.0.0.1:9")
     assert "openai-community/gpt2 is not in the hub cache" in text and "http://127.0.0.1:9 cannot give it" in text
     assert "weights=random, which is labelled in every result" in text
+
+
+def hub_cache(home: Path, checkpoint: Path, links: bool) -> None:
+    """What the hub's client leaves: a snapshot of links to blobs named by their content, or, without links, of files."""
+    repo = home / "hub" / "models--openai-community--gpt2"
+    snapshot = repo / "snapshots" / COMMIT
+    for folder in (snapshot, repo / "refs", repo / "blobs"):
+        folder.mkdir(parents=True)
+    (repo / "refs" / "main").write_text(COMMIT)
+    for file in checkpoint.iterdir():
+        if links:
+            blob = repo / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+            blob.write_bytes(file.read_bytes())
+            (snapshot / file.name).symlink_to(blob)
+        else:
+            (snapshot / file.name).write_bytes(file.read_bytes())
+
+
+def test_a_hub_cache_without_links_tells_weights_apart_by_their_content(tmp_path):
+    digests = []
+    for name, seed, links in (("a", 0, False), ("b", 1, False), ("c", 0, True)):
+        hub_cache(tmp_path / name / "hf", gpt2_checkpoint(tmp_path / name / "made", seed=seed), links)
+        label, digest, *_ = ask_hub(tmp_path / name, "http://127.0.0.1:9")
+        assert label == "hub openai-community/gpt2 (cached)"
+        digests.append(digest)
+    assert digests[0] != digests[1] and digests[0] == digests[2]
 
 
 def test_a_model_that_the_hub_does_not_have(tmp_path):

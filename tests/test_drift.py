@@ -50,6 +50,17 @@ def test_a_program_made_from_another_is_held_against_that_one(folders, tmp_path)
     inputs = {"program": folders["plain"], "exact": folders["lossy"], "reference": folders["reference"]}
     found = stage.run({"count": 1}, inputs, tmp_path).facts
     assert found["grown"][0]["type"] in ("add", "sub") and not found["lossy"], "where the two programs part"
+    assert found["left_out"] == "", "every value has its counterpart"
+
+
+def test_values_without_a_counterpart_are_told(folders, tmp_path):
+    result = stage.run({"count": 1}, {"program": folders["lossy"], "reference": folders["reference"]}, tmp_path)
+    found = {"model": "x", "psnr_db": 12.0, **result.realised, **result.facts}
+    assert found["left_out"] == "" and drift.is_sound(found) and not drift.is_sound({**found, "left_out": 3})
+    told = "".join(
+        blocks.markdown(block) for block in drift.blocks({**found, "left_out": "left out: 4 where they differ"})
+    )
+    assert "matched by their place in them; left out: 4 where they differ" in told
 
 
 def test_what_was_found_is_a_plot_and_tables(folders, tmp_path):

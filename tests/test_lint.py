@@ -8,10 +8,12 @@ import time
 import pytest
 from placement.by_hand import Writer, conv_chain
 
+from ane_sweep.__main__ import main
 from ane_sweep.bench import lint as bench
 from ane_sweep.devices import devices
 from ane_sweep.errors import ConfigError
 from ane_sweep.lint import lint
+from ane_sweep.mil import package
 
 
 @pytest.fixture
@@ -62,6 +64,55 @@ def test_prefixes_of_old_op_names_are_left_out(tmp_path, capsys):
     writer.op("ios18.relu", ("fp16", (1, 8)), x="x")
     lint([str(writer.save(tmp_path / "m.mlpackage")), "--json"])
     assert json.loads(capsys.readouterr().out)["packages"][0]["ops"][0]["op_type"] == "relu"
+
+
+def flipped(path, block_of):
+    """The package with its protobuf changed."""
+    found = package.read(path)
+    block_of(next(iter(found.spec.mlProgram.functions["main"].block_specializations.values())))
+    found.model_path.write_bytes(found.spec.SerializeToString())
+    return str(path)
+
+
+def op(block, kind):
+    return next(op for op in block.operations if op.type == kind)
+
+
+def without_weight(block):
+    """Its parameter under another name: one flipped byte."""
+    inputs = op(block, "linear").inputs
+    inputs["weighu"].CopyFrom(inputs["weight"])
+    del inputs["weight"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block: op(block, "conv").ClearField("outputs"),
+        without_weight,
+        lambda block: setattr(op(block, "linear").inputs["x"].arguments[0], "name", "nobody"),
+        lambda block: setattr(op(block, "conv").outputs[0].type.tensorType.dimensions[0].constant, "size", 1 << 60),
+    ],
+)
+def test_a_damaged_program_is_unreadable_and_does_not_fall_short(tmp_path, change, capsys):
+    image = ("fp16", (1, 64, 32, 32))
+    writer = Writer(x=image)
+    value = writer.op("conv", image, x="x", weight=writer.const("fp16", (64, 64, 3, 3)))
+    writer.op("linear", image, x=value, weight=writer.const("fp16", (32, 32)))
+    code = main(["lint", flipped(writer.save(tmp_path / "m.mlpackage"), change), "--chip", "m1,m4"])
+    said = capsys.readouterr()
+    assert code == 2 and "damaged" in said.err, said
+
+
+def test_a_tensor_of_a_million_axes_is_told_at_once(tmp_path, capsys):
+    def change(block):
+        sizes = op(block, "relu").outputs[0].type.tensorType.dimensions
+        for _ in range(1_000_000):
+            sizes.add().constant.size = 2**63
+
+    path = flipped(conv_chain(tmp_path / "m.mlpackage", 8), change)
+    assert main(["lint", path]) == 2 and "of 64 axes or more" in capsys.readouterr().err
+    assert main(["run", path, "--random", "0"]) == 2
 
 
 def test_a_gate_closes_the_verdict_and_is_reported(tmp_path, capsys):

@@ -59,7 +59,16 @@ def _is(request, cell):
 def test_every_preset_plans(name, requests, tmp_path):
     with open_store(tmp_path) as store:
         plan = plan_for(requests[name], store, tmp_path)
-    assert len(plan.chains) == len(requests[name].cells) and not plan.refused
+    assert len(plan.chains) + len(plan.refused) == len(requests[name].cells)
+    assert all("torch_mps needs a Mac" in reason for reason in plan.refused.values())
+
+
+def test_nothing_that_we_have_is_denied():
+    denied = [row["unmatched"] for row in published.rows()]
+    for path in (conf_dir() / "sweep" / "notebooks").glob("*.yaml"):
+        denied.append(path.read_text().partition("Not modelled")[2])
+    for word in ("MPS", "idle", "pause", "820"):
+        assert not [text for text in denied if word in text], word
 
 
 def test_every_preset_is_used_or_lists_what_it_is_for():
@@ -95,19 +104,42 @@ def test_side_by_side_names_the_kinds_and_the_chip():
     assert laptop[beside.HEADS.index("ANE % planned")] != "-"
 
 
-def test_units_count_only_where_they_were_honoured():
+def test_what_was_not_estimated_is_said():
+    made = record(compute_units="cpu_only")
+    made.metrics = [metric for metric in made.metrics if metric["kind"] != "estimated"]
+    for entry in made.placement:
+        entry["not_estimated"] = "m1: 100% of its time would be on the CPU, and only m4's has figures here"
+    found = [row for row in beside.rows(Cells([made])) if "M1 Max" in row[1]]
+    assert found and {row[beside.HEADS.index("ms estimated")] for row in found} == {"not estimated (m1)"}
+
+
+def test_units_are_part_of_the_request_whatever_the_runtime():
+    """Off Core ML a latency does not know them, but the estimate and the placement beside it do."""
     row = next(
         row
         for row in published.rows()
         if row.request.get("compute_units") == "cpu_only" and row["preset"] == "distilbert"
     )
     variant = row.request["variant"]
-    assert not row.matches(record(variant=variant, compute_units="all"))
-    elsewhere = record(variant=variant, compute_units="all")
-    elsewhere.realised["runtime"] = "reference"
-    assert row.matches(elsewhere)
-    elsewhere.realised["runtime"] = "torch_eager"
-    assert not row.matches(elsewhere), "PyTorch's time is not Core ML's"
+    for runtime in ("coreml", "reference"):
+        other, same = record(variant=variant, compute_units="all"), record(variant=variant, compute_units="cpu_only")
+        other.realised["runtime"] = same.realised["runtime"] = runtime
+        assert row.matches(same) and not row.matches(other)
+    for runtime in ("torch_eager", "torch_mps"):
+        same.realised["runtime"] = runtime
+        assert not row.matches(same), "PyTorch's time is not Core ML's"
+
+
+def test_each_figure_stands_beside_the_cell_of_its_units():
+    made = []
+    for units in ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"):
+        made.append(record(variant="original", compute_units=units))
+        made[-1].realised["runtime"] = "reference"
+    column = beside.HEADS.index("ours")
+    for row in beside.rows(Cells(made)):
+        for units in ("cpu_only", "cpu_and_gpu", "cpu_and_ne"):
+            assert (f", {units}" in row[1]) == (units in row[column].replace(",", "").split()), row
+    assert any("batch 16" in row[1] for row in beside.rows(Cells(made))), "another batch is said"
 
 
 def test_another_option_is_another_request():

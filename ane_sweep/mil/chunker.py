@@ -53,9 +53,8 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     when it cannot be read.
     """
     read = package.read(source)
-    names = sorted(read.spec.mlProgram.functions)
     default = graph.default_function(read.spec)
-    names.sort(key=lambda name: name != default)
+    names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
     lines = {name: line_up(graph.program(read, name)) for name in names}
     joined = joint.join(list(lines.values()))
     chosen = _choose(joined.line, request, source.name)

@@ -46,6 +46,8 @@ NUMPY = {
     "uint64": np.dtype(np.uint64),
 }
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
+MOST_AXES = 64  # a tensor of more is damage, and its sizes are not looked at
+MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
 # element types whose immediate values are kept as raw bytes rather than as lists of numbers
 _RAW = {"fp16", "int8", "uint8", "int16", "uint16", "uint32", "uint64"}
 
@@ -193,6 +195,8 @@ def tensor_type(value_type: Any) -> TensorType | None:
     if value_type.WhichOneof("type") != "tensorType":
         return None
     tensor = value_type.tensorType
+    if len(tensor.dimensions) > MOST_AXES:  # their product alone would take hours
+        return TensorType(DTYPE_NAMES.get(tensor.dataType, f"type {tensor.dataType}"), (None,) * MOST_AXES)
     shape = tuple(
         size.constant.size if size.WhichOneof("dimension") == "constant" else None for size in tensor.dimensions
     )
@@ -243,9 +247,9 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         raise PackageError(f"{package.path}: an immediate constant has no tensor type or no value; the file is damaged")
     if kind.dtype == "string":
         strings = list(tensor.strings.values)
-        return (
-            strings[0] if not kind.shape and len(strings) == 1 else np.array(strings, dtype=object).reshape(kind.shape)
-        )
+        if not kind.shape and len(strings) == 1:
+            return strings[0]
+        return _shaped(np.array(strings, dtype=object), kind, package, "an immediate constant")
     if kind.dtype in PACKED_BITS and field == "bytes":
         raw = np.frombuffer(tensor.bytes.values, np.uint8)
         return _shaped(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
@@ -323,6 +327,27 @@ def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what:
     if flat.size == 1 and count <= _SPLAT_ELEMENTS:  # MIL lets one value stand for a whole tensor
         return np.broadcast_to(flat, shape)
     raise PackageError(f"{package.path}: {what} of shape {kind.shape} holds {flat.size} values; the file is damaged")
+
+
+def check_sizes(block: Any, where: object) -> None:
+    """Refuse declared tensors that cannot be: damage, or an attempt to make a reader count with them or reserve them."""
+    for proto in block.operations:
+        for value in proto.outputs:
+            kind = tensor_type(value.type)
+            if kind is None:
+                continue
+            if len(kind.shape) >= MOST_AXES or math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
+                raise too_large(where, value.name, kind)
+        for inner in proto.blocks:
+            check_sizes(inner, where)
+
+
+def too_large(where: object, name: str, kind: Any) -> PackageError:
+    """`kind`: anything with a dtype and a shape."""
+    sizes = list(kind.shape) if len(kind.shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
+    return PackageError(
+        f"{where}: `{name}` is declared as {kind.dtype} {sizes}, which no machine can hold; the file is damaged"
+    )
 
 
 def free_names(block: Any) -> set[str]:

@@ -11,7 +11,8 @@ ops that depend on constants alone, belong to whatever uses them and are no part
 
 from dataclasses import dataclass
 
-from ane_sweep.mil.graph import Op, Program, TensorType, blob_values
+from ane_sweep.errors import PackageError
+from ane_sweep.mil.graph import Op, Program, TensorType, blob_values, check_sizes
 
 BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
 BOUNDARY_RANKS = range(1, 6)
@@ -45,9 +46,14 @@ class Line:
 
 
 def line_up(program: Program) -> Line:
-    """Sort a program's ops into computing ones and constants, and find the legal cuts."""
+    """Sort a program's ops into computing ones and constants, and find the legal cuts. Raises errors.PackageError."""
+    check_sizes(program.block, program.package.path)
     compute, constant = split(program)
     reads = [op.reads for op in compute]
+    if strange := set(program.outputs).union(*reads) - program.types.keys():
+        raise PackageError(
+            f"{program.package.path}: nothing makes {min(strange)!r}, which is read; the file is damaged"
+        )
     sizes: dict[tuple[str, int], int] = {}
     below: dict[str, frozenset[tuple[str, int]]] = {}
     for op in dict.fromkeys(op.index for op in constant.values()):

@@ -17,12 +17,14 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from ane_sweep import foreign
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobFile
 
 WEIGHTS_NAME = "@model_path/weights/weight.bin"  # how a program refers to its weight file
 TEXT_NAME = "model.mil"  # of a compiled model
+MOST_SPEC_BYTES = (1 << 31) - 1  # of one protobuf message
 _AUTHOR = "com.apple.CoreML"
 _NAMESPACE = uuid.UUID("6f4ed2a5-7a35-5c0c-9a43-0c2e1f1d9a11")  # any fixed value: equal packages get equal manifests
 
@@ -40,10 +42,10 @@ class Package:
         """The weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
         if file_name not in self._blobs:
             prefix = "@model_path/"
-            target = (self.model_path.parent / file_name.removeprefix(prefix)).resolve()
-            if not file_name.startswith(prefix) or not target.is_relative_to(self.path.resolve()):
+            target = self.model_path.parent / file_name.removeprefix(prefix)
+            if not file_name.startswith(prefix) or not _is_inside(target, self.path):
                 raise PackageError(f"{self.path}: its program asks for weights at {file_name!r}, outside the package")
-            self._blobs[file_name] = BlobFile(target)
+            self._blobs[file_name] = BlobFile(target.resolve())
         return self._blobs[file_name]
 
 
@@ -78,6 +80,8 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     """
     path = Path(path)
     model_path = _model_file(path)
+    if model_path.stat().st_size > MOST_SPEC_BYTES:
+        raise PackageError(f"{model_path}: larger than any Core ML model (2 GiB); is it a weight file?")
     if model_path.name == TEXT_NAME:
         from ane_sweep.mil import text
 
@@ -116,20 +120,28 @@ def _model_file(path: Path) -> Path:
         return path
     manifest = path / "Manifest.json"
     try:
-        content = json.loads(manifest.read_text())
+        content = foreign.read_json(manifest)
         item = content["itemInfoEntries"][content["rootModelIdentifier"]]["path"]
     except FileNotFoundError as error:
         raise PackageError(
             f"{path}: has no Manifest.json, so it is not a .mlpackage; convert the model again"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise PackageError(f"{manifest}: does not say which item is the model; convert the model again") from error
     model_path = path / "Data" / str(item)
-    if not model_path.resolve().is_relative_to(path.resolve()) or not model_path.is_file():
+    if not _is_inside(model_path, path) or not os.path.isfile(model_path):
         raise PackageError(
-            f"{manifest}: names the model {item!r}, which is not in the package; convert the model again"
+            f"{manifest}: names the model {str(item)[:200]!r}, which is not in the package; convert the model again"
         )
     return model_path
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder, links followed; never one that no disk can hold."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL in the name
+        return False
 
 
 def link(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, graph, line, package
 from ane_sweep.mil.graph import Op, Program
 from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
@@ -97,7 +98,9 @@ def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str
         feature.CopyFrom(own[name])
         return
     kind = program.tensor_type(name)
-    assert kind is not None  # line.py only lets tensors cross
+    if kind is None or not kind.is_static:  # line.py only lets tensors of fixed shape cross
+        path = program.package.path
+        raise PackageError(f"{path}: its program gives `{name}`, which its description lacks; convert the model again")
     feature.name = _feature_name(program, name)
     array = feature.type.multiArrayType
     array.shape.extend(kind.shape)

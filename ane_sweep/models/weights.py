@@ -5,7 +5,7 @@ lists first (`transformer.wte.weight`, never also `lm_head.weight`). Everything 
 """
 
 import hashlib
-import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ane_sweep import models, nanogpt
+from ane_sweep import foreign, models, nanogpt
 from ane_sweep.errors import WeightsError
 
 from . import _hf, _nanogpt
@@ -64,7 +64,11 @@ def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
 
 def meta_skeleton(model: dict[str, Any]) -> nn.Module:
     """The family's Hugging Face module without memory behind it, tied weights tied."""
-    module = _hf.on_meta(lambda: models.get(model["family"]).skeleton(model))
+    try:
+        module = _hf.on_meta(lambda: models.get(model["family"]).skeleton(model))
+    except Exception as error:  # transformers checks an architecture in ways and with errors of its own
+        why = " ".join(str(error).split())[:300]
+        raise WeightsError(f"no {model['family']} can be built of this architecture: {why}") from error
     module.tie_weights()
     return module
 
@@ -141,14 +145,14 @@ def _listed(folder: Path, name: str) -> list[Path]:
     if not index.exists():
         return []
     try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        shards = list(foreign.read_json(index)["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{index} is not a weight index ({error!r})") from error
-    # A shard name is data from outside; it names a file beside the index and nothing else.
-    strange = [shard for shard in shards if Path(shard).name != shard or not (folder / shard).exists()]
+    there = [foreign.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
+    strange = sorted({str(shard)[:80] for shard, is_there in zip(shards, there) if not is_there})
     if strange:
         raise WeightsError(f"{index} lists {len(strange)} file(s) that are not beside it, e.g. {strange[0]!r}")
-    return [folder / shard for shard in shards]
+    return [folder / shard for shard in sorted(set(shards))]
 
 
 def _open_safetensors(path: Path):
@@ -259,11 +263,11 @@ def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
     if not path.exists():
         return
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise WeightsError(f"{path} is not JSON ({error})") from error
+        config = dict(foreign.read_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise WeightsError(f"{path} is no JSON object ({error})") from error
     differ = [
-        f"{key} is {config[key]!r}, the model's is {value!r}"
+        f"{key} is {repr(config[key])[:80]}, the model's is {repr(value)[:80]}"
         for key, value in model["arch"].items()
         if key in config and config[key] != value
     ]

@@ -6,12 +6,16 @@ from typing import Any
 from ane_sweep.placement import laws
 
 WIDE_VOCABULARY = 16_384
+STAYS = "the ANE takes it, but"  # how the reason of an op begins that the path leaves on the CPU
+# The last axis of a value is padded to these (Apple, "Deploying Transformers on the Apple Neural Engine").
+ROW_BYTES = 64
+WASTEFUL = 1.2  # times what a row holds
 _HEADS = ("linear", "conv", "matmul")
 
 
-def advise(rows: Sequence[Any], gates: Sequence[dict[str, Any]]) -> list[str]:
-    """Sentences, each with the number of ops it would help. `rows` are predict.OpRow."""
-    found = [gate["advice"] for gate in gates]
+def advise(rows: Sequence[Any], gates: Sequence[dict[str, Any]], flexible: Sequence[Any] = ()) -> list[str]:
+    """Sentences, each with the number of ops it would help. `rows` are predict.OpRow, `flexible` programs.Flexible."""
+    found = [gate["advice"] for gate in gates] + _ranges(flexible)
     by_rule: dict[str, list[Any]] = {}
     with_lookup = _only_for_lookups(rows)
     for place, row in enumerate(rows):
@@ -21,7 +25,7 @@ def advise(rows: Sequence[Any], gates: Sequence[dict[str, Any]]) -> list[str]:
         kinds = ", ".join(sorted({row.site.type for row in members}))
         found.append(f"{text} ({_ops(len(members))}: {kinds})")
     found += _vocabulary(rows)
-    found += _thin_rows(rows)
+    found += _padded_rows(rows)
     found += _small(rows)
     return list(dict.fromkeys(found))
 
@@ -51,11 +55,8 @@ def _only_for_lookups(rows: Sequence[Any]) -> set[int]:
 def _vocabulary(rows: Sequence[Any]) -> list[str]:
     """A projection onto a vocabulary for every token, where mostly one token is wanted."""
     for row in rows:
-        if row.site.type not in _HEADS or not row.site.outputs:
-            continue
-        shape = [length or 1 for length in row.site.outputs[0].shape]
-        widest = max(shape, default=1)
-        if widest >= WIDE_VOCABULARY and row.site.outputs[0].elements // widest > 1:
+        width = _projected(row.site)
+        if width >= WIDE_VOCABULARY and row.site.outputs[0].elements // width > 1:
             share = laws.flop(row.site) / max(sum(laws.flop(other.site) for other in rows), 1.0)
             return [
                 f"select the last token before the vocabulary projection ({row.site.name}: {share:.0%} of the "
@@ -64,23 +65,52 @@ def _vocabulary(rows: Sequence[Any]) -> list[str]:
     return []
 
 
-def _thin_rows(rows: Sequence[Any]) -> list[str]:
-    """The last axis is padded to 64 bytes: rows of a few values waste most of what they move."""
-    thin = [
-        row
-        for row in rows
-        if row.preferred == "ane" and row.site.outputs and row.site.outputs[0].elements >= 4096
-        and (row.site.outputs[0].shape[-1] or 1) < 16
-    ]  # fmt: skip
-    if len(thin) * 10 < len(rows):
+def _projected(site: Any) -> int:
+    """How many numbers a projection's weight makes out of each of its inputs; 0 for what is none."""
+    weight = site.tensor("y" if site.type == "matmul" else "weight")
+    if site.type not in _HEADS or weight is None or not weight.const or not site.outputs:
+        return 0
+    if site.type == "matmul":
+        axis = -2 if site.value("transpose_y", False) else -1
+    else:
+        axis = 0
+    return (weight.shape[axis] or 0) if weight.rank > 1 else 0
+
+
+def _ranges(flexible: Sequence[Any]) -> list[str]:
+    """Apple's engineers say it (developer forums, thread 724930), and coremltools#2370 measured it."""
+    names = ", ".join(one.name for one in flexible if one.kind == "range")
+    if not names:
         return []
     return [
-        f"pad the last axis to a multiple of 64, or put a long axis last ({_ops(len(thin))} with rows below 32 bytes)"
+        f"enumerate the few shapes of {names} that you need (EnumeratedShapes), or make the one that matters the default: of "
+        "a range the ANE runs the default shape alone, others go to GPU or CPU"
     ]
 
 
+def _padded_rows(rows: Sequence[Any]) -> list[str]:
+    """The last axis is padded to 64 bytes: what rows that do not fill them move in vain."""
+    made = [row.site.outputs[0] for row in rows if row.preferred == "ane" and row.site.outputs]
+    long = [tensor for tensor in made if tensor.rank and tensor.elements >= 4096]
+    wasted = [tensor for tensor in long if _row_bytes(tensor)[1] >= WASTEFUL * _row_bytes(tensor)[0]]
+    if not wasted or len(wasted) * 10 < len(rows):
+        return []
+    worst = max(wasted, key=lambda tensor: tensor.elements)
+    full, padded = _row_bytes(worst)
+    return [
+        f"pad the last axis to a multiple of 64, or put a long axis last ({_ops(len(wasted))} with rows that do not fill their "
+        f"64 bytes: a last axis of {worst.shape[-1]} takes {padded} bytes for {full})"
+    ]
+
+
+def _row_bytes(tensor: Any) -> tuple[int, int]:
+    """Bytes of one row, and what it takes on the ANE."""
+    row = tensor.bytes // tensor.elements * (tensor.shape[-1] or 1)
+    return row, -(-row // ROW_BYTES) * ROW_BYTES
+
+
 def _small(rows: Sequence[Any]) -> list[str]:
-    idle = [row for row in rows if row.verdict.rule is None and row.preferred == "cpu" and row.ane_ms is not None]
+    idle = [row for row in rows if row.preferred == "cpu" and row.reason.startswith(STAYS)]
     if rows and len(idle) == len(rows):
         return [
             "nothing is refused, the program is too small for the ANE to pay: batch the inputs, or leave it on the CPU"

@@ -19,7 +19,7 @@ Gate = dict[str, Any]
 
 def check(program: Program, chip: Chip, mapped_before: int = 0) -> list[Gate]:
     """Gates that a program fails. `mapped_before`: weight bytes of the chunks that are loaded before it."""
-    found = [*_sizes(program, chip, mapped_before)]
+    found = [*_sizes(program, chip, mapped_before), *_enumerated(program)]
     for sites in program.functions.values():
         found += _depth(sites)
         found += _shapes(sites, chip)
@@ -59,6 +59,20 @@ def _sizes(program: Program, chip: Chip, mapped_before: int) -> list[Gate]:
             )
         )  # fmt: skip
     return found
+
+
+def _enumerated(program: Program) -> list[Gate]:
+    if not any(one.kind == "enumerated" for one in program.flexible):
+        return []
+    if not any(site.type == "layer_norm" for site in program.sites):
+        return []
+    return [
+        _gate(
+            "enumerated_layer_norm", "risk",
+            "layer_norm in a program of enumerated shapes: seen to keep all of it off the ANE (175 ms against 20)",
+            "write the norm as single ops, or convert with one shape", "coremltools#1909 (2023, one program)", "low",
+        )
+    ]  # fmt: skip
 
 
 def _depth(sites: Sequence[Site]) -> list[Gate]:

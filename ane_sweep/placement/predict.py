@@ -11,13 +11,13 @@ and say so by their confidence.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.placement import advice, costs, gates, latency, legality, path
 from ane_sweep.placement.chips import Chip
-from ane_sweep.placement.programs import Program
+from ane_sweep.placement.programs import Flexible, Program
 from ane_sweep.placement.sites import Site
 
 COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
@@ -60,10 +60,16 @@ class Prediction:
     compute_units: str
     chunks: list[ChunkResult] = field(default_factory=list)
     estimate: latency.Estimate | None = None
+    not_estimated: str | None = None
 
     @property
     def rows(self) -> list[OpRow]:
         return [row for chunk in self.chunks for row in chunk.rows]
+
+    @property
+    def flexible(self) -> list[Flexible]:
+        """Inputs of several shapes; all is judged at their default ones."""
+        return list(dict.fromkeys(one for chunk in self.chunks for one in chunk.program.flexible))
 
     def summary(self) -> dict[str, Any]:
         """The record's placement entry."""
@@ -84,14 +90,16 @@ class Prediction:
                 for chunk in self.chunks
             ],
             "reasons": reasons(rows),
-            "advice": advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates]),
+            "advice": advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible),
             "confidence": confidence(self),
+            **({"flexible": [asdict(one) for one in self.flexible]} if self.flexible else {}),
+            **({"not_estimated": self.not_estimated} if self.not_estimated else {}),
         }  # fmt: skip
 
     def estimate_entry(self) -> dict[str, Any]:
-        """The latency estimate with everything that must be shown beside it."""
+        """The latency estimate with everything that must be shown beside it, or why there is none."""
         if self.estimate is None:
-            return {}
+            return {"kind": "estimated", "latency_ms": None, "reason": self.not_estimated}
         found = self.estimate
         return {
             "kind": "estimated", "latency_ms": round(found.ms, 4), "low_ms": round(found.low_ms, 4),
@@ -113,26 +121,42 @@ class Prediction:
 
 
 def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -> Prediction:
-    """Predict every chunk on its own: each is a program to Core ML. Raises ConfigError for unknown units."""
+    """Predict every chunk on its own: each is a program to Core ML. Raises ConfigError for unknown units, PackageError for
+    ops that cannot be judged.
+    """
     if compute_units not in COMPUTE_UNITS:
         raise ConfigError(f"compute_units={compute_units}: unknown; choices: {', '.join(COMPUTE_UNITS)}")
     prediction = Prediction(chip, compute_units)
     mapped, works = 0, []
     for program in programs:
-        found = gates.check(program, chip, mapped)
+        try:
+            result, work = _predict(program, chip, compute_units, mapped)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise PackageError(
+                f"{program.path}: an op has inputs or sizes that it cannot have ({error}); is the file damaged?"
+            ) from error
         mapped += program.weight_file_bytes
-        rows: list[OpRow] = []
-        segments = transitions = 0
-        for sites in program.functions.values():
-            placed = _place(sites, program, chip, compute_units, found)
-            rows += placed
-            count, changes = path.count_segments([row.preferred for row in placed])
-            segments, transitions = segments + count, transitions + changes
-        prediction.chunks.append(ChunkResult(program, rows, found, segments, transitions))
-        units = [row.preferred for row in rows]
-        works.append(latency.work_of([row.site for row in rows], units, [row.cpu_ms for row in rows], transitions))
-    prediction.estimate = latency.estimate(works, chip)
+        prediction.chunks.append(result)
+        works.append(work)
+    prediction.not_estimated = latency.missing(works, chip)
+    if prediction.not_estimated is None:
+        prediction.estimate = latency.estimate(works, chip, is_flexible=bool(prediction.flexible))
     return prediction
+
+
+def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> tuple[ChunkResult, latency.Work]:
+    found = gates.check(program, chip, mapped)
+    rows: list[OpRow] = []
+    segments = transitions = 0
+    for sites in program.functions.values():
+        placed = _place(sites, program, chip, compute_units, found)
+        rows += placed
+        count, changes = path.count_segments([row.preferred for row in placed])
+        segments, transitions = segments + count, transitions + changes
+    work = latency.work_of(
+        [row.site for row in rows], [row.preferred for row in rows], [row.cpu_ms for row in rows], transitions
+    )
+    return ChunkResult(program, rows, found, segments, transitions), work
 
 
 def _place(
@@ -146,6 +170,8 @@ def _place(
     closed = next((gate for gate in found if gate["effect"] == "cpu"), None)
     if compute_units in ("all", "cpu_and_ne") and closed is None:
         _along_the_path(rows, chip, compute_units)
+        for row in rows if program.flexible else ():
+            row.confidence = "low"
         return rows
     for row in rows:
         row.reason, row.confidence = "only the CPU was asked", "high"
@@ -189,7 +215,7 @@ def _explain_islands(rows: list[OpRow]) -> None:
             words = "this op" if count == 1 else f"these {count} ops"
             gain = f"would save {saved:.3f} ms on {words}" if saved >= 5e-4 else f"saves nothing on {words}"
             for row in rows[start:end]:
-                row.reason = row.reason or f"the ANE takes it, but {gain}; going there costs {cost:.3f} ms"
+                row.reason = row.reason or f"{advice.STAYS} {gain}; going there costs {cost:.3f} ms"
         start = max(end, start + 1)
 
 
@@ -244,5 +270,5 @@ def reasons(rows: Sequence[OpRow]) -> list[dict[str, Any]]:
 
 def confidence(prediction: Prediction) -> str:
     """Of the whole: never above medium, because estimates decide; low off the calibrated family or with the GPU in it."""
-    calibrated = prediction.chip.is_calibrated
+    calibrated = prediction.chip.is_calibrated and not prediction.flexible
     return "medium" if calibrated and prediction.compute_units in ("cpu_and_ne", "cpu_only") else "low"

@@ -11,22 +11,32 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import graph, pipeline
+from ane_sweep.mil import chain, graph, pipeline
 from ane_sweep.mil import package as packages
+from ane_sweep.placement import defaults
 from ane_sweep.placement.sites import Site, Tensor
 
 _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint6": 6}
-_UNKNOWN = Tensor("unknown", ())
+
+
+@dataclass(frozen=True)
+class Flexible:
+    """An input that takes several shapes: an "enumerated" few or a "range"; `default` None where it is not stated."""
+
+    name: str
+    kind: str
+    default: tuple[int, ...] | None
 
 
 @dataclass
 class Program:
-    """One package: its functions' ops, and what the whole-program gates look at."""
+    """One package: its functions' ops at the default shape, and what the whole-program gates look at."""
 
     path: Path
     functions: dict[str, list[Site]] = field(default_factory=dict)
     weight_file_bytes: int = 0
     chunk: str = "model"
+    flexible: list[Flexible] = field(default_factory=list)
 
     @property
     def sites(self) -> list[Site]:
@@ -73,20 +83,39 @@ def _described(package: packages.Package, chunk: str, weight_file_bytes: int) ->
                 f"{path}: function {name!r} has no block for opset {function.opset!r}; the file is damaged"
             )
         known = {value.name: _tensor(value.type) for value in function.inputs}
-        program.functions[name] = list(
-            _Reader(package, name).block(function.block_specializations[function.opset], known)
-        )
+        features = {feature.name: feature for feature in chain.described(package.spec, name).input}
+        varying = _at_default(known, features, states_default=package.model_path.name != packages.TEXT_NAME)
+        program.flexible += [one for one in varying if one not in program.flexible]
+        reader = _Reader(package, name, is_flexible=bool(varying))
+        program.functions[name] = reader.block(function.block_specializations[function.opset], known)
     if not program.functions:
         raise PackageError(f"{path}: its program has no function; convert the model again")
     return program
 
 
+def _at_default(known: dict[str, Tensor], features: dict[str, Any], *, states_default: bool) -> list[Flexible]:
+    """Give inputs of several shapes their default one, and list them."""
+    found = []
+    for name, tensor in known.items():
+        kind = defaults.flexibility(features[name]) if name in features else None
+        if tensor.is_static:
+            continue
+        shape = defaults.of_input(features[name], tensor.rank) if kind and states_default else None
+        if shape is not None and any(said not in (None, size) for said, size in zip(tensor.shape, shape)):
+            shape = None
+        found.append(Flexible(name, kind or "range", shape))
+        if shape is not None:
+            known[name] = Tensor(tensor.dtype, shape, is_default=True)
+    return found
+
+
 class _Reader:
     """Walks one function; `known` maps value names to tensors and grows in file order."""
 
-    def __init__(self, package: packages.Package, function: str):
+    def __init__(self, package: packages.Package, function: str, is_flexible: bool):
         self.package = package
         self.function = function
+        self.is_flexible = is_flexible
 
     def block(self, block: Any, known: dict[str, Tensor], *, nested: bool = False) -> list[Site]:
         made: list[Site] = []
@@ -94,11 +123,16 @@ class _Reader:
             kind = proto.type.rpartition(".")[2]
             if kind == "const":
                 self._constant(proto, known)
-                continue
-            if kind.startswith("constexpr"):
+            elif kind.startswith("constexpr"):
                 self._compressed(kind, proto, known)
-                continue
-            made.append(self._site(kind, proto, known, nested))
+            else:
+                site = self._site(kind, proto, known, nested)
+                if not site.outputs or not all(tensor.const for tensor in site.outputs):
+                    made.append(site)
+            for value in proto.outputs:
+                tensor = known[value.name]
+                if tensor.elements > graph.MOST_ELEMENTS or tensor.rank >= graph.MOST_AXES:
+                    raise graph.too_large(self.package.path, value.name, tensor)
             for inner in proto.blocks:
                 scope = known | {value.name: _tensor(value.type) for value in inner.inputs}
                 made += self.block(inner, scope, nested=True)
@@ -108,15 +142,23 @@ class _Reader:
         inputs: dict[str, list[Tensor]] = {}
         for parameter, argument in proto.inputs.items():
             inputs[parameter] = [
-                known.get(binding.name, _UNKNOWN) if binding.name else self._literal(binding.value)
+                self._read(binding.name, known) if binding.name else self._literal(binding.value)
                 for binding in argument.arguments
             ]
-        outputs = []
-        for value in proto.outputs:
-            tensor = known[value.name] = _tensor(value.type)
-            outputs.append(tensor)
-        name = proto.outputs[0].name if proto.outputs else ""
-        return Site(kind, inputs, outputs, name=name, function=self.function, nested=nested)
+        names = [value.name for value in proto.outputs]
+        site = Site(
+            kind, inputs, [_tensor(value.type) for value in proto.outputs], name=names[0] if names else "",
+            function=self.function, nested=nested,
+        )  # fmt: skip
+        if self.is_flexible:
+            site.outputs = defaults.settle(site)
+        known.update(zip(names, site.outputs))
+        return site
+
+    def _read(self, name: str, known: dict[str, Tensor]) -> Tensor:
+        if name not in known:
+            raise PackageError(f"{self.package.path}: an op reads {name!r}, which nothing makes; the file is damaged")
+        return known[name]
 
     def _constant(self, proto: Any, known: dict[str, Tensor]) -> None:
         for value in proto.outputs:
@@ -170,6 +212,8 @@ def _tensor(value_type: Any) -> Tensor:
     if kind != "tensorType":
         return Tensor(str(kind or "unknown").removesuffix("Type"), ())
     found = value_type.tensorType
+    if len(found.dimensions) > graph.MOST_AXES:
+        return Tensor(graph.DTYPE_NAMES.get(found.dataType, "unknown"), (None,) * graph.MOST_AXES)
     # an unknown size has no `constant`, which reads as 0: quicker than asking, over some 100,000 sizes
     shape = tuple([size.constant.size or None for size in found.dimensions])
     return Tensor(graph.DTYPE_NAMES.get(found.dataType, f"type {found.dataType}"), shape)

@@ -1,207 +1,342 @@
-"""Shapes and element types of what an op makes, for the ops of the calibration cases. Programs carry their own."""
+"""Shapes and element types of what an op makes: for the calibration cases, and for programs at their default shape.
+
+Programs of fixed shape carry their own. Types are right for the cases alone; a program declares its own in any case.
+"""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ane_sweep.placement.sites import Site, Tensor
 
+Shape = tuple[Any, ...]
 _COMPARE = {"greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "logical_and", "logical_or"}
+_FOLLOWS = {  # ops that keep the shape of another input than x and y
+    "fill_like": "ref_tensor", "gather_along_axis": "indices", "scatter": "data", "scatter_along_axis": "data",
+    "scatter_nd": "data", "read_state": "input", "coreml_update_state": "value", "classify": "probabilities",
+}  # fmt: skip
+_NO_RULE = {  # what they make follows from data, or has no rule here
+    "cond", "while_loop", "make_list", "list_read", "list_write", "list_gather", "list_scatter", "list_length", "non_zero",
+    "non_maximum_suppression", "crop_resize", "resample", "affine", "resize", "reshape_like", "batch_to_space",
+    "space_to_batch", "random_categorical", "random_uniform", "random_bernoulli", "conv_quantized", "write_state",
+}  # fmt: skip
+
+
+class Unknown(ValueError):
+    """A size that does not follow from what is known."""
 
 
 def infer(site: Site) -> list[Tensor]:
-    """Output tensors of a site whose inputs are complete. Ops without a rule keep the shape of what they read."""
-    rule = globals().get(f"_{site.type}")
-    if rule is not None:
-        return rule(site)
+    """Output tensors of a site whose inputs are complete. Raises Unknown where they do not follow.
+
+    An op without a rule of its own keeps the shape of what it reads, x and y broadcast.
+    """
+    if site.type in _NO_RULE:
+        raise Unknown(site.type)
+    if site.type in _RULES:
+        return _RULES[site.type](site)
     if site.type.startswith("reduce_"):
         return [_reduced(site)]
-    tensors = [tensor for tensors in site.inputs.values() for tensor in tensors]
-    shape = (
-        broadcast([t.shape for name, ts in site.inputs.items() if name in ("x", "y") for t in ts]) or tensors[0].shape
-    )
-    return [Tensor("bool" if site.type in _COMPARE else tensors[0].dtype, shape)]
+    names = [name for name in (_FOLLOWS.get(site.type), "x", "y", "cond", "a", "b") if site.inputs.get(name or "")]
+    read = [site.inputs[str(name)][0] for name in names[: 1 if names[0] in _FOLLOWS.values() else None]]
+    return [Tensor("bool" if site.type in _COMPARE else read[0].dtype, broadcast([tensor.shape for tensor in read]))]
 
 
-def broadcast(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def broadcast(shapes: Sequence[Shape]) -> Shape:
     rank = max((len(shape) for shape in shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     return tuple(max(sizes) for sizes in zip(*padded))
+
+
+def held(site: Site, parameter: str, default: Any = None) -> Any:
+    """A parameter's value, also one that was computed from shapes. Raises Unknown where it is given and not known."""
+    tensor = site.tensor(parameter)
+    if tensor is None:
+        return default
+    if tensor.value is None:
+        raise Unknown(parameter)
+    return tensor.value
+
+
+def _listed(site: Site, parameter: str) -> Shape:
+    found = held(site, parameter, ())
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _x(site: Site) -> Any:
+    """The shape of `x`; its sizes are known."""
+    return site.inputs["x"][0].shape
+
+
+def _like(site: Site, shape: Sequence[Any], parameter: str = "x") -> list[Tensor]:
+    return [Tensor(site.inputs[parameter][0].dtype, tuple(shape))]
+
+
+def _dummy(shape: Shape) -> np.ndarray:
+    """An array of that shape that takes one byte: views of it show shapes."""
+    return np.broadcast_to(np.int8(0), shape)
 
 
 def _spatial(
     site: Site, kernel: tuple[int | None, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> list[int]:
     """Output sizes of a window that moves over the last axes."""
-    kind = site.value("pad_type", "valid")
-    pad = site.value("pad", (0,) * (2 * len(kernel)))
+    kind = held(site, "pad_type", "valid")
+    pad = held(site, "pad", (0,) * (2 * len(kernel)))
     sizes = []
-    for axis, length in enumerate(site.inputs["x"][0].shape[2:]):
-        assert length is not None
-        if kind == "same":
+    for axis, length in enumerate(_x(site)[2:]):
+        if kind.startswith("same"):
             sizes.append(math.ceil(length / stride[axis]))
             continue
         extra = pad[2 * axis] + pad[2 * axis + 1] if kind == "custom" else 0
-        sizes.append((length + extra - dilation[axis] * ((kernel[axis] or 1) - 1) - 1) // stride[axis] + 1)
+        reach = length + extra - dilation[axis] * ((kernel[axis] or 1) - 1) - 1
+        sizes.append((-(-reach // stride[axis]) if held(site, "ceil_mode", False) else reach // stride[axis]) + 1)
     return sizes
 
 
 def _conv(site: Site) -> list[Tensor]:
     x, weight = site.inputs["x"][0], site.inputs["weight"][0]
     ones = (1,) * (x.rank - 2)
-    sizes = _spatial(site, weight.shape[2:], site.value("strides", ones), site.value("dilations", ones))
-    return [Tensor(x.dtype, (x.shape[0], weight.shape[0], *sizes))]
+    sizes = _spatial(site, weight.shape[2:], held(site, "strides", ones), held(site, "dilations", ones))
+    return _like(site, (x.shape[0], weight.shape[0], *sizes))
 
 
 def _conv_transpose(site: Site) -> list[Tensor]:
     x, weight = site.inputs["x"][0], site.inputs["weight"][0]
-    stride = site.value("strides", (1,) * (x.rank - 2))
-    sizes = [((length or 1) - 1) * s + (k or 1) for length, s, k in zip(x.shape[2:], stride, weight.shape[2:])]
-    return [Tensor(x.dtype, (x.shape[0], weight.shape[1] * site.value("groups", 1), *sizes))]
+    if (wanted := held(site, "output_shape")) is not None:
+        return _like(site, wanted)
+    ones = (1,) * (x.rank - 2)
+    stride, dilation = held(site, "strides", ones), held(site, "dilations", ones)
+    kind, pad = held(site, "pad_type", "valid"), held(site, "pad", (0,) * (2 * len(ones)))
+    sizes = []
+    for axis, (length, width) in enumerate(zip(_x(site)[2:], weight.shape[2:])):
+        whole = (length - 1) * stride[axis] + dilation[axis] * ((width or 1) - 1) + 1
+        cut = pad[2 * axis] + pad[2 * axis + 1] if kind == "custom" else 0
+        sizes.append(length * stride[axis] if kind.startswith("same") else whole - cut)
+    return _like(site, (x.shape[0], (weight.shape[1] or 1) * held(site, "groups", 1), *sizes))
 
 
 def _pool(site: Site) -> list[Tensor]:
-    x = site.inputs["x"][0]
-    kernel = site.value("kernel_sizes")
+    x, kernel = _x(site), held(site, "kernel_sizes")
     ones = (1,) * len(kernel)
-    return [Tensor(x.dtype, (*x.shape[:2], *_spatial(site, kernel, site.value("strides", ones), ones)))]
-
-
-_max_pool = _avg_pool = _l2_pool = _pool
+    return _like(site, (*x[:2], *_spatial(site, kernel, held(site, "strides", ones), ones)))
 
 
 def _reduced(site: Site) -> Tensor:
     x = site.inputs["x"][0]
-    axes = site.value("axes", (site.value("axis"),) if "axis" in site.inputs else tuple(range(x.rank)))
-    axes = {axis % x.rank for axis in axes}
-    keep = site.value("keep_dims", False)
+    axes = held(site, "axes", (held(site, "axis"),) if "axis" in site.inputs else tuple(range(x.rank)))
+    axes = {axis % x.rank for axis in (axes if isinstance(axes, tuple) else (axes,))}
+    keep = held(site, "keep_dims", False)
     shape = tuple(1 if i in axes else length for i, length in enumerate(x.shape) if keep or i not in axes)
     return Tensor("int32" if "arg" in site.type else x.dtype, shape)
 
 
 def _cast(site: Site) -> list[Tensor]:
-    return [Tensor(site.value("dtype"), site.inputs["x"][0].shape)]
+    return [Tensor(held(site, "dtype"), _x(site))]
+
+
+def _shape(site: Site) -> list[Tensor]:
+    return [Tensor("int32", (len(_x(site)),), value=_x(site))]
 
 
 def _concat(site: Site) -> list[Tensor]:
     values = site.inputs["values"]
-    axis = site.value("axis") % values[0].rank
-    total = sum(tensor.shape[axis] or 0 for tensor in values)
-    return [Tensor(values[0].dtype, (*values[0].shape[:axis], total, *values[0].shape[axis + 1 :]))]
+    axis = held(site, "axis") % (values[0].rank or 1)
+    total = sum(tensor.shape[axis] or 0 if tensor.rank else 1 for tensor in values)
+    return _like(site, (*values[0].shape[:axis], total, *values[0].shape[axis + 1 :]), "values")
 
 
 def _stack(site: Site) -> list[Tensor]:
-    values, axis = site.inputs["values"], site.value("axis")
-    return [Tensor(values[0].dtype, (*values[0].shape[:axis], len(values), *values[0].shape[axis:]))]
+    values = site.inputs["values"]
+    axis = held(site, "axis") % (values[0].rank + 1)
+    return _like(site, (*values[0].shape[:axis], len(values), *values[0].shape[axis:]), "values")
 
 
 def _split(site: Site) -> list[Tensor]:
-    x, axis, count = site.inputs["x"][0], site.value("axis"), site.value("num_splits")
-    shape = (*x.shape[:axis], (x.shape[axis] or 0) // count, *x.shape[axis + 1 :])
-    return [Tensor(x.dtype, shape) for _ in range(count)]
+    x = _x(site)
+    axis, count = held(site, "axis") % len(x), held(site, "num_splits", len(site.outputs))
+    sizes = held(site, "split_sizes") or (x[axis] // count,) * count
+    return [_like(site, (*x[:axis], size, *x[axis + 1 :]))[0] for size in sizes]
 
 
 def _reshape(site: Site) -> list[Tensor]:
-    return [Tensor(site.inputs["x"][0].dtype, tuple(site.value("shape")))]
+    """0 takes the size at the same place counted from the last, -1 the rest."""
+    x, wanted = _x(site), list(_listed(site, "shape"))
+    for place, size in enumerate(wanted):
+        if size == 0:
+            wanted[place] = x[place - len(wanted)] if len(wanted) - place <= len(x) else 1
+    if -1 in wanted:
+        wanted[wanted.index(-1)] = math.prod(x) // (-math.prod(wanted) or 1)
+    return _like(site, wanted)
 
 
 def _transpose(site: Site) -> list[Tensor]:
-    x = site.inputs["x"][0]
-    return [Tensor(x.dtype, tuple(x.shape[axis] for axis in site.value("perm")))]
+    return _like(site, [_x(site)[axis] for axis in _listed(site, "perm")])
 
 
 def _squeeze(site: Site) -> list[Tensor]:
-    x, axes = site.inputs["x"][0], site.value("axes")
-    return [Tensor(x.dtype, tuple(length for axis, length in enumerate(x.shape) if axis not in axes))]
+    x = _x(site)
+    axes = [axis % len(x) for axis in _listed(site, "axes")] or range(len(x))
+    return _like(site, [length for axis, length in enumerate(x) if axis not in axes or length != 1])
 
 
 def _expand_dims(site: Site) -> list[Tensor]:
-    x, shape = site.inputs["x"][0], list(site.inputs["x"][0].shape)
-    for axis in sorted(site.value("axes")):
-        shape.insert(axis, 1)
-    return [Tensor(x.dtype, tuple(shape))]
+    return _like(site, np.expand_dims(_dummy(_x(site)), _listed(site, "axes")).shape)
+
+
+def _flatten2d(site: Site) -> list[Tensor]:
+    x, axis = _x(site), held(site, "axis", 1)
+    return _like(site, (math.prod(x[:axis]), math.prod(x[axis:])))
 
 
 def _resized(site: Site) -> list[Tensor]:
-    x = site.inputs["x"][0]
-    height = site.value("target_size_height") or int((x.shape[2] or 0) * site.value("scale_factor_height", 1))
-    width = site.value("target_size_width") or int((x.shape[3] or 0) * site.value("scale_factor_width", 1))
-    return [Tensor(x.dtype, (*x.shape[:2], height, width))]
-
-
-_upsample_bilinear = _upsample_nearest_neighbor = _resize_nearest_neighbor = _resize_bilinear = _resized
+    x = _x(site)
+    height = held(site, "target_size_height") or int(x[2] * held(site, "scale_factor_height", 1))
+    width = held(site, "target_size_width") or int(x[3] * held(site, "scale_factor_width", 1))
+    return _like(site, (*x[:2], height, width))
 
 
 def _pad(site: Site) -> list[Tensor]:
-    x, pad = site.inputs["x"][0], site.value("pad")
-    first = x.rank - len(pad) // 2
-    extra = [0] * first + [pad[i] + pad[i + 1] for i in range(0, len(pad), 2)]
-    return [Tensor(x.dtype, tuple((length or 0) + more for length, more in zip(x.shape, extra)))]
+    x, sides = _x(site), _listed(site, "pad")
+    kept = len(x) - len(sides) // 2
+    return _like(site, (*x[:kept], *(size + sum(sides[2 * i : 2 * i + 2]) for i, size in enumerate(x[kept:]))))
+
+
+def _crop(site: Site) -> list[Tensor]:
+    x = _x(site)
+    return _like(site, (*x[:-2], x[-2] - sum(held(site, "crop_height")), x[-1] - sum(held(site, "crop_width"))))
 
 
 def _tile(site: Site) -> list[Tensor]:
-    x = site.inputs["x"][0]
-    return [Tensor(x.dtype, tuple((length or 0) * times for length, times in zip(x.shape, site.value("reps"))))]
+    return _like(site, [length * times for length, times in zip(_x(site), _listed(site, "reps"))])
 
 
 def _topk(site: Site) -> list[Tensor]:
-    x, axis = site.inputs["x"][0], site.value("axis") % site.inputs["x"][0].rank
-    shape = (*x.shape[:axis], site.value("k"), *x.shape[axis + 1 :])
-    return [Tensor(x.dtype, shape), Tensor("uint16", shape)]  # iOS 18, with only the values used
+    x = _x(site)
+    axis = held(site, "axis", -1) % len(x)
+    shape = (*x[:axis], held(site, "k", 1), *x[axis + 1 :])
+    return [*_like(site, shape), Tensor("uint16", shape)]  # iOS 18, with only the values used
 
 
 def _gather(site: Site) -> list[Tensor]:
-    x, indices, axis = site.inputs["x"][0], site.inputs["indices"][0], site.value("axis")
-    return [Tensor(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
+    x, indices, batch = _x(site), site.inputs["indices"][0].shape, held(site, "batch_dims", 0)
+    axis = held(site, "axis", 0) % len(x)
+    return _like(site, (*x[:axis], *indices[batch:], *x[axis + 1 :]))
+
+
+def _gather_nd(site: Site) -> list[Tensor]:
+    indices: Any = site.inputs["indices"][0].shape
+    return _like(site, (*indices[:-1], *_x(site)[held(site, "batch_dims", 0) + indices[-1] :]))
 
 
 def _slice_by_size(site: Site) -> list[Tensor]:
-    return [Tensor(site.inputs["x"][0].dtype, tuple(site.value("size")))]
+    sizes = zip(_x(site), _listed(site, "size"), strict=True)
+    if -1 not in _listed(site, "size"):
+        return _like(site, _listed(site, "size"))
+    begin = _listed(site, "begin")
+    return _like(site, [n - begin[axis] % n if size == -1 else size for axis, (n, size) in enumerate(sizes)])
+
+
+def spans(begin: Any, end: Any, stride: Any, begin_mask: Any, end_mask: Any, squeeze_mask: Any) -> tuple[Any, ...]:
+    """The index that the parameters of slice_by_index mean; masks: as far as it goes, or one place."""
+    return tuple(
+        begin[axis] if squeeze_mask[axis]
+        else slice(None if begin_mask[axis] else begin[axis], None if end_mask[axis] else end[axis], stride[axis])
+        for axis in range(len(begin))
+    )  # fmt: skip
+
+
+def _slice_by_index(site: Site) -> list[Tensor]:
+    x = _x(site)
+    if any(not isinstance(held(site, name, ()), tuple) for name in ("begin", "end")):
+        raise Unknown(site.type)
+    rest = [held(site, f"{name}_mask", (False,) * len(x)) for name in ("begin", "end", "squeeze")]
+    index = spans(held(site, "begin"), held(site, "end"), held(site, "stride", (1,) * len(x)), *rest)
+    return _like(site, _dummy(x)[index].shape)
 
 
 def _sliding_windows(site: Site) -> list[Tensor]:
-    x, axis, size = site.inputs["x"][0], site.value("axis"), site.value("size")
-    count = ((x.shape[axis] or 0) - size) // site.value("stride", 1) + 1
-    return [Tensor(x.dtype, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))]
+    x, axis, size = _x(site), held(site, "axis"), held(site, "size")
+    count = (x[axis] - size) // held(site, "stride", 1) + 1
+    return _like(site, (*x[:axis], count, size, *x[axis + 1 :]))
 
 
 def _one_hot(site: Site) -> list[Tensor]:
-    return [Tensor("int32", (*site.inputs["indices"][0].shape, site.value("one_hot_vector_size")))]
+    indices: Any = site.inputs["indices"][0].shape
+    axis = held(site, "axis", -1) % (len(indices) + 1)
+    return [Tensor("int32", (*indices[:axis], held(site, "one_hot_vector_size"), *indices[axis:]))]
 
 
-def _random_normal(site: Site) -> list[Tensor]:
-    return [Tensor("fp16", tuple(site.value("shape")))]
+def _fill(site: Site) -> list[Tensor]:
+    return [Tensor("fp16", _listed(site, "shape"))]
+
+
+def _range_1d(site: Site) -> list[Tensor]:
+    start, end, step = (held(site, name) for name in ("start", "end", "step"))
+    return [Tensor("int32", (max(0, math.ceil((end - start) / step)),))]
 
 
 def _linear(site: Site) -> list[Tensor]:
-    x = site.inputs["x"][0]
-    return [Tensor(x.dtype, (*x.shape[:-1], site.inputs["weight"][0].shape[0]))]
+    return _like(site, (*_x(site)[:-1], site.inputs["weight"][0].shape[0]))
 
 
 def _matmul(site: Site) -> list[Tensor]:
-    x, y = site.inputs["x"][0], site.inputs["y"][0]
-    rows = x.shape[-1] if site.value("transpose_x", False) else x.shape[-2]
-    columns = y.shape[-2] if site.value("transpose_y", False) else y.shape[-1]
-    return [Tensor(x.dtype, (*broadcast([x.shape[:-2], y.shape[:-2]]), rows, columns))]
+    x, y = _x(site), site.inputs["y"][0].shape
+    rows = x[-1] if held(site, "transpose_x", False) else x[-2]
+    columns = y[-2] if held(site, "transpose_y", False) else y[-1]
+    return _like(site, (*broadcast([x[:-2], y[:-2]]), rows, columns))
+
+
+def _einsum(site: Site) -> list[Tensor]:
+    takes, _, gives = held(site, "equation").replace(" ", "").partition("->")
+    shapes: Any = [tensor.shape for tensor in site.inputs["values"]]
+    sizes = {label: size for labels, shape in zip(takes.split(","), shapes) for label, size in zip(labels, shape)}
+    return _like(site, [sizes[label] for label in gives], "values")
+
+
+def _scaled_dot_product_attention(site: Site) -> list[Tensor]:
+    query, value = site.inputs["query"][0].shape, site.inputs["value"][0].shape
+    return _like(site, (*query[:-1], value[-1]), "query")
 
 
 def _recurrent(site: Site) -> list[Tensor]:
-    x, hidden = site.inputs["x"][0], site.inputs["initial_h"][0].shape
-    length = x.shape[0] if site.value("output_sequence", False) else 1
-    return [Tensor(x.dtype, (length, x.shape[1], hidden[-1])), Tensor(x.dtype, hidden)]
-
-
-_gru = _rnn = _recurrent
+    x, hidden = _x(site), site.inputs["initial_h"][0].shape
+    length = x[0] if held(site, "output_sequence", False) else 1
+    states = [hidden] * (2 if site.type == "lstm" else 1)
+    return [*_like(site, (length, x[1], hidden[-1])), *(_like(site, shape)[0] for shape in states)]
 
 
 def _depth_to_space(site: Site) -> list[Tensor]:
-    x, block = site.inputs["x"][0], site.value("block_size")
-    n, c, h, w = (length or 0 for length in x.shape)
-    return [Tensor(x.dtype, (n, c // block**2, h * block, w * block))]
+    (n, c, h, w), block = _x(site), int(held(site, "block_size", held(site, "upscale_factor")))
+    return _like(site, (n, c // block**2, h * block, w * block))
+
+
+def _space_to_depth(site: Site) -> list[Tensor]:
+    (n, c, h, w), block = _x(site), int(held(site, "block_size", held(site, "downscale_factor")))
+    return _like(site, (n, c * block**2, h // block, w // block))
 
 
 def _quantize(site: Site) -> list[Tensor]:
-    return [Tensor(site.value("output_dtype"), site.inputs["input"][0].shape)]
+    return [Tensor(held(site, "output_dtype"), site.inputs["input"][0].shape)]
 
 
 def _dequantize(site: Site) -> list[Tensor]:
     return [Tensor("fp16", site.inputs["input"][0].shape)]
+
+
+_RULES: dict[str, Callable[[Site], list[Tensor]]] = {
+    "conv": _conv, "conv_transpose": _conv_transpose, "max_pool": _pool, "avg_pool": _pool, "l2_pool": _pool,
+    "cast": _cast, "shape": _shape, "concat": _concat, "stack": _stack, "split": _split, "reshape": _reshape,
+    "transpose": _transpose, "squeeze": _squeeze, "expand_dims": _expand_dims, "flatten2d": _flatten2d,
+    "upsample_bilinear": _resized, "upsample_nearest_neighbor": _resized, "resize_nearest_neighbor": _resized,
+    "resize_bilinear": _resized, "pad": _pad, "crop": _crop, "tile": _tile, "topk": _topk, "gather": _gather,
+    "gather_nd": _gather_nd, "slice_by_size": _slice_by_size, "slice_by_index": _slice_by_index,
+    "sliding_windows": _sliding_windows, "one_hot": _one_hot, "fill": _fill,
+    "random_normal": _fill, "range_1d": _range_1d, "linear": _linear, "matmul": _matmul, "einsum": _einsum,
+    "scaled_dot_product_attention": _scaled_dot_product_attention, "gru": _recurrent, "rnn": _recurrent,
+    "lstm": _recurrent, "depth_to_space": _depth_to_space, "pixel_shuffle": _depth_to_space,
+    "space_to_depth": _space_to_depth, "pixel_unshuffle": _space_to_depth, "quantize": _quantize,
+    "dequantize": _dequantize,
+}  # fmt: skip

@@ -17,12 +17,13 @@ BYTES = {
 class Tensor:
     """A value: element type by MIL's name, shape (None where unknown before run time), and whether it is constant.
 
-    `value` is what a small constant holds (number, text or tuple), None for run-time values and for weights, which are
-    never read. `stored_bytes` is what a constant takes in the weight file when that is less than its shape says, and
-    `packing` how it is compressed: the constexpr op, and for blockwise scales their element type and block length.
+    `is_default`: its size is that of the default shape, as the program takes others too. `value` is what a small constant
+    holds (number, text or tuple), None for run-time values and for weights, which are never read. `stored_bytes` is what
+    a constant takes in the weight file when that is less than its shape says, and `packing` how it is compressed: the
+    constexpr op, and for blockwise scales their element type and block length.
     """
 
-    __slots__ = ("_decode", "_value", "const", "dtype", "elements", "packing", "shape", "stored_bytes")
+    __slots__ = ("_decode", "_value", "const", "dtype", "elements", "is_default", "packing", "shape", "stored_bytes")
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Tensor:
         decode: Callable[[], Any] | None = None,
         stored_bytes: int | None = None,
         packing: str | None = None,
+        is_default: bool = False,
     ):
         self.dtype = dtype
         self.shape = shape
@@ -41,6 +43,7 @@ class Tensor:
         self.elements = math.prod(length or 1 for length in shape)
         self.stored_bytes = stored_bytes
         self.packing = packing
+        self.is_default = is_default
         self._value = value
         self._decode = decode
 

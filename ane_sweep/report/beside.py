@@ -12,10 +12,11 @@ HEADS = (
     "ANE % planned", "PSNR published", "PSNR measured", "note",
 )  # fmt: skip
 NOTE = (
-    "Figures that others published of the same model, form and number of chunks; where a source states no length, any "
-    "length stands beside it. Estimates and predictions are for the "
+    "Figures that others published of the same model, form, number of chunks and compute units; where a source states "
+    "no length or no units, any stand beside it. Estimates and predictions are for the "
     "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
-    "here was measured on this host; see Provenance."
+    "here was measured on this host; see Provenance. Not estimated: a chip without figures of its own for the units that "
+    "the program would run on; the record's `placement` says which."
 )
 
 
@@ -30,7 +31,8 @@ def rows(cells: Cells) -> list[list[str]]:
 
 
 def _line(row: published.Row, record: Record, label: str) -> list[str]:
-    where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"]) if text)
+    batch = f"batch {row['batch']}" if row["batch"] not in ("", "1") else ""
+    where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"], batch) if text)
     marks = row_labels(record)
     model = str(record.cell["model"])
     label = label if model in label.split() else f"{model} {label}"
@@ -38,10 +40,10 @@ def _line(row: published.Row, record: Record, label: str) -> list[str]:
     chip, entries = _chip(row["chip"], record)
     said = "" if chip in ("", row["chip"]) else f" ({chip})"
     psnr = None if "weights=random" in marks else record.value("psnr_db")
-    measured = record.value("latency_median_ms")
+    measured, estimate = record.value("latency_median_ms"), _estimate(record, chip)
     return [
         row["source"], where or "-", ours, _text(row.figures.get("predict_ms")),
-        _text(_estimate(record, chip)) + (said if _estimate(record, chip) is not None else ""), _text(measured),
+        estimate + (said if estimate != "-" else ""), _text(measured),
         _text(_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
         _text(_share(entries.get("planned"))), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
     ]  # fmt: skip
@@ -64,8 +66,10 @@ def _chip(wanted: str, record: Record) -> tuple[str, dict[str, dict[str, float]]
     return chip, ops
 
 
-def _estimate(record: Record, chip: str) -> float | None:
-    return record.value("latency_ms", "estimated", chip) if chip else None
+def _estimate(record: Record, chip: str) -> str:
+    if any(entry.get("chip") == chip and entry.get("not_estimated") for entry in record.placement):
+        return "not estimated"
+    return _text(record.value("latency_ms", "estimated", chip) if chip else None)
 
 
 def _share(ops: dict[str, Any] | None) -> float | None:

@@ -100,6 +100,7 @@ def is_sound(found: dict[str, Any]) -> bool:
         return (
             isinstance(found["psnr_db"], numbers)
             and all(isinstance(found[word], str) for word in words)
+            and isinstance(found.get("left_out", ""), str)
             and all(isinstance(x, numbers) and isinstance(y, numbers) for x, y in found["values"])
             and all(
                 isinstance(item[key], numbers)
@@ -131,6 +132,8 @@ def blocks(found: dict[str, Any]) -> list[Block]:
         f"input ({found['numerics']}) against the same in fp32. Distances are relative to the value's peak. Where the "
         "drift grows though the op loses little by itself, what was lost before is laid bare: large values cancel."
     )
+    if left_out := found.get("left_out"):
+        said += f" Values of the two programs are matched by their place in them; {left_out}."
     plot = Plots([(figures.drift(values, marks, "drift"), "points: where the drift grows most")])
     made: list[Block] = [Para(said), plot, _ops(found["grown"], "where the drift grows most")]
     if found["lossy"]:

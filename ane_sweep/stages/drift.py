@@ -6,7 +6,8 @@ inputs  program; reference (its first input is predicted); exact, where the prog
 facts   values: [[op index, PSNR dB of the value], ...] in the order of the program; grown: the ops at which the drift
         grows most, [{index, type, name, psnr_db, own, drift, jump}] (runtimes/_reference/trace.py says what these are);
         lossy: those that lose most by themselves; blocks: the same of what each attention and each feed-forward
-        block hands on, in order. A psnr_db of infinity is written as 200
+        block hands on, in order; left_out: how many values have no counterpart, or several, "" where all have one
+        (values of two programs are matched by their place in them). A psnr_db of infinity is written as 200
 """
 
 from pathlib import Path
@@ -27,8 +28,13 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     (true,) = package.program_paths(inputs.get("exact", inputs["program"]))
     feeds = first_input(inputs["reference"])
     model, exact = _reference.load(path), _reference.load(true, numerics="fp32")
-    compared = trace.compare(exact, model, feeds) if "exact" in inputs else trace.drift(model, exact, feeds)
-    seen = [item for item in compared if item.psnr_db is not None]
+    left_out = ""
+    if "exact" in inputs:
+        compared = trace.compare(exact, model, feeds)
+        found, left_out = compared.seen, str(compared.matching)
+    else:
+        found = trace.drift(model, exact, feeds)
+    seen = [item for item in found if item.psnr_db is not None]
     grown = (lambda item: item.drift) if "exact" in inputs else (lambda item: item.jump)
     handed_on = _handed_on(model.program)
     facts = {
@@ -36,6 +42,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         "grown": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], grown)],
         "lossy": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], lambda item: item.own)],
         "blocks": [_plain(item, recorded_db) for item in seen if item.name in handed_on],
+        "left_out": left_out,
     }
     return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)
 

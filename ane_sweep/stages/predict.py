@@ -46,6 +46,8 @@ def _metrics(summary: dict[str, Any], prediction: Any) -> list[dict[str, Any]]:
     found.append(predicted("cost_share_ane", summary["cost_share"]["ane"]))
     found += [predicted(name, summary[name]) for name in ("segments", "transitions")]
     estimate = prediction.estimate
+    if estimate is None:  # the summary says why
+        return found
     for name, value in (("latency", estimate.ms), ("latency_low", estimate.low_ms), ("latency_high", estimate.high_ms)):
         found.append(metric(f"{name}_ms", value, "ms", kind="estimated", source=estimate.anchor, chip=chip))
     return found

@@ -5,7 +5,9 @@ import json
 import random
 from typing import Any
 
-NUMBERS = (0, 1, -1, 2, 7, 64, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**40, 2**53, 2**63 - 1, 2**64 - 1, -(2**40), -(2**63))
+NUMBERS = (
+    0, 1, -1, 2, 7, 64, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**40, 2**53, 2**63 - 1, 2**64 - 1, -(2**40), -(2**63),
+)  # fmt: skip
 FLOATS = (0.0, -0.0, 0.5, -1.5, 1e-300, 1e300, float("inf"), float("-inf"), float("nan"))
 TEXTS = (
     "", " ", "x", "\0", "a\0b", "../../etc/passwd", "/etc/passwd", "@model_path/weights/weight.bin", "@model_path/../../x",

@@ -47,6 +47,35 @@ def test_writing_gives_the_same_bytes_twice(made, tmp_path):
     assert package.read(tmp_path / "a").spec == spec
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "com\0apple"}}}, "which is not in the package"),
+        ({"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "x" * 5000}}}, "which is not in the package"),
+        (
+            {"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "../../../etc/passwd"}}},
+            "which is not in the package",
+        ),
+        ({"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": 5}}}, "which is not in the package"),
+        ({"rootModelIdentifier": 0, "itemInfoEntries": []}, "does not say which item is the model"),
+        ([], "does not say which item is the model"),
+        ("[" * 100_000, "does not say which item is the model"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "does not say which item is the model"),
+    ],
+)
+def test_a_manifest_that_cannot_be_followed_is_refused(copy, content, words):
+    (copy / "Manifest.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(PackageError, match=words):
+        package.read(copy)
+
+
+def test_weights_at_a_path_that_no_disk_can_hold_are_refused(copy):
+    found = package.read(copy)
+    for name in ("@model_path/a\0b", "@model_path/../../../x", "/etc/passwd"):
+        with pytest.raises(PackageError, match="outside the package"):
+            found.blobs(name)
+
+
 def test_order_of_chunks(tmp_path):
     for index in range(101):
         (tmp_path / package.chunk_name(index)).mkdir()

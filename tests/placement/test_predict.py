@@ -25,6 +25,7 @@ def test_a_long_chain_is_on_the_ane_and_a_short_one_is_not(tmp_path):
     assert summary["advice"] == [
         "nothing is refused, the program is too small for the ANE to pay: batch the inputs, or leave it on the CPU"
     ]
+    assert predicted(short, units="cpu_only").summary()["advice"] == [], "the ANE was not asked"
 
 
 def test_a_refused_op_in_the_middle_says_why(tmp_path):
@@ -54,6 +55,32 @@ def test_units_asked_for_bound_the_answer(tmp_path):
     assert all(row["supported"] == ["cpu", "gpu", "ane"] for row in gpu.table())
     with pytest.raises(ConfigError, match="compute_units=npu: unknown"):
         predicted(path, units="npu")
+
+
+def test_no_estimate_is_given_under_the_name_of_a_chip_without_figures(tmp_path):
+    """Only the M4's CPU has figures, and no GPU has."""
+    path = conv_chain(tmp_path / "m.mlpackage", 16)
+    for chip in ("m1", "m4", "a17_pro"):
+        assert predicted(path, chip=chip).estimate.ms > 0
+        for units in ("cpu_only", "cpu_and_gpu"):
+            found = predicted(path, chip=chip, units=units)
+            if (chip, units) == ("m4", "cpu_only"):
+                continue
+            assert found.estimate is None and found.not_estimated.startswith(f"{chip}: ")
+            assert found.summary()["not_estimated"] == found.not_estimated
+            assert found.estimate_entry() == {"kind": "estimated", "latency_ms": None, "reason": found.not_estimated}
+    small = conv_chain(tmp_path / "small.mlpackage", 1)
+    assert predicted(small).summary()["ops"]["ane"] == 0 and predicted(small).estimate is not None
+    assert "100% of its time would be on the CPU" in predicted(small, chip="a17_pro").not_estimated
+
+
+def test_an_estimate_rests_on_the_units_that_it_is_about(tmp_path):
+    long, short = conv_chain(tmp_path / "long.mlpackage", 8), conv_chain(tmp_path / "short.mlpackage", 1)
+    assert "TFLOP/s" in predicted(long).estimate.anchor and "CPU" not in predicted(long).estimate.anchor
+    cpu = predicted(short).estimate
+    assert cpu.anchor.startswith("m4: ") and "on the CPU" in cpu.anchor and "TFLOP/s" not in cpu.anchor
+    ane = predicted(long).estimate
+    assert cpu.high_ms / cpu.ms > ane.high_ms / ane.ms, "the band is of figures from the ANE"
 
 
 def test_constants_are_no_ops_and_compressed_ones_keep_their_size(tmp_path):
@@ -145,6 +172,50 @@ def test_advice_names_the_head_and_leaves_index_arithmetic_to_the_lookup(tmp_pat
     words = predicted(writer.save(tmp_path / "m.mlpackage")).summary()["advice"]
     assert words[0].startswith("do the lookup outside") and not [word for word in words if "position ids" in word]
     assert any(word.startswith("select the last token before the vocabulary projection") for word in words)
+
+
+def wide(tmp_path, kind, shape, made=None, **more):
+    """A program of some such ops."""
+    writer = Writer(x=("fp16", shape))
+    value = "x"
+    for _ in range(4):
+        weights = {name: writer.const("fp16", size) for name, size in more.items()}
+        value = writer.op(kind, ("fp16", made or shape), x=value, **weights)
+    return predicted(writer.save(tmp_path / f"{kind}.mlpackage"), chip="m1").summary()["advice"]
+
+
+def test_only_a_projection_is_told_of_a_vocabulary(tmp_path):
+    plain = wide(tmp_path, "relu", (1, 4, 1, 70000))
+    assert any("split the axis" in text for text in plain) and not [text for text in plain if "vocabulary" in text]
+    sound = wide(tmp_path, "conv", (1, 64, 1, 20000), weight=(64, 64, 1, 3))
+    assert not [text for text in sound if "select the last token before" in text]
+    head = wide(tmp_path, "linear", (1, 64, 256), (1, 64, 50257), weight=(50257, 256))
+    assert any(text.startswith("select the last token before the vocabulary projection") for text in head)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [(100, "a last axis of 100 takes 256 bytes for 200"), (7, "takes 64 bytes for 14"), (128, ""), (96, "")],
+)
+def test_a_last_axis_that_does_not_fill_its_rows_is_to_be_padded(tmp_path, last, said):
+    image = ("fp16", (1, 256, 64, last))
+    writer = Writer(x=image)
+    value = "x"
+    for _ in range(8):
+        value = writer.op("conv", image, x=value, weight=writer.const("fp16", (256, 256, 3, 3)))
+    padding = [
+        text
+        for text in predicted(writer.save(tmp_path / "m.mlpackage")).summary()["advice"]
+        if "multiple of 64" in text
+    ]
+    assert (said in padding[0]) if said else not padding
+
+
+def test_an_op_that_cannot_be_judged_is_a_damaged_file(tmp_path):
+    writer = Writer(x=("fp16", ()))
+    writer.op("linear", ("fp16", (8,)), x="x", weight=writer.const("fp16", ()))
+    with pytest.raises(PackageError, match="an op has inputs or sizes that it cannot have"):
+        predicted(writer.save(tmp_path / "m.mlpackage"))
 
 
 def test_unreadable_packages_are_package_errors(tmp_path):

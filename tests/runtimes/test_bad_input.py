@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package
 from ane_sweep.runtimes import _reference
+from ane_sweep.runtimes._reference import limits
 
 HEAVY = 2 << 30  # bytes; what a load of a 20 kB package must never ask for
 
@@ -168,6 +169,67 @@ def test_damage_is_named(everything, tmp_path, case):
     change, words = CASES[case]
     said = edited(everything, tmp_path, change)
     assert re.search(words, said), said
+
+
+def giant(mil, tmp_path, body, change):
+    """A program of one op whose parameter is made gigantic after it was written, and what becomes of it."""
+    path = mil.write(tmp_path / "m.mlpackage", {"x": np.ones((2, 4), np.float16)}, body)
+    spec = package.read(path).spec
+    block = next(iter(spec.mlProgram.functions["main"].block_specializations.values()))
+    change(block)
+    parts(path)[0].write_bytes(spec.SerializeToString())
+    return attempt(path)
+
+
+def set_constant(kind, parameter, values):
+    """The constant that an op reads as a parameter gets other values."""
+
+    def change(block):
+        name = first(block, kind).inputs[parameter].arguments[0].name
+        held = next(op for op in block.operations if op.outputs and op.outputs[0].name == name).attributes["val"]
+        held.immediateValue.tensor.ints.values[:] = values
+
+    return change
+
+
+@pytest.mark.parametrize("values", [[1 << 20, 1 << 20], [1 << 12, 1 << 14], [1 << 30, 1]])
+def test_a_giant_is_refused_by_its_size_before_it_is_made(mil, tmp_path, values, monkeypatch):
+    """The declared shape lies: it is what the program makes that would not fit."""
+    monkeypatch.setattr(limits, "most_bytes", lambda: 64 << 20)
+    mb = mil.mb
+    bodies = {
+        ("tile", "reps"): lambda x: mb.identity(x=mb.tile(x=x, reps=[1, 1])),
+        ("fill", "shape"): lambda x: mb.add(x=x, y=mb.fill(shape=np.int32([2, 4]), value=np.float16(1))),
+    }
+    for number, ((kind, parameter), body) in enumerate(bodies.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        said = giant(mil, folder, body, set_constant(kind, parameter, values))
+        assert f"`{kind}`" in said and "would take" in said and "may have 0.0671" in said, said
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "values", "body"),
+    [
+        ("one_hot", "one_hot_vector_size", [1 << 30],
+         lambda mb, x: mb.one_hot(indices=mb.cast(x=x, dtype="int32"), one_hot_vector_size=3)),
+        ("range_1d", "end", [1 << 30], lambda mb, x: mb.range_1d(start=np.int32(0), end=np.int32(8), step=np.int32(1))),
+        ("pad", "pad", [0, 1 << 30, 0, 0], lambda mb, x: mb.pad(x=x, pad=[0, 1, 0, 0], constant_val=np.float16(0))),
+    ],
+)  # fmt: skip
+def test_other_ops_that_make_giants_are_refused(mil, tmp_path, kind, parameter, values, body, monkeypatch):
+    monkeypatch.setattr(limits, "most_bytes", lambda: 64 << 20)
+    said = giant(mil, tmp_path, lambda x: (x, body(mil.mb, x)), set_constant(kind, parameter, values))
+    assert f"`{kind}`" in said and "would take" in said, said
+
+
+def test_an_input_of_negative_or_giant_size_is_refused(everything, tmp_path):
+    for size in (-1, 1 << 50):
+        said = edited(
+            everything, tmp_path,
+            lambda spec, block, size=size: spec.description.input[0].type.multiArrayType.shape.__setitem__(0, size),
+        )  # fmt: skip
+        assert "cannot be held" in said
 
 
 def test_a_neural_network_and_a_compiled_model(everything, tmp_path):

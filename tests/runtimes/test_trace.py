@@ -80,7 +80,7 @@ def test_two_models_are_compared_value_by_value(mil, tmp_path):
 
     wide = mil.write(tmp_path / "a.mlpackage", {"x": X.astype(np.float32)}, body(np.float32(3), ""))
     half = mil.write(tmp_path / "b.mlpackage", {"x": X}, body(np.float16(3.5), "_cast_fp16"))
-    seen = trace.compare(_reference.load(wide), _reference.load(half), {"x": X})
+    seen = trace.compare(_reference.load(wide), _reference.load(half), {"x": X}).seen
     assert [item.name for item in seen] == ["h_cast_fp16", "k_cast_fp16", "y"]
     assert seen[0].drift < 1e-3 < 0.1 < seen[1].drift < seen[2].drift
 

@@ -7,7 +7,7 @@ import torch
 
 from ane_sweep.runtimes._reference.site import Site, Step, aligned, op
 
-MOST_ROUNDS = 1 << 24  # of one loop; more means that its condition cannot become false
+MOST_ROUNDS = 1 << 20  # of one loop; more means that its condition cannot become false
 _MOST_ITEMS = 1 << 24
 
 

@@ -2,6 +2,7 @@
 description.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import TensorType
 from ane_sweep.mil.proto import FeatureTypes_pb2
-from ane_sweep.runtimes._reference import images
+from ane_sweep.runtimes._reference import images, limits
 
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
 _DTYPES: dict[int, np.dtype] = {
@@ -71,7 +72,16 @@ class Feature:
 
 
 def describe(feature: Any, where: Path) -> Feature:
-    """A Feature of a FeatureDescription message. Raises PackageError for kinds that no ML Program has."""
+    """A Feature of a FeatureDescription message. Raises PackageError for kinds that no ML Program has, and for sizes that
+    cannot be held.
+    """
+    made = _described(feature, where)
+    if any(size < 0 for size in made.shape) or math.prod(made.shape) * made.dtype.itemsize > limits.most_bytes():
+        raise PackageError(f"{where}: {made.name!r} is described as {made}, which cannot be held; the file is damaged")
+    return made
+
+
+def _described(feature: Any, where: Path) -> Feature:
     field = feature.type.WhichOneof("Type")
     if field not in _KINDS:
         raise PackageError(f"{where}: feature {feature.name!r} is a {field}, which ML Programs do not have")
@@ -124,6 +134,9 @@ def accept(
             problems.append(found if found.startswith("MultiArray") else f"{name!r} {found}")
             continue
         if inner is not None and not inner.shape:
+            if found.size != 1:
+                problems.append(f"{name!r} is {feature} outside and one number inside; the file is damaged")
+                continue
             found = found.reshape(())
         # a copy in torch's own memory: aligned, whatever numpy gave
         tensors[name] = torch.from_numpy(np.ascontiguousarray(found).reshape(found.shape)).clone()

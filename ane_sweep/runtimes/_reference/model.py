@@ -88,10 +88,6 @@ class Model:
         if needed or missing:
             what = f"its program takes {needed[0]!r}" if needed else f"its program does not make {missing[0]!r}"
             raise PackageError(f"{self.path}: its description and its program differ: {what}; convert the model again")
-        for name, feature in self.states.items():
-            features_size = int(np.prod(feature.shape, dtype=object)) if feature.shape else 1
-            if features_size > 1 << 36:
-                raise PackageError(f"{self.path}: state {name!r} of shape {list(feature.shape)} cannot be held")
 
     def new_state(self) -> State:
         """Zeros for every state of the function."""

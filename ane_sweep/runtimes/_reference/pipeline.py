@@ -39,7 +39,14 @@ class _Described:
         return State({}, {})
 
     def trace(self, inputs: dict[str, Any], watch: Any, state: Any = None) -> dict[str, Any]:
-        raise PackageError(
+        raise self._untraced()
+
+    @property
+    def plan(self) -> Any:
+        raise self._untraced()
+
+    def _untraced(self) -> PackageError:
+        return PackageError(
             f"{self.path}: only ML Programs by themselves are traced; trace the pipeline's models one by one"
         )
 

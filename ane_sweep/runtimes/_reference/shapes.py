@@ -1,12 +1,13 @@
 """Ops that move values without computing: shape, order, slices, joins, fills."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from ane_sweep.runtimes._reference.limits import check_shape
 from ane_sweep.runtimes._reference.site import Site, Step, aligned, op
 
 
@@ -123,8 +124,13 @@ def split(site: Site) -> Step:
 
 @op("tile")
 def tile(site: Site) -> Step:
-    reps = site.static("reps")
-    return Step(lambda x: aligned(x.repeat(reps)), [site.name("x")])
+    reps, where = site.static("reps"), f"{site.where}: {site.op}"
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        check_shape([size * times for size, times in zip(x.shape, reps)], x.dtype, where)
+        return aligned(x.repeat(reps))
+
+    return Step(run, [site.name("x")])
 
 
 @op("reverse")
@@ -140,19 +146,31 @@ def pad(site: Site) -> Step:
     if min(sides, default=0) < 0:
         raise site.unsupported(f"with negative padding {sides}")
     pairs = [sides[index : index + 2] for index in range(0, len(sides), 2)]
+    where = f"{site.where}: {site.op}"
     if mode == "constant":
         value = site.static("constant_val", 0.0)
         order = [side for pair in reversed(pairs) for side in pair]
-        return Step(lambda x: F.pad(x, order, value=value), [site.name("x")])
+
+        def constant(x: torch.Tensor) -> torch.Tensor:
+            check_shape(_padded(x.shape, pairs), x.dtype, where)
+            return F.pad(x, order, value=value)
+
+        return Step(constant, [site.name("x")])
     if mode not in ("reflect", "replicate"):
         raise site.unsupported(f"with mode {mode}")
 
     def run(x: torch.Tensor) -> torch.Tensor:
+        check_shape(_padded(x.shape, pairs), x.dtype, where)
         for offset, (before, after) in enumerate(pairs, x.ndim - len(pairs)):
             x = x.index_select(offset, _mirror(x.shape[offset], before, after, mode))
         return x
 
     return Step(run, [site.name("x")])
+
+
+def _padded(shape: Sequence[int], pairs: list[list[int]]) -> list[int]:
+    kept = len(shape) - len(pairs)
+    return [*shape[:kept], *(size + sum(pair) for size, pair in zip(shape[kept:], pairs))]
 
 
 def _mirror(length: int, before: int, after: int, mode: str) -> torch.Tensor:
@@ -167,6 +185,7 @@ def _mirror(length: int, before: int, after: int, mode: str) -> torch.Tensor:
 @op("fill")
 def fill(site: Site) -> Step:
     shape, value, dtype = site.static("shape"), site.static("value", 0.0), site.dtype
+    check_shape(shape, dtype, f"{site.where}: {site.op}")
     return Step(lambda: torch.full(shape, value, dtype=dtype), [])
 
 
@@ -186,6 +205,7 @@ def shape(site: Site) -> Step:
 def range_1d(site: Site) -> Step:
     start, end, step = site.static("start"), site.static("end"), site.static("step")
     dtype = site.dtype
+    check_shape([int(abs((end - start) / step)) if step else 0], torch.int64, f"{site.where}: {site.op}")
     return Step(lambda: torch.arange(start, end, step).to(dtype), [])
 
 
@@ -194,9 +214,10 @@ def one_hot(site: Site) -> Step:
     """A new dimension at `axis`: on_value where its place equals the index, off_value elsewhere."""
     size, axis = site.static("one_hot_vector_size"), site.static("axis", -1)
     on, off = site.static("on_value", 1), site.static("off_value", 0)
-    dtype = site.dtype
+    dtype, where = site.dtype, f"{site.where}: {site.op}"
 
     def run(indices: torch.Tensor) -> torch.Tensor:
+        check_shape([*indices.shape, size], dtype, where)
         place = axis % (indices.ndim + 1)
         places = torch.arange(size).reshape([size if d == place else 1 for d in range(indices.ndim + 1)])
         hit = indices.unsqueeze(place) == places

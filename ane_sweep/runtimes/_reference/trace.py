@@ -22,6 +22,7 @@ import torch
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op
+from ane_sweep.runtimes._reference import matching
 
 HALF_MAX = 65504.0
 
@@ -190,34 +191,33 @@ def worst(found: list[Seen], count: int, key: Callable[[Seen], float | None] = l
     return sorted(rated, key=lambda seen: -(key(seen) or 0.0))[:count]
 
 
-def plain(name: str) -> str:
-    """A value's name without what conversion to another precision adds to it."""
-    for _ in range(2):
-        for ending in ("_cast_fp16", "_to_fp16", "_cast_fp32", "_to_fp32", "_cast", "_quantized", "_palettized"):
-            name = name.removesuffix(ending)
-    return name
+@dataclass(frozen=True)
+class Compared:
+    """`seen`: the candidate's values that have one counterpart in the reference, in order; `matching` has the others."""
+
+    seen: list[Seen]
+    matching: matching.Matching
 
 
-def compare(reference: Any, candidate: Any, inputs: dict[str, Any]) -> list[Seen]:
-    """Values that two different models both make (same name but for the precision, same shape), in the candidate's
-    order; `drift` is the candidate's distance from the reference.
+def compare(reference: Any, candidate: Any, inputs: dict[str, Any]) -> Compared:
+    """Values that two different models both make, at the same place of their programs; `drift` is the candidate's
+    distance from the reference.
 
     Both run side by side, and what one has made before the other is kept until it is met.
     """
-    wanted = {plain(name) for op in candidate.ops for name in op.outputs}
+    found = matching.match(reference, candidate)
+    wanted = set(found.of.values())
     walk = _walk(reference, inputs)
     waiting: dict[str, Any] = {}
-    found = []
+    seen = []
     for mine in _walk(candidate, inputs):
         for name, value in mine.values.items():
-            key = plain(name)
-            while key not in waiting:
-                step = next(walk, None)
-                if step is None:
-                    break
-                waiting.update({plain(made): true for made, true in step.values.items() if plain(made) in wanted})
-            off = distance(waiting.get(key), value)
-            seen = look(mine.op, name, value, off) if off is not None else None
-            if seen is not None:
-                found.append(replace(seen, psnr_db=psnr(waiting.get(key), value)))
-    return found
+            key = found.of.get(name)
+            while key is not None and key not in waiting and (step := next(walk, None)) is not None:
+                waiting.update({made: true for made, true in step.values.items() if made in wanted})
+            true = waiting.pop(key, None) if key is not None else None
+            off = distance(true, value)
+            what = look(mine.op, name, value, off) if off is not None else None
+            if what is not None:
+                seen.append(replace(what, psnr_db=psnr(true, value)))
+    return Compared(seen, found)

@@ -1,0 +1,88 @@
+"""Files that come from outside (checkpoints, packages), read without trusting what they say of themselves: JSON, names of
+other files, and the header of a safetensors file. Standard library only.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+DEEPEST = 64  # levels of JSON: config.json, headers and manifests have fewer than ten
+MOST_JSON_BYTES = 64 << 20
+MOST_AXES = 64  # of a tensor: the product of a million of them alone would take hours
+MOST_HEADER_BYTES = 100_000_000  # as safetensors itself has it
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
+    with path.open("rb") as stream:
+        text = stream.read(MOST_JSON_BYTES + 1)
+    if len(text) > MOST_JSON_BYTES:
+        raise ValueError(f"it has more than {MOST_JSON_BYTES} bytes")
+    return parse_json(text)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of JSON text that comes from outside.
+
+    Raises ValueError, also for more than DEEPEST levels and for numbers that are not finite: neither can be handed on.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
+    level = [value]
+    for _ in range(DEEPEST):
+        if any(isinstance(part, float) and not math.isfinite(part) for part in level):
+            raise ValueError("it holds a number that is not finite")
+        nested = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list)))
+        level = [item for part in nested for item in part]
+        if not level:
+            return value
+    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+
+
+def names_a_file(name: Any) -> bool:
+    """Whether a name that comes from outside can be that of a file beside where it stands, and of nothing else."""
+    return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
+
+
+def safetensors_header(path: Path) -> dict[str, Any]:
+    """Tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
+
+    Raises ValueError, OSError for a file that is truncated, not safetensors, or that claims what it does not hold.
+    Format: 8 bytes little-endian length, that many bytes of JSON, the data (huggingface/safetensors, README "Format").
+    """
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if length > min(size, MOST_HEADER_BYTES):
+            raise ValueError(f"its header claims {length} bytes")
+        header = parse_json(stream.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    header.pop("__metadata__", None)
+    end = 8 + length + max((_end(name[:80], tensor) for name, tensor in header.items()), default=0)
+    if end != size:
+        raise ValueError(f"{size} bytes where its header needs {end}")
+    return header
+
+
+def _end(name: str, tensor: Any) -> int:
+    """Where the data of a tensor ends, counted from where data begins. Raises ValueError for what does not add up."""
+    kinds = {"dtype": str, "shape": list, "data_offsets": list}
+    if not isinstance(tensor, dict) or any(not isinstance(tensor.get(key), kind) for key, kind in kinds.items()):
+        raise ValueError(f"its header says {str(tensor)[:80]} of {name!r}")
+    dtype, shape, places = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
+    if len(shape) > MOST_AXES:
+        raise ValueError(f"its header gives {name!r} {len(shape)} axes")
+    if len(places) != 2 or any(type(number) is not int or number < 0 for number in [*shape, *places]):
+        raise ValueError(f"its header gives {name!r} the shape {str(shape)[:80]} at {str(places)[:80]}")
+    bits = re.search(r"\d+", dtype)  # F32, BF16, I64, F8_E4M3; BOOL is a byte
+    takes = math.prod(shape) * (int(bits[0][:3]) if bits else 8) // 8
+    if takes != places[1] - places[0]:
+        raise ValueError(
+            f"{name!r}, {dtype[:20]} {str(shape)[:80]}, needs {takes} bytes and has {places[1] - places[0]}"
+        )
+    return places[1]

@@ -1,0 +1,108 @@
+"""Sizes at the default shape, of programs that take other shapes too.
+
+Such a program leaves the sizes that vary undeclared. At the default shape of its inputs they follow op by op (shapes.py),
+also through the small integers that programs compute out of shapes, which are constants there. What follows from data
+stays unknown.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.placement import shapes
+from ane_sweep.placement.sites import Site, Tensor
+
+_GREY = (10, 40)  # ColorSpace GRAYSCALE, GRAYSCALE_FLOAT16
+_MOST_VALUES = 64  # elements of a value that is followed: shapes, and what is made of them
+
+
+def of_input(feature: Any, rank: int) -> tuple[int, ...] | None:
+    """The default shape of an input by its FeatureDescription; None where it states none of that rank."""
+    if feature.type.WhichOneof("Type") == "imageType":
+        image = feature.type.imageType
+        found: tuple[int, ...] = (1, 1 if image.colorSpace in _GREY else 3, image.height, image.width)
+    else:
+        array = feature.type.multiArrayType
+        found = tuple(array.shape or next((one.shape for one in array.enumeratedShapes.shapes), ()))
+    return found if len(found) == rank and all(size > 0 for size in found) else None
+
+
+def flexibility(feature: Any) -> str | None:
+    """ "enumerated" or "range" where an input takes several shapes, else None."""
+    kind = feature.type.WhichOneof("Type")
+    field = {"imageType": "SizeFlexibility", "multiArrayType": "ShapeFlexibility"}.get(kind)
+    which = getattr(feature.type, kind).WhichOneof(field) if field else None
+    return None if which is None else "enumerated" if which.startswith("enumerated") else "range"
+
+
+def settle(site: Site) -> list[Tensor]:
+    """Outputs of an op with their unknown sizes filled in where they follow, and small integers followed."""
+    if any(not tensor.is_static for tensor in site.data):
+        return site.outputs
+    try:
+        found = shapes.infer(site)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return site.outputs  # it follows from data, or the op is damaged: that is for others to say
+    if len(found) != len(site.outputs):
+        return site.outputs
+    values = [_value(site, found[0])] + [None] * (len(found) - 1) if found else []
+    return [_settled(*one) for one in zip(site.outputs, found, values)]
+
+
+def _settled(declared: Tensor, found: Tensor, value: Any) -> Tensor:
+    pairs = zip(declared.shape, found.shape)
+    if declared.rank != found.rank or any(size is None or size < 0 or said not in (None, size) for said, size in pairs):
+        return declared
+    is_known = value is not None
+    return Tensor(declared.dtype, found.shape, const=is_known, value=value, is_default=not declared.is_static)
+
+
+def _value(site: Site, found: Tensor) -> Any:
+    """What an op on small integers gives, where all that it reads is known: a number or a flat tuple."""
+    if site.type == "shape":
+        return found.value
+    rule = _VALUES.get(site.type)
+    try:
+        given = {name: [_array(tensor) for tensor in tensors] for name, tensors in site.inputs.items() if tensors}
+        if rule is None or any(array is None for arrays in given.values() for array in arrays):
+            return None
+        made = rule({name: every if name == "values" else every[0] for name, every in given.items()})
+        made = np.reshape(made, found.shape)  # type: ignore[arg-type]
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        return None
+    return made.item() if not made.ndim else tuple(made.ravel().tolist())
+
+
+def _array(tensor: Tensor) -> Any:
+    """A small known value as an array of its shape, or text; None for the rest."""
+    if not tensor.is_static or tensor.elements > _MOST_VALUES or tensor.value is None:
+        return None
+    return tensor.value if isinstance(tensor.value, str) else np.array(tensor.value).reshape(tensor.shape)  # type: ignore[arg-type]
+
+
+def _sliced(a: dict[str, Any]) -> Any:
+    rank = len(a["begin"])
+    rest = [a.get(f"{name}_mask", np.zeros(rank, bool)) for name in ("begin", "end", "squeeze")]
+    return a["x"][shapes.spans(a["begin"], a["end"], a.get("stride", np.ones(rank, int)), *rest)]
+
+
+_TWO = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floor_div": np.floor_divide, "real_div": np.true_divide,
+    "mod": np.mod, "maximum": np.maximum, "minimum": np.minimum, "equal": np.equal, "not_equal": np.not_equal,
+    "greater": np.greater, "greater_equal": np.greater_equal, "less": np.less, "less_equal": np.less_equal,
+    "logical_and": np.logical_and, "logical_or": np.logical_or,
+}  # fmt: skip
+_VALUES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    **{name: (lambda a, two=two: two(a["x"], a["y"])) for name, two in _TWO.items()},  # type: ignore[misc]
+    "gather": lambda a: np.take(a["x"], a["indices"].astype(int), int(a.get("axis", 0))),
+    "concat": lambda a: np.concatenate([np.atleast_1d(one) for one in a["values"]], int(a["axis"])),
+    "stack": lambda a: np.stack(a["values"], int(a["axis"])),
+    "select": lambda a: np.where(a["cond"], a["a"], a["b"]),
+    "cast": lambda a: a["x"].astype(int if "int" in a["dtype"] else float),
+    "floor": lambda a: np.floor(a["x"]),
+    "ceil": lambda a: np.ceil(a["x"]),
+    "reduce_prod": lambda a: a["x"].prod(),
+    "slice_by_index": _sliced,
+    **dict.fromkeys(("squeeze", "expand_dims", "reshape", "identity"), lambda a: a["x"]),
+}
