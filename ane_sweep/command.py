@@ -11,6 +11,14 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.schema import suggestion
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
+IN_DOUBT = 3
+EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whatever they show
+    OK: "all is well",
+    NOT_ALL_OK: "something failed, or became worse",
+    BAD_CONFIGURATION: "a wrong word or a file or folder that cannot be used; nothing was run",
+    IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
+    INTERRUPTED: "interrupted",
+}
 
 
 def split(args: list[str], flags: Collection[str] = (), keys: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:
