@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, nanogpt
+from ane_sweep import architecture, bridge, command, nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -91,6 +91,8 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
 def _source(
     option: Mapping[str, Any], kind: str, source: str, digest: str, arch: Mapping[str, Any], nbytes: int, **more: Any
 ) -> Source:
+    if found := architecture.problems(arch):
+        raise ConfigError([f"model={option['name']}: {problem}" for problem in found])
     keys = option["arch_keys"]
     layers, longest = (arch.get(keys[name], option[name]) for name in ("layers", "max_seq_len"))
     if not isinstance(layers, int) or not isinstance(longest, int):
@@ -214,7 +216,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
 
 
 def _checkpoint_folder(option: Mapping[str, Any], weights: str) -> Path:
-    root = Path(weights).expanduser().resolve()
+    root = command.user_path(weights).resolve()
     if not root.is_dir():
         raise ConfigError(f"weights={weights}: no such folder; choices: pretrained, random, or a checkpoint folder")
     hub = option["hub"] or option["name"]

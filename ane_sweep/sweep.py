@@ -1,25 +1,28 @@
 """The main path: load, settle weights, plan, check, run, record, report, track; and the verb that stops after the plan."""
 
-import os
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, memory_budget, open_store, outputs_folder, say
-from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
+from ane_sweep.command import (
+    BAD_CONFIGURATION,
+    NOT_ALL_OK,
+    OK,
+    asks_help,
+    explained,
+    memory_budget,
+    open_store,
+    outputs_folder,
+    say,
+    shown,
+)
+from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished
 
 
 def sweep(args: list[str]) -> int:
     """Run the matrix."""
-    if any(arg in ("--help", "-h") for arg in args):
-        from ane_sweep import help
-
-        print(help.text(args))
+    request = requested(args, "sweep")
+    if request is None:
         return OK
-    from ane_sweep import config
-
-    if config.pass_to_hydra(args):
-        return OK
-    request = config.load(args)
     out = outputs_folder(request.settings["out"])
     if request.settings["nightly"]["enabled"]:
         from ane_sweep.nightly import night
@@ -33,14 +36,28 @@ def sweep(args: list[str]) -> int:
 
 def plan(args: list[str]) -> int:
     """Show what would run, and what it would cost; runs nothing."""
-    from ane_sweep import config, files, overview
+    from ane_sweep import files, overview
 
-    request = config.load(args)
+    request = requested(args, "plan")
+    if request is None:
+        return OK
     out = outputs_folder(request.settings["out"])
     with open_store(out) as store:
         made = plan_for(request, store, out)
         print(overview.describe(made, store.has, files.free_bytes(out)))
     return OK if made.chains else BAD_CONFIGURATION
+
+
+def requested(args: list[str], verb: str) -> Any:
+    """The request that the words make; None where they only asked for help, or for what Hydra shows of itself."""
+    from ane_sweep import help
+
+    if asks_help(args):
+        print(help.text(args, verb))
+        return None
+    from ane_sweep import config
+
+    return None if config.pass_to_hydra(args) else config.load(args)
 
 
 def plan_for(request: Any, store: Any, out: Path) -> Any:
@@ -96,7 +113,7 @@ def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: l
 
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
     """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
-    from ane_sweep import assemble, display, files, host, overview, record, runner, runs
+    from ane_sweep import files, overview, record, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
@@ -106,6 +123,16 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     say(overview.describe(plan, store.has, files.free_bytes(out)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
+    try:
+        return run, execute(plan, run, settings, store), True
+    except OSError as error:
+        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
+
+
+def execute(plan: Any, run: Any, settings: dict[str, Any], store: Any) -> list[Any]:
+    """Run every task and leave the records. Raises OSError where the run's own folder cannot be written any more."""
+    from ane_sweep import assemble, display, files, host, record, runner
+
     view = display.make(plan)
     try:
         outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
@@ -121,7 +148,7 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     )
     record.write_records(run.folder, records)
     run.finish()
-    return run, records, True
+    return records
 
 
 def publish(folder: Path, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
@@ -146,7 +173,7 @@ def show(folder: Path, records: list[Any]) -> int:
         console.print(table.as_table(records, console.width))
     else:
         print(table.as_text(records, width=160))
-    print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
+    print(f"records: {shown(folder / record.FILE_NAME)}")
     return OK if all(r.status == record.Status.OK for r in records) else NOT_ALL_OK
 
 
@@ -156,7 +183,7 @@ def write_report(folder: Path, records: list[Any], store: Any) -> None:
 
     try:
         verb.look_where_called_for(folder, records, store)
-        print(f"report: {os.path.relpath(page.write(folder))}")
+        print(f"report: {shown(page.write(folder))}")
     except (AneSweepError, OSError) as error:
         say(f"doubt: no report was written: {error}")
 

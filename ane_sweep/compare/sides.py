@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ane_sweep import bridge, record, runs
+from ane_sweep import bridge, command, record, runs
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.record import Record, flat_cell
 
@@ -50,7 +50,7 @@ def _records(out: Path, name: str) -> list[Record]:
                 f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one"
             )
         return newest(record.read_records(out / "runs" / stamp) for stamp in reversed(tagged))
-    path = Path(name).expanduser()
+    path = command.user_path(name)
     if path.name == record.FILE_NAME and path.is_file():
         return record.read_records(path.parent)
     if (path / record.FILE_NAME).is_file():

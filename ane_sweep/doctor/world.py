@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from ane_sweep import apple, host, tools, usb
+from ane_sweep import apple, command, host, tools, usb
 
 HTTP_S = 5.0
 CHILD_S = 120.0
@@ -116,7 +116,7 @@ class World:
     def cached_models(self) -> int:
         """How many models the Hugging Face cache holds."""
         home = self.environ("HF_HUB_CACHE") or str(Path(self.environ("HF_HOME") or "~/.cache/huggingface") / "hub")
-        return len(list(Path(home).expanduser().glob("models--*")))
+        return len(list(command.user_path(home).glob("models--*")))
 
     def chip(self) -> str | None:
         return host.chip()

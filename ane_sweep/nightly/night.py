@@ -42,7 +42,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         kept = settings["nightly"]
         gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
         text = summary.text(run, records, compared, left, settings["budget_minutes"], gone)
-        print(f"summary: {os.path.relpath(summary.write(out, run.stamp, text))}")
+        print(f"summary: {command.shown(summary.write(out, run.stamp, text))}")
     return code
 
 

@@ -1,0 +1,78 @@
+"""Standard output and error that never end a run: a reader that goes away and a full disk cost what was printed, no more;
+a terminal that knows ASCII alone gets ASCII. Standard library only.
+"""
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+from typing import Any
+
+PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "–": "-", "—": "-"}
+
+
+class Output(io.FileIO):
+    """A descriptor whose first trouble is kept as `trouble`; from then on what is written to it is dropped."""
+
+    trouble: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        while self.trouble is None:
+            try:
+                written = super().write(data)
+            except OSError as error:
+                self.trouble = error
+                break
+            if written is not None:
+                return written
+            select.select([], [self], [])  # somebody made the pipe non-blocking, and it is full
+        return len(data)
+
+
+def settle() -> None:
+    """Put both streams of this process on such descriptors. What was printed before is flushed first."""
+    codecs.register_error("plain", plain)
+    for number in (0, 1, 2):
+        _open(number)
+    sys.stdout = _stream(1, sys.stdout)
+    sys.stderr = _stream(2, sys.stderr)
+
+
+def plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The next best thing where an encoding lacks a character; a byte of a path that is no text stays that byte."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if "\udc80" <= character <= "\udcff":
+        return bytes([ord(character) - 0xDC00]), error.start + 1
+    return PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode(), error.start + 1
+
+
+def lost() -> str | None:
+    """Flush standard output; why what was printed did not arrive, None where it did or nobody reads any more."""
+    sys.stdout.flush()
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    trouble = raw.trouble if isinstance(raw, Output) else None
+    return None if trouble is None or trouble.errno == errno.EPIPE else trouble.strerror or str(trouble)
+
+
+def _open(number: int) -> None:
+    """A closed standard stream is /dev/null, else the next file that is opened takes its place and its output."""
+    try:
+        os.fstat(number)
+    except OSError:
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+
+
+def _stream(number: int, old: Any) -> io.TextIOWrapper:
+    encoding, by_line, at_once = "utf-8", True, False
+    if old is not None:  # None: it was closed
+        old.flush()
+        encoding, by_line, at_once = old.encoding, old.line_buffering, old.write_through
+    buffer = io.BufferedWriter(Output(number, "wb", closefd=False))
+    return io.TextIOWrapper(buffer, encoding, "plain", line_buffering=by_line, write_through=at_once)
