@@ -15,6 +15,7 @@ try:
         NOT_ALL_OK,
         OK,
         Parser,
+        asks_help,
         explained,
         say,
     )
@@ -68,7 +69,8 @@ def main(args: Sequence[str]) -> int:
     verb, rest = (args[0], args[1:]) if args and args[0] in VERBS else ("sweep", args)
     try:
         reject_unknown_verb(args)
-        reject_deleted_folder()
+        if verb != "version" and not asks_help(rest):
+            reject_deleted_folder()
         module, _, function = VERBS[verb].partition(":")
         code: int = getattr(import_module(f"ane_sweep.{module}"), function)(rest)
         return code

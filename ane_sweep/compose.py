@@ -168,17 +168,13 @@ def parse(lines: Iterable[str]) -> list[Override]:
     parsed, found = [], []
     for line in lines:
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
-            found.append(
-                f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options (--config-dir)"
-            )
+            found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue
         try:
-            with understood(line[:200]):
-                override = parser.parse_override(line)
+            override = _parsed(parser, line)
         except ConfigError as error:
-            found += [
-                f"{problem}. The form is key=value, key=a,b,c with -m, +key=value or ~key" for problem in error.problems
-            ]
+            form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
+            found += [f"{problem}. {form}" for problem in error.problems]
             continue
         name = override.key_or_group
         if override.is_hydra_override() or name == "hydra":
@@ -189,6 +185,19 @@ def parse(lines: Iterable[str]) -> list[Override]:
     if found:
         raise ConfigError(found)
     return parsed
+
+
+def _parsed(parser: OverridesParser, line: str) -> Override:
+    """One override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
+    try:
+        with understood(line[:200]):
+            return parser.parse_override(line)
+    except ConfigError:
+        key, _, value = line.partition("=")
+        if not re.fullmatch(r"[^,'\"()\[\]{}\\$]+", value):
+            raise
+    with understood(line[:200]):
+        return parser.parse_override(f"{key}='{value}'")
 
 
 def _hydras(name: str) -> str:

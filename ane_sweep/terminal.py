@@ -40,13 +40,12 @@ def settle() -> None:
     sys.stderr = _stream(2, sys.stderr)
 
 
-def plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """The next best thing where an encoding lacks a character; a byte of a path that is no text stays that byte."""
+def plain(error: UnicodeError) -> tuple[str, int]:
+    """The next best thing where an encoding lacks a character. A byte of a path that is no text becomes \\udcXX, which is
+    also what JSON has for it."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
-    if "\udc80" <= character <= "\udcff":
-        return bytes([ord(character) - 0xDC00]), error.start + 1
     return PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode(), error.start + 1
 
 
