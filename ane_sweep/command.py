@@ -168,10 +168,10 @@ def explained(error: OSError) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def open_store(out: Path) -> Any:
+def open_store(out: Path, writes: bool = True) -> Any:
     from ane_sweep.store import Store
 
-    return Store(out / "cache")
+    return Store(out / "cache", writes)
 
 
 def memory_budget(gib: float | None) -> int:

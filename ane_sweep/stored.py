@@ -1,7 +1,7 @@
 """Verbs over what sweeps left: log, export, import, prune."""
 
-from ane_sweep.command import NOT_ALL_OK, OK, Parser, amount, open_store, shown, user_path
-from ane_sweep.errors import ConfigError
+from ane_sweep.command import NOT_ALL_OK, OK, Parser, amount, open_store, say, shown, user_path
+from ane_sweep.errors import AneSweepError, ConfigError
 
 RUN = "a run's name, or last (default: last)"
 
@@ -62,6 +62,7 @@ def import_bundle(args: list[str]) -> int:
         "FILE [out=PATH]",
         "Take an exported sweep in. One that is known already is merged: the same sweep is there once.",
         "ane-sweep import sweep.zip",
+        {NOT_ALL_OK: "it is in, but its report could not be written"},
     )
     parser.add_argument("words", nargs="*", metavar="FILE", help="what `ane-sweep export` wrote")
     parser.outputs()
@@ -73,7 +74,11 @@ def import_bundle(args: list[str]) -> int:
 
     merged = merge.merge(bundle.read(user_path(given.words[0])), given.out)
     print(f"{merged.folder.name}: {merged.new} new, {merged.replaced} replaced, {merged.known} known already")
-    print(f"report: {shown(page.write(merged.folder))}")
+    try:
+        print(f"report: {shown(page.write(merged.folder))}")
+    except (AneSweepError, OSError) as error:
+        say(f"doubt: it is in, but its report could not be written: {error}")
+        return NOT_ALL_OK
     return OK
 
 
@@ -92,7 +97,7 @@ def prune(args: list[str]) -> int:
     days, gigabytes = given.older_than_days, given.max_gb
     if days is None and gigabytes is None:
         raise ConfigError("prune needs older-than-days=N or max-gb=N")
-    with open_store(given.out) as store:
+    with open_store(given.out, writes=False) as store:
         removed = store.prune(None if gigabytes is None else int(gigabytes * 1e9), days)
     print(f"removed {len(removed)} artifacts")
     return OK

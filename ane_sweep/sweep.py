@@ -1,5 +1,7 @@
 """The main path: load, settle weights, plan, check, run, record, report, track; and the verb that stops after the plan."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +113,19 @@ def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: l
     return publish(run.folder, records, fresh, settings, store)
 
 
+@contextmanager
+def begun() -> Iterator[None]:
+    """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""
+    try:
+        yield
+    except OSError as error:
+        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
+
+
+@begun()
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
     """(run, its records, whether anything was run just now): a finished run that was asked for is only read."""
-    from ane_sweep import files, overview, record, runs
+    from ane_sweep import assemble, display, files, host, overview, record, runner, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
@@ -123,16 +135,6 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     say(overview.describe(plan, store.has, files.free_bytes(out)))
     if run.lock is not None and (run.folder / "tasks").exists():
         say(f"going on with {run.stamp}, which was interrupted")
-    try:
-        return run, execute(plan, run, settings, store), True
-    except OSError as error:
-        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
-
-
-def execute(plan: Any, run: Any, settings: dict[str, Any], store: Any) -> list[Any]:
-    """Run every task and leave the records. Raises OSError where the run's own folder cannot be written any more."""
-    from ane_sweep import assemble, display, files, host, record, runner
-
     view = display.make(plan)
     try:
         outcomes = runner.execute(plan, run, store, settings, view, memory_budget(settings["memory_gib"]))
@@ -148,9 +150,10 @@ def execute(plan: Any, run: Any, settings: dict[str, Any], store: Any) -> list[A
     )
     record.write_records(run.folder, records)
     run.finish()
-    return records
+    return run, records, True
 
 
+@begun()
 def publish(folder: Path, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
     """Show the records; what ran just now also gets its report and is logged. Returns show's exit code."""
     code = show(folder, records)
