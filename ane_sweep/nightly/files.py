@@ -30,7 +30,7 @@ def job(out: Path, at: str, overrides: list[str]) -> Job:
     hour, _, minute = at.partition(":")
     if not (hour.isdigit() and minute.isdigit() and int(hour) < 24 and int(minute) < 60):
         raise ConfigError(f"at={at}: expected a time of day, as in at=02:30")
-    command = [sys.executable, "-m", "ane_sweep", *(overrides or ["+sweep=nightly"]), f"out={out}"]
+    command = [sys.executable, "-P", "-m", "ane_sweep", *(overrides or ["+sweep=nightly"]), f"out={out}"]
     return Job(command, out, int(hour), int(minute))
 
 
@@ -70,7 +70,7 @@ def cron(job: Job) -> dict[str, str]:
 
 def github(job: Job) -> dict[str, str]:
     """A workflow for a runner of one's own: timings of a hosted one are another machine's each night."""
-    overrides = shlex.join([word for word in job.command[3:] if not word.startswith("out=")])
+    overrides = shlex.join([word for word in job.command[4:] if not word.startswith("out=")])
     text = f"""name: {LABEL}
 on:
   schedule:

@@ -21,8 +21,8 @@ def job(tmp_path):
 
 
 def test_what_is_asked_for_is_what_runs(job):
-    assert job.command[:3] == [sys.executable, "-m", "ane_sweep"] and job.command[-1] == f"out={job.out}"
-    assert files.job(job.out, "0:00", []).command[3] == "+sweep=nightly"
+    assert job.command[:4] == [sys.executable, "-P", "-m", "ane_sweep"] and job.command[-1] == f"out={job.out}"
+    assert files.job(job.out, "0:00", []).command[4] == "+sweep=nightly"
     for wrong in ("25:00", "3", "03:60", "x:y"):
         with pytest.raises(ConfigError, match="time of day"):
             files.job(job.out, wrong, [])
@@ -58,7 +58,7 @@ def test_github(job):
     assert on["schedule"] == [{"cron": "5 3 * * *"}] and flow["permissions"] == {"contents": "read"}
     steps = {step.get("name"): step for step in flow["jobs"]["nightly"]["steps"]}
     assert steps["Tonight"]["env"]["ANE_SWEEP_OUT"] == str(job.out)
-    assert shlex.split(steps["Tonight"]["run"]) == ["caffeinate", "-i", ".venv/bin/ane-sweep", *job.command[3:-1]]
+    assert shlex.split(steps["Tonight"]["run"]) == ["caffeinate", "-i", ".venv/bin/ane-sweep", *job.command[4:-1]]
 
 
 def test_systemd_says_the_command_in_its_own_grammar(job):
