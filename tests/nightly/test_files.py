@@ -103,3 +103,12 @@ def test_what_the_verb_refuses(tmp_path, capsys):
         assert main(["nightly", *args, *([] if "--" in args else here)]) == 2
         assert said in capsys.readouterr().err
     assert main(["nightly", *here]) == 0 and "no night yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", files.KINDS)
+@pytest.mark.parametrize("name", ["a\nExecStart=evil", "a\rb", "a\x1bb", "a\u2028b", "a\udcffb"])
+def test_a_word_that_would_break_a_line_is_refused_before_anything_is_written(kind, name, tmp_path, capsys):
+    for out, more in ((tmp_path / name, []), (tmp_path, ["--", "+sweep=nightly", f"tracking.experiment='{name}'"])):
+        assert main(["nightly", "write", kind, str(tmp_path / "files"), f"out={out}", *more]) == 2
+        assert "cannot stand in these files" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
