@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NoReturn
@@ -23,6 +24,16 @@ EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whate
 }
 
 
+@dataclass(frozen=True)
+class Word:
+    """A `key=value` of a verb."""
+
+    shown: str
+    help: str
+    read: Callable[[str], Any]
+    default: Callable[[], Any]
+
+
 class Parser(argparse.ArgumentParser):
     """A verb's words: flags and plain words as argparse reads them, and `key=value`. What is wrong is a ConfigError.
 
@@ -38,14 +49,22 @@ class Parser(argparse.ArgumentParser):
         self.what, self.example = what, example
         always = (OK, BAD_CONFIGURATION, INTERRUPTED)
         self.exits = {**{code: EXIT_CODES[code] for code in always}, **(exits or {})}
-        self.keys: dict[str, tuple[str, str, Callable[[str], Any]]] = {}
+        self.keys: dict[str, Word] = {}
 
-    def key(self, name: str, metavar: str, help: str, read: Callable[[str], Any] = str) -> None:
-        """A word `name=value`; its value, None where it is not given, is an attribute of what `read` returns."""
-        self.keys[name] = (f"{name}={metavar}", help, read)
+    def key(
+        self,
+        name: str,
+        metavar: str,
+        help: str,
+        read: Callable[[str], Any] = str,
+        default: Callable[[], Any] | None = None,
+    ) -> None:
+        """A word `name=value`; its value, or the default where it is not given, is an attribute of what `read` returns."""
+        self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
 
     def outputs(self) -> None:
-        self.key("out", "PATH", "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)", outputs_folder)
+        shown = "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)"
+        self.key("out", "PATH", shown, outputs_folder, lambda: outputs_folder(None))
 
     def read(self, args: Sequence[str]) -> argparse.Namespace:
         """The words as attributes. --help anywhere among them: the help is printed, and SystemExit(0)."""
@@ -64,10 +83,8 @@ class Parser(argparse.ArgumentParser):
             unknown += [word for word in self._words(found) if "=" in word and ":" not in word.partition("=")[0]]
         if unknown:
             raise ConfigError(self._unknown(next((word for word in unknown if word.startswith("-")), unknown[0])))
-        for name in self.keys:
-            setattr(found, name.replace("-", "_"), given.get(name))
-        if hasattr(found, "out") and found.out is None:
-            found.out = outputs_folder(None)
+        for name, word in self.keys.items():
+            setattr(found, name.replace("-", "_"), given[name] if name in given else word.default())
         return found
 
     def _words(self, found: argparse.Namespace) -> list[str]:
@@ -84,14 +101,14 @@ class Parser(argparse.ArgumentParser):
         if "=" not in word and not word.startswith("-"):
             return f"{word}: unknown here; {self.usage}"
         flags = self._option_string_actions.keys() - {"-h", "--help"}
-        known = sorted([*flags, *(shown for shown, *_ in self.keys.values())])
+        known = sorted([*flags, *(word.shown for word in self.keys.values())])
         name, equals, _ = word.partition("=")
         meant = suggestion(name + equals, [*flags, *(f"{key}=" for key in self.keys)])
         return f"{word}: unknown here{meant}; known: {', '.join(known) or 'nothing'}"
 
     def _value(self, name: str, text: str) -> Any:
         try:
-            return self.keys[name][2](text)
+            return self.keys[name].read(text)
         except ValueError as error:
             raise ConfigError(f"{name}={text}: expected {error}") from None
 
@@ -116,7 +133,7 @@ class Parser(argparse.ArgumentParser):
             for action in sorted(self._actions, key=lambda action: bool(action.option_strings))
             if action.dest != "help"
         ]
-        rows += [(shown, help) for shown, help, _ in self.keys.values()]
+        rows += [(word.shown, word.help) for word in self.keys.values()]
         rows.append(("-h, --help", "this text, and nothing else"))
         wide = max(len(shown.strip()) for shown, _ in rows) + 4
         return [

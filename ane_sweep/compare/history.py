@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import record, runs
-from ane_sweep.command import NOT_ALL_OK, OK, Parser
+from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, Parser
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
@@ -106,7 +106,7 @@ def history(args: list[str]) -> int:
         "[N] [--json] [out=PATH]",
         "Steps in the latency of each cell over the last N runs, what changed with them, and whether the last run stands out.",
         "ane-sweep history 30",
-        {OK: "nothing became slower", NOT_ALL_OK: "something became slower"},
+        {OK: "nothing became slower", NOT_ALL_OK: "something became slower", IN_DOUBT: "too few runs to tell"},
     )
     parser.add_argument(
         "words", nargs="*", metavar="[N]", help=f"how many runs to look at, 2 or more (default: {RUNS})"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, Parser, amount, say
+from ane_sweep.command import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, Parser, amount, say
 from ane_sweep.compare import judge, show, sides
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.compare.match import match
@@ -18,8 +18,7 @@ def compare(args: list[str]) -> int:
     if len(words) > 2:
         raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")
     first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))
-    level = LEVEL if given.level is None else given.level
-    least = LEAST_PERCENT if given.least_percent is None else given.least_percent
+    level, least = given.level, given.least_percent
     if not 0 < level < 1:
         raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
     found = comparison(out, first, second, level, least)
@@ -40,7 +39,12 @@ def _parser() -> Parser:
         "[A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
         "What changed from A to B: timings by a test, everything else by its own measure.",
         "ane-sweep compare last:chunks=1 last:chunks=4",
-        {OK: "nothing became worse", NOT_ALL_OK: "a regression", BAD_CONFIGURATION: "a wrong word, or not comparable"},
+        {
+            OK: "nothing became worse",
+            NOT_ALL_OK: "a regression",
+            BAD_CONFIGURATION: "a wrong word, or not comparable",
+            IN_DOUBT: "no timing could be tested",
+        },
     )
     parser.add_argument(
         "words",
@@ -51,8 +55,10 @@ def _parser() -> Parser:
     parser.add_argument("--json", action="store_true", help="every figure, for scripts (default: Markdown)")
     parser.add_argument("--markdown", action="store_true", help="what it prints anyway")
     parser.add_argument("--across-hosts", action="store_true", help="compare what does not depend on the host as well")
-    parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount)
-    parser.key("least-percent", "N", f"smaller changes do not count (default: {LEAST_PERCENT})", amount)
+    parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount, lambda: LEVEL)
+    parser.key(
+        "least-percent", "N", f"smaller changes do not count (default: {LEAST_PERCENT})", amount, lambda: LEAST_PERCENT
+    )
     parser.outputs()
     return parser
 

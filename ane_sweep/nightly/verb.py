@@ -24,7 +24,7 @@ def nightly(args: list[str]) -> int:
     parser.add_argument(
         "words", nargs="*", metavar="WORD", help=f"KIND: {', '.join(files.KINDS)}; RUN: last, or a name (default: last)"
     )
-    parser.key("at", "HH:MM", f"when a night begins, in local time (default: {AT})")
+    parser.key("at", "HH:MM", f"when a night begins, in local time (default: {AT})", default=lambda: AT)
     parser.outputs()
     overrides = args[args.index("--") + 1 :] if "--" in args else []
     given = parser.read(args[: args.index("--")] if "--" in args else args)
@@ -38,7 +38,7 @@ def nightly(args: list[str]) -> int:
             print(f"{run.stamp} is good: its cells are what later nights are compared with")
         case ["write", kind, folder]:
             _check(overrides)
-            job = files.job(out, given.at or AT, overrides)
+            job = files.job(out, given.at, overrides)
             for path in files.write(kind, user_path(folder), job):
                 print(shown(path))
             print(files.NEXT[kind].format(label=files.LABEL))
