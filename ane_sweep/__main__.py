@@ -86,7 +86,7 @@ def main(args: Sequence[str]) -> int:
     except SystemExit as ended:  # argparse, after a help text
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on where it stopped")
+        say("interrupted" + ("; the same command goes on where it stopped" if is_sweep(args) else ""))
         return INTERRUPTED
 
 

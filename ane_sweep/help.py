@@ -55,7 +55,7 @@ EXITS = {
 
 
 def grammar(verb: str = "sweep") -> Parser:
-    """The words of the verbs that take a matrix; what its overrides mean is Hydra's grammar (config.py)."""
+    """The words of the verbs that take a matrix; what its overrides mean is Hydra's grammar (compose.py)."""
     usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--config-dir DIR]"
     name = "" if verb == "sweep" else verb
     parser = Parser(name, usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])

@@ -237,7 +237,7 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
     """The same for the groups alone."""
     found = []
     for group, keys in GROUP_KEYS.items():
-        option = config.get(group)
+        option: Any = config.get(group)
         found += _problems_in(option, keys, group) or (
             _problems_of_model(option) if group == "model" else recipes.problems(option["weights"])
         )

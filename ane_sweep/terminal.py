@@ -14,20 +14,21 @@ PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": 
 
 
 class Output(io.FileIO):
-    """A descriptor whose first trouble is kept as `trouble`; from then on what is written to it is dropped."""
+    """A descriptor that takes all that it is given. Its first trouble is kept as `trouble`; from then on it is dropped."""
 
     trouble: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        while self.trouble is None:
+        left = memoryview(data).cast("B")
+        while len(left) and self.trouble is None:
             try:
-                written = super().write(data)
+                written = super().write(left)
             except OSError as error:
                 self.trouble = error
                 break
-            if written is not None:
-                return written
-            select.select([], [self], [])  # somebody made the pipe non-blocking, and it is full
+            if written is None:  # somebody made the pipe non-blocking, and it is full
+                select.select([], [self], [])
+            left = left[written or 0 :]
         return len(data)
 
 
@@ -52,7 +53,7 @@ def plain(error: UnicodeError) -> tuple[str, int]:
 def lost() -> str | None:
     """Flush standard output; why what was printed did not arrive, None where it did or nobody reads any more."""
     sys.stdout.flush()
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     trouble = raw.trouble if isinstance(raw, Output) else None
     return None if trouble is None or trouble.errno == errno.EPIPE else trouble.strerror or str(trouble)
 
@@ -73,5 +74,6 @@ def _stream(number: int, old: Any) -> io.TextIOWrapper:
     if old is not None:  # None: it was closed
         old.flush()
         encoding, by_line, at_once = old.encoding, old.line_buffering, old.write_through
-    buffer = io.BufferedWriter(Output(number, "wb", closefd=False))
+    raw = Output(number, "wb", closefd=False)
+    buffer: Any = raw if at_once else io.BufferedWriter(raw)
     return io.TextIOWrapper(buffer, encoding, "plain", line_buffering=by_line, write_through=at_once)

@@ -68,6 +68,24 @@ def test_closed_streams_are_nobody_elses_files(tmp_path):
     assert done.returncode == 0
 
 
+def test_what_is_written_arrives_whole_and_at_once_where_that_is_asked_for(tmp_path):
+    """PYTHONUNBUFFERED, which the files for systemd set; and a pipe that somebody made non-blocking."""
+    code = (
+        "import os, sys, time; os.set_blocking(1, False)\n"
+        "from ane_sweep import terminal; terminal.settle(); print('now', end=''); sys.stdin.read(1)\n"
+        "print('x' * 1_000_000); assert terminal.lost() is None"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.read(3) == b"now", "before anything else is asked of it"
+        whole, _ = process.communicate(b"y", timeout=60)
+    assert whole == b"x" * 1_000_000 + b"\n" and process.returncode == 0
+
+
 def test_an_encoding_without_a_letter_gets_the_next_best(tmp_path):
     terminal.codecs.register_error("plain", terminal.plain)
     assert "17.08 ± 2.76 → …".encode("ascii", "plain") == b"17.08 +- 2.76 -> ..."
