@@ -180,20 +180,16 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq", "features")),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
-        "parameters": Key(
-            (int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER, label=True
-        ),
-        "layers": Key((int,), "transformer blocks", least=1, most=10**4, why=_LARGER, label=True),
-        "max_seq_len": Key((int,), "longest input", least=1, most=10**8, why=_LARGER, label=True),
-        "cut_points": Key(
-            (int,), "places where the program can always be cut", least=0, most=10**5, why=_LARGER, label=True
-        ),
+        "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),
+        "layers": Key((int,), "transformer blocks", least=1, most=10**4, why=_LARGER),
+        "max_seq_len": Key((int,), "longest input", least=1, most=10**8, why=_LARGER),
+        "cut_points": Key((int,), "places where the program can always be cut", least=0, most=10**5, why=_LARGER),
         "texts.count": Key(
             (int,), "how many texts are scored", least=1, most=10**4, why="each is a forward pass in fp32"
         ),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
-        "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers", label=True),
-        "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input", label=True),
+        "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers"),
+        "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
     },
     "precision": {
         "name": Key((str,), "the option's name", label=True),

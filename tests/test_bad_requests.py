@@ -156,3 +156,18 @@ def test_the_product_says_all_that_is_wrong_with_it():
     assert len(caught.value.problems) == 4, text
     assert all(said in text for said in ("variant=foo", "seed=-1", "precision=nosuch", "model.size"))
     assert matrix.SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["limits.convert.timeout_s=${seq_len}"], [(10, 0), (20, 0)]),
+        (["limits.convert.timeout_s=${seq_len}", "seed=${limits.convert.timeout_s}"], [(10, 10), (20, 20)]),
+        (["limits.convert.timeout_s=${oc.select:seq_len}"], [(10, 0), (20, 0)]),
+        (["limits.convert.timeout_s=${limits.chunk.timeout_s}", "limits.chunk.timeout_s=7"], [(7, 0), (7, 0)]),
+    ],
+)
+def test_interpolations_follow_the_axes_however_they_are_written(words, expected):
+    request = config.load(["-m", *TINY, *words, "seq_len=10,20"])
+    assert [(cell.limits["convert"]["timeout_s"], cell.seed) for cell in request.cells] == expected
+    assert request.axes == ["seq_len"]
