@@ -1,4 +1,5 @@
-"""How the fuzzers run: seeded, two seconds each by default, an hour each with `-m slow`; ANE_SWEEP_FUZZ_SECONDS sets both.
+"""How the fuzzers run: seeded, two seconds a test by default, an hour a file with `-m slow`, shared by its tests;
+ANE_SWEEP_FUZZ_SECONDS sets the seconds of a test.
 
 A fuzzer counts its tries and demands of each one: no traceback, no hang, no allocation beyond the limit. The number of a
 try is its seed, so a failure is found again by the number that it names.
@@ -43,7 +44,9 @@ class Tries:
 def tries(request):
     """Tries under the limits of time and memory; says at the end how many there were."""
     name = request.node.name
-    made = Tries(name, float(os.environ.get("ANE_SWEEP_FUZZ_SECONDS") or request.param))
+    beside = [item for item in request.session.items if item.path == request.path and "tries" in item.fixturenames]
+    seconds = SECONDS if request.param == SECONDS else request.param / max(1, len(beside))
+    made = Tries(name, float(os.environ.get("ANE_SWEEP_FUZZ_SECONDS") or seconds))
 
     def hangs(*_):
         raise TimeoutError(f"{name}: try {made.count} took more than {HANG_S:g} s")
@@ -55,6 +58,7 @@ def tries(request):
     try:
         yield made
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         resource.setrlimit(resource.RLIMIT_AS, before)
         print(f"{name}: {made.count} tries")
