@@ -13,6 +13,7 @@ from ane_sweep.__main__ import main
 @dataclass
 class Ended:
     code: int
+    printed: str  # on standard output
     said: str  # on standard error
     seconds: float
 
@@ -29,5 +30,7 @@ def ended(words: list[str], monkeypatch) -> Ended:
             code = main(words)
         except Exception as error:
             raise AssertionError(f"{words!r:.1000} raises {error!r:.1000}") from error
-    streams[1].flush()
-    return Ended(code, streams[1].buffer.getvalue().decode(), time.monotonic() - began)
+    for stream in streams:
+        stream.flush()
+    printed, said = (stream.buffer.getvalue().decode() for stream in streams)
+    return Ended(code, printed, said, time.monotonic() - began)
