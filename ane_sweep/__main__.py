@@ -1,14 +1,29 @@
 """The command line: which verb, and which exit code. Verbs are imported when asked for, so that each starts at once."""
 
-import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
 
-from ane_sweep import __version__
-from ane_sweep.command import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, say
-from ane_sweep.errors import AneSweepError, ConfigError, TrackingError
-from ane_sweep.schema import suggestion
+try:
+    import os
+    import signal
+    from collections.abc import Sequence
+    from importlib import import_module
+
+    from ane_sweep import __version__, terminal
+    from ane_sweep.command import (
+        BAD_CONFIGURATION,
+        INTERRUPTED,
+        NOT_ALL_OK,
+        OK,
+        Parser,
+        asks_help,
+        explained,
+        say,
+    )
+    from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished
+    from ane_sweep.key import suggestion
+except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of ours is there yet
+    print("interrupted", file=sys.stderr)
+    raise SystemExit(130) from None
 
 VERBS = {
     "sweep": "sweep:sweep",
@@ -31,7 +46,21 @@ VERBS = {
 
 
 def cli() -> None:
-    sys.exit(main(sys.argv[1:]))
+    """The process: its streams cost no run, and what is interrupted says so wherever it is."""
+    try:
+        terminal.settle()
+        args = sys.argv[1:]
+        code = main(args)
+        if (why := terminal.lost()) is not None:
+            say(f"doubt: standard output could not be written ({why}); what was printed is lost")
+            code = code or (
+                OK if is_sweep(args) else NOT_ALL_OK
+            )  # what a sweep leaves is on disk; elsewhere it was all
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on Python only takes itself down
+    except KeyboardInterrupt:
+        say("interrupted")
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def main(args: Sequence[str]) -> int:
@@ -40,6 +69,8 @@ def main(args: Sequence[str]) -> int:
     verb, rest = (args[0], args[1:]) if args and args[0] in VERBS else ("sweep", args)
     try:
         reject_unknown_verb(args)
+        if verb != "version" and not asks_help(rest):
+            reject_deleted_folder()
         module, _, function = VERBS[verb].partition(":")
         code: int = getattr(import_module(f"ane_sweep.{module}"), function)(rest)
         return code
@@ -48,19 +79,26 @@ def main(args: Sequence[str]) -> int:
         return BAD_CONFIGURATION
     except AneSweepError as error:
         say(f"error: {error}")
-        return NOT_ALL_OK if isinstance(error, TrackingError) else BAD_CONFIGURATION
+        return NOT_ALL_OK if isinstance(error, (TrackingError, Unfinished)) else BAD_CONFIGURATION
+    except OSError as error:
+        say(f"error: {explained(error)}")
+        return BAD_CONFIGURATION
+    except SystemExit as ended:  # argparse, after a help text
+        return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on where it stopped")
+        say("interrupted" + ("; the same command goes on where it stopped" if is_sweep(args) else ""))
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
 
 
 def version(args: list[str]) -> int:
     """Print the version."""
+    Parser("version", "", "Print the version.", "ane-sweep version").read(args)
     print(f"ane-sweep {__version__}")
     return OK
+
+
+def is_sweep(args: Sequence[str]) -> bool:
+    return not args or args[0] not in VERBS or args[0] == "sweep"
 
 
 def reject_unknown_verb(args: list[str]) -> None:
@@ -69,6 +107,13 @@ def reject_unknown_verb(args: list[str]) -> None:
         raise ConfigError(
             f"{first}: unknown word{suggestion(first, VERBS)}; verbs: {', '.join(VERBS)}; a sweep is asked for with key=value"
         )
+
+
+def reject_deleted_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise ConfigError("the working folder is gone or may not be entered: cd to another one") from None
 
 
 if __name__ == "__main__":

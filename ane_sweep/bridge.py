@@ -86,6 +86,17 @@ def no_space_reason(where: str | os.PathLike[str] | None) -> str:
     )
 
 
+def python_environment() -> dict[str, str]:
+    """The inherited environment for a Python of ours, to be started with -P: it finds ane_sweep, and whatever lies in the
+    folder that it runs in is not imported. (An empty entry of PYTHONPATH is that folder, a relative one is below it.)"""
+    env = dict(os.environ)
+    paths = [os.path.abspath(path) for path in env.pop("PYTHONPATH", "").split(os.pathsep) if path]
+    home = Path(__file__).resolve().parent.parent
+    if home.name not in ("site-packages", "dist-packages"):  # in front, those would shadow the standard library
+        paths.insert(0, str(home))
+    return env | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
+
+
 def peak_bytes() -> int:
     """Peak resident memory of this process so far, in bytes.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import architecture, bridge, foreign, kept, nanogpt
+from ane_sweep import architecture, bridge, command, foreign, kept, nanogpt
 from ane_sweep.errors import ConfigError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -220,7 +220,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
 
 
 def _checkpoint_folder(option: Mapping[str, Any], weights: str) -> Path:
-    root = Path(weights).expanduser().resolve()
+    root = command.user_path(weights).resolve()
     if not root.is_dir():
         raise ConfigError(f"weights={weights}: no such folder; choices: pretrained, random, or a checkpoint folder")
     hub = option["hub"] or option["name"]

@@ -3,8 +3,7 @@
 import json
 from dataclasses import asdict
 
-from ane_sweep import command
-from ane_sweep.errors import ConfigError
+from ane_sweep.command import Parser
 
 _COLUMNS = (
     "chip",
@@ -34,12 +33,17 @@ _HEADS = (
 
 def devices(args: list[str]) -> int:
     """Print the chip table; --json for all of it. Raises ConfigError for a wrong word."""
+    parser = Parser(
+        "devices",
+        "[--json]",
+        "The chips that placement is predicted for, with the sources of each figure.",
+        "ane-sweep devices",
+    )
+    parser.add_argument("--json", action="store_true", help="all of it, for scripts (default: a table)")
+    given = parser.read(args)
     from ane_sweep.placement import chips
 
-    options, words = command.split(args, flags=("--json",))
-    if words:
-        raise ConfigError(f"{words[0]}: unknown here; ane-sweep devices [--json]")
-    if "--json" in options:
+    if given.json:
         rows = [asdict(chip) for chip in chips.table().values()]
         print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
         return 0

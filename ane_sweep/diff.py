@@ -1,26 +1,48 @@
 """`ane-sweep diff A B`: two packages on the same inputs, output by output and op by op, on any host."""
 
 import argparse
+import math
 from typing import Any
 
 import numpy as np
 
 from ane_sweep import installed
 from ane_sweep import run as running
-
-OK, DIFFERENT = 0, 1
+from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, Parser
 
 
 def diff(args: list[str]) -> int:
     """Compare B with A; 0, 2 where something is wrong. With --min-psnr 1 where an output is further away than that, or
     only one of the two makes it."""
-    options = running.parser("diff", "a", "b")
-    options.add_argument("--drift", type=int, default=10, metavar="N", help="the N values that differ most (10)")
-    options.add_argument(
-        "--min-psnr", type=float, metavar="DB", help="exit with 1 if an output has less, or only one makes it"
+    options = Parser(
+        "diff",
+        "A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB]",
+        "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",
+        "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
+        {
+            OK: "compared; with --min-psnr: no output has less",
+            NOT_ALL_OK: "with --min-psnr: an output has less, or only one of the two makes it",
+            BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used",
+        },
     )
-    given = options.parse_args(args)
-    return _diff(given)
+    running.shared(options, "a", "b")
+    options.add_argument(
+        "--drift", type=running.whole, default=10, metavar="N", help="the N values that differ most (default: 10)"
+    )
+    options.add_argument(
+        "--min-psnr",
+        type=_decibels,
+        metavar="DB",
+        help="exit with 1 if an output has less, or only one makes it (default: no gate)",
+    )
+    return _diff(options.read(args))
+
+
+def _decibels(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(word)
+    return value
 
 
 @running.within_memory()
@@ -47,7 +69,7 @@ def _diff(given: argparse.Namespace) -> int:
             text, psnr = f"only {'A' if name in outputs[0] else 'B'} makes it", -np.inf
         print(f"  {name}: {text}")
         if given.min_psnr is not None and psnr < given.min_psnr:
-            gate = DIFFERENT
+            gate = NOT_ALL_OK
     if given.drift and first.ops and second.ops:
         _print_ops(trace, first, second, inputs, given.drift)
     return gate

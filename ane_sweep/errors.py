@@ -4,6 +4,7 @@
     ├── ConfigError                a wrong word: unknown option, key, type, range      -> exit 2, nothing ran
     ├── StoreError                 the outputs folder, or a bundle, cannot be used      -> exit 2, nothing ran
     ├── TrackingError              the tracker cannot be reached; records are kept     -> a doubt, never a lost record
+    ├── Unfinished                 a sweep that had begun could not go on               -> exit 1, it can be gone on with
     ├── RunNotFound                a verb was asked for a run that is not there        -> exit 2
     └── StageError                 raised inside a worker: this task failed            -> Status.FAILED
         ├── WeightsError           a checkpoint is missing, corrupt or of another shape
@@ -34,6 +35,10 @@ class StoreError(AneSweepError):
 
 
 class TrackingError(AneSweepError):
+    pass
+
+
+class Unfinished(AneSweepError):
     pass
 
 

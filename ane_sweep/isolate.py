@@ -179,7 +179,7 @@ def _spawn(task: dict[str, Any], folder: Path, env: dict[str, str] | None, pytho
 
 def child_environment(threads: int | None, tmp: str) -> dict[str, str]:
     """The inherited environment with what every worker needs: reproducible, quiet, and able to import ane_sweep."""
-    env = dict(os.environ)
+    env = bridge.python_environment()
     env |= {
         bridge.PARENT_VARIABLE: str(os.getpid()),
         "TMPDIR": tmp,
@@ -193,12 +193,6 @@ def child_environment(threads: int | None, tmp: str) -> dict[str, str]:
         env |= {name: str(threads) for name in _THREAD_VARIABLES}
     if script := env.get(stand_in.VARIABLE):
         env[stand_in.VARIABLE] = os.path.abspath(script)  # cwd is another
-    paths = [os.path.abspath(path) for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]  # cwd is another
-    home = Path(__file__).resolve().parent.parent
-    if home.name not in ("site-packages", "dist-packages"):  # in front, those would shadow the standard library
-        paths.insert(0, str(home))
-    if paths:
-        env["PYTHONPATH"] = os.pathsep.join(paths)
     return env
 
 

@@ -4,6 +4,7 @@ Exit code 0 when every package keeps at least --min-ane-share of its ops on the 
 not, 2 when one cannot be read. Where the ANE was not asked (cpu_only, cpu_and_gpu) there is nothing to fall short of.
 """
 
+import argparse
 import gc
 import json
 import math
@@ -12,16 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.errors import ConfigError, PackageError
+from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, Parser
+from ane_sweep.errors import PackageError
 from ane_sweep.outward import visible
 
-HOLDS, FALLS_SHORT, UNREADABLE = 0, 1, 2
+HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
 SCHEMA = 1
-USAGE = (
-    "ane-sweep lint PACKAGE... [--chip m4[,a17_pro...]] [--compute-units cpu_and_ne] [--min-ane-share 0.9] "
-    "[--share ops|cost] [--json]"
-)
-_VALUES = ("--chip", "--compute-units", "--min-ane-share", "--share")
 
 
 @dataclass
@@ -38,9 +35,6 @@ class Options:
 
 def lint(args: list[str]) -> int:
     """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
-    if any(arg in ("--help", "-h") for arg in args):
-        print(USAGE)
-        return HOLDS
     options = parse(args)
     was_enabled = gc.isenabled()
     gc.disable()  # a large program is some million small objects that all live to the end: a quarter of the time
@@ -82,47 +76,58 @@ def parse(args: list[str]) -> Options:
     """Options from words; `--name value` and `--name=value` alike."""
     from ane_sweep.placement.predict import COMPUTE_UNITS
 
-    options, words = Options(), list(args)
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--json":
-            options.json = True
-        elif name in _VALUES:
-            if not equals:
-                if not words:
-                    raise ConfigError(f"{name}: needs a value; {USAGE}")
-                value = words.pop(0)
-            _set(options, name, value)
-        elif word.startswith("-"):
-            raise ConfigError(f"{word}: unknown option; {USAGE}")
-        else:
-            options.paths.append(Path(word))
-    if not options.paths:
-        raise ConfigError(f"lint needs at least one package; {USAGE}")
-    if options.compute_units not in COMPUTE_UNITS:
-        raise ConfigError(f"--compute-units {options.compute_units}: unknown; choices: {', '.join(COMPUTE_UNITS)}")
-    return options
+    plain = Options()
+    parser = Parser(
+        "lint",
+        "PACKAGE... [--chip m4[,a17_pro...]] [--compute-units cpu_and_ne] [--min-ane-share 0.9] [--share ops|cost] [--json]",
+        "Where the ops of any package would run, and why not on the Neural Engine: a verdict for other people's CI. "
+        "What it says is predicted.",
+        "ane-sweep lint model.mlpackage --chip m4,a17_pro --json",
+        {
+            HOLDS: "every package keeps its share on the Neural Engine, or was not asked to run there",
+            FALLS_SHORT: "one falls short",
+            UNREADABLE: "a wrong word, or a package that cannot be read",
+        },
+    )
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PACKAGE", help="a .mlpackage, a .mlmodelc, or a folder of chunks"
+    )
+    parser.add_argument(
+        "--chip", dest="chips", type=_names, default=plain.chips, metavar="NAME,...", help="predicted for (default: m4)"
+    )
+    parser.add_argument(
+        "--compute-units", type=str.lower, choices=COMPUTE_UNITS, default=plain.compute_units, metavar="UNITS",
+        help=f"what Core ML may use: {', '.join(COMPUTE_UNITS)} (default: {plain.compute_units})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-ane-share", type=_share, default=plain.min_ane_share, metavar="SHARE",
+        help=f"from 0 to 1; less than that falls short (default: {plain.min_ane_share})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--share",
+        choices=("ops", "cost"),
+        default=plain.share,
+        metavar="ops|cost",
+        help="what it is a share of (default: ops)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts (default: text)")
+    return Options(**vars(parser.read(args)))
 
 
-def _set(options: Options, name: str, value: str) -> None:
-    if name == "--chip":
-        options.chips = [part for part in value.split(",") if part]
-        if not options.chips:
-            raise ConfigError(f"{name}: needs a value; {USAGE}")
-    elif name == "--compute-units":
-        options.compute_units = value.lower()
-    elif name == "--share":
-        if value not in ("ops", "cost"):
-            raise ConfigError(f"--share {value}: unknown; choices: ops, cost")
-        options.share = value
-    else:
-        try:
-            options.min_ane_share = float(value)
-        except ValueError:
-            options.min_ane_share = math.nan
-        if not 0 <= options.min_ane_share <= 1:
-            raise ConfigError(f"--min-ane-share {value}: expected a number from 0 to 1")
+def _names(text: str) -> list[str]:
+    if names := [part for part in text.split(",") if part]:
+        return names
+    raise argparse.ArgumentTypeError("needs a value")
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if 0 <= value <= 1:
+        return value
+    raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1")
 
 
 def _load(path: Path) -> list[Any]:

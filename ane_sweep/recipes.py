@@ -26,6 +26,7 @@ from ane_sweep.cell import TARGETS
 
 Recipe = dict[str, Any]
 
+MOST = 10**9  # of a number of channels or elements: no weight here is larger
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)
 _COMMON: dict[str, Any] = {"activations": None, "min_elements": 2048, "skip": [], "overrides": []}
 # kind -> its fields with their defaults
@@ -61,7 +62,7 @@ def problems(weights: Any) -> list[str]:
     for index, override in enumerate(overrides):
         where = f"precision.weights.overrides[{index}]"
         if not isinstance(override, Mapping) or not isinstance(override.get("match"), str):
-            found.append(f"{where}={override!r}: expected a mapping with match: PATTERN and what differs")
+            found.append(f"{where}={override!r:.100}: expected a mapping with match: PATTERN and what differs")
         elif override.get("kind") == "mixed":
             found.append(f"{where}: mixed weighs all weights against each other and cannot hold for some")
         else:
@@ -160,22 +161,21 @@ def _settled(recipe: Mapping[str, Any]) -> Recipe:
 
 
 def _problems_of(weights: Any, where: str, common: Mapping[str, Any]) -> list[str]:
-    if not isinstance(weights, Mapping) or weights.get("kind") not in FIELDS:
-        kind = weights.get("kind") if isinstance(weights, Mapping) else weights
-        return [f"{where}.kind={kind!r}: unknown; choices: {', '.join(FIELDS)}"]
-    kind = weights["kind"]
+    kind = weights.get("kind") if isinstance(weights, Mapping) else weights
+    if not isinstance(weights, Mapping) or not isinstance(kind, str) or kind not in FIELDS:
+        return [f"{where}.kind={kind!r:.100}: unknown; choices: {', '.join(FIELDS)}"]
     known = {"kind", *FIELDS[kind], *common}
     found = [
-        f"{where}.{name}: nothing reads this key of kind {kind}; it has: {', '.join(sorted(known))}"
+        f"{where}.{name!s:.100}: nothing reads this key of kind {kind}; it has: {', '.join(sorted(known))}"
         for name in weights
         if name not in known
     ]
     for name, value in weights.items():
         choices = _CHOICES.get((kind, name))
         if choices and (value not in choices or isinstance(value, bool)):
-            found.append(f"{where}.{name}={value}: choices for {kind}: {', '.join(map(str, choices))}")
+            found.append(f"{where}.{name}={value!s:.100}: choices for {kind}: {', '.join(map(str, choices))}")
         elif not choices and name in _RULES and not _RULES[name][0](value):
-            found.append(f"{where}.{name}={value!r}: expected {_RULES[name][1]}")
+            found.append(f"{where}.{name}={value!r:.100}: expected {_RULES[name][1]}")
     if not found and kind == "sparse" and weights.get("sparsity", 0.5) is None:
         found.append(f"{where}.sparsity=None: kind sparse is nothing without it; expected {_RULES['sparsity'][1]}")
     if weights.get("per_channel_scale") and weights.get("sparsity") is not None:
@@ -199,13 +199,13 @@ def _number(value: Any) -> bool:
 
 
 def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
 
 
 def _ratio(value: Any) -> bool:
     if isinstance(value, str):
         n, colon, m = value.partition(":")
-        return bool(colon) and n.isdecimal() and m.isdecimal() and 0 < int(n) < int(m)
+        return bool(colon) and n.isdecimal() and m.isdecimal() and len(m) < 6 and len(n) < 6 and 0 < int(n) < int(m)
     return value is None or (_number(value) and 0 < value < 1)
 
 

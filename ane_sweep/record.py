@@ -192,7 +192,7 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(record.to_json() + "\n" for record in records)
     with bridge.whole(folder / FILE_NAME) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # a path's bytes that are no text: \\udcXX
     return folder / FILE_NAME
 
 

@@ -7,28 +7,19 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ane_sweep import installed
-from ane_sweep.command import memory_budget
+from ane_sweep.command import BAD_CONFIGURATION, OK, Parser, memory_budget
 from ane_sweep.errors import AneSweepError, ConfigError
 
-OK = 0
 _SHOWN = 4  # values of an output that are printed
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse whose complaints are our own kind of error."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}; {self.format_usage().strip()}")
-
-
-def parser(verb: str, *models: str) -> argparse.ArgumentParser:
-    """The options that `run` and `diff` share; `models` are the positional ones."""
-    made = _Parser(prog=f"ane-sweep {verb}", allow_abbrev=False)
+def shared(made: Parser, *models: str) -> Parser:
+    """With the options that `run` and `diff` share; `models` are the positional ones."""
     for model in models:
         made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
     made.add_argument(
@@ -38,15 +29,32 @@ def parser(verb: str, *models: str) -> argparse.ArgumentParser:
         metavar="[NAME=]FILE",
         help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
     )
-    made.add_argument("--random", type=_seed, metavar="SEED", help="seeded random values for inputs that are not given")
-    made.add_argument("--function", default="", help="of a multifunction package; its default one if left out")
-    made.add_argument("--numerics", choices=("fp16", "fp32", "ane"), help="how to compute; as declared if left out")
-    made.add_argument("--effects", help="with --numerics ane: names of its effects, with commas")
-    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: an NVIDIA GPU; cpu if left out")
+    made.add_argument("--random", type=whole, metavar="SEED", help="seeded random values for inputs that are not given")
+    made.add_argument(
+        "--function", default="", metavar="NAME", help="of a multifunction package (default: its default one)"
+    )
+    made.add_argument(
+        "--numerics",
+        choices=("fp16", "fp32", "ane"),
+        metavar="fp16|fp32|ane",
+        help="how to compute (default: as declared)",
+    )
+    made.add_argument(
+        "--effects",
+        metavar="NAME,...",
+        help="with --numerics ane: names of its effects (default: those measured by several)",
+    )
+    made.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        metavar="cpu|cuda",
+        help="cuda: an NVIDIA GPU (default: cpu)",
+    )
     return made
 
 
-def _seed(word: str) -> int:
+def whole(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 0 or more")
     return int(word)
@@ -54,13 +62,19 @@ def _seed(word: str) -> int:
 
 def run(args: list[str]) -> int:
     """Predict once and print what comes out; 0, or 2 where the model or an input is wrong."""
-    options = parser("run", "model")
+    options = Parser(
+        "run",
+        "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N]",
+        "One prediction of any ML Program by the reference runtime, on any host: what comes out, and what happens inside.",
+        "ane-sweep run model.mlpackage --input x.npy",
+        {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},
+    )
+    shared(options, "model")
     options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
     options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
     options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
-    options.add_argument("--drift", type=int, metavar="N", help="the N ops that lose most against fp32")
-    given = options.parse_args(args)
-    return _run(given)
+    options.add_argument("--drift", type=whole, metavar="N", help="the N ops that lose most against fp32")
+    return _run(options.read(args))
 
 
 @contextlib.contextmanager

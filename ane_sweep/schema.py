@@ -1,70 +1,21 @@
 """The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from ane_sweep import recipes
 from ane_sweep.cell import COMPILERS, COMPUTE_UNITS, DEVICES, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
+from ane_sweep.key import NONE, NUMBER, Key, shown, suggestion
 from ane_sweep.runtimes._reference.effects import MODES
 
-
-@dataclass(frozen=True)
-class Key:
-    """One key: accepted Python types, the choices or the least value where there are any, its purpose, and the words
-    that may stand in place of a number."""
-
-    types: tuple[type, ...]
-    help: str
-    choices: tuple[Any, ...] = ()
-    least: float | None = None
-    words: tuple[str, ...] = ()
-
-    def problem(self, name: str, value: Any) -> str | None:
-        """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
-        accepted = isinstance(value, self.types) and not (isinstance(value, bool) and bool not in self.types)
-        if not accepted:
-            wanted = " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in self.types)
-            return f"{name}={value!r}: expected {wanted}, got {type(value).__name__}"
-        if not _finite(value):
-            return f"{name}={value}: numbers must be finite"
-        if self.words and isinstance(value, str):
-            choices = f"a number, {', '.join(self.words)}"
-            return None if value in self.words else f"{name}={value}: unknown; choices: {choices}"
-        if self.choices and value is not None and value not in self.choices:
-            return f"{name}={value}: unknown{suggestion(value, self.choices)}; choices: {', '.join(map(str, self.choices))}"
-        if self.least is not None and value is not None and value < self.least:
-            return f"{name}={value}: must be {self.least:g} or more"
-        return None
-
-
-def _finite(value: Any) -> bool:
-    """Whether nothing in a value is infinite or no number, which no key and no record could hold."""
-    if isinstance(value, (list, dict)):
-        return all(map(_finite, value.values() if isinstance(value, dict) else value))
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-NONE = type(None)
-NUMBER = (int, float)
+_DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
+_A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
+_KEPT, _LOADED = "each is kept, and written to samples.json", "each is a program in memory"
+_LARGER = "no model is larger"
 STAGES = (
-    "fetch",
-    "reference",
-    "convert",
-    "calibrate",
-    "compress",
-    "chunk",
-    "predict",
-    "compile",
-    "place",
-    "load",
-    "latency",
-    "score",
-    "throughput",
-    "evidence",
-)
+    "fetch", "reference", "convert", "calibrate", "compress", "chunk", "predict", "compile", "place", "load", "latency",
+    "score", "throughput", "evidence",
+)  # fmt: skip
 
 KEYS: dict[str, Key] = {
     "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
@@ -73,6 +24,8 @@ KEYS: dict[str, Key] = {
         "how many programs the model is cut into; auto: the fewest that the chip takes",
         least=1,
         words=("auto",),
+        most=1000,
+        why="each is a program of its own, and no model here has as many places to cut",
     ),
     "chunk_by": Key(
         (str,), "what is shared out evenly: weights, layers, or estimated time", ("bytes", "layers", "time")
@@ -86,24 +39,32 @@ KEYS: dict[str, Key] = {
         ("manual", "coreml", "bisect"),
     ),
     "limits_for": Key((str, NONE), "chunks=auto, chunk_by=time: the chip; null: this host's, or m1 where it has none"),
-    "copies": Key((int,), "programs loaded at once and timed in turns", least=1),
+    "copies": Key((int,), "programs loaded at once and timed in turns", least=1, most=1000, why=_LOADED),
     "copies_kind": Key((str,), "the same program, or each with other weights", ("identical", "different")),
     "copies_order": Key(
         (str,), "in which order they are loaded; they are always called forward", ("forward", "reverse")
     ),
-    "copies_sizes": Key((list, NONE), "how much of the program each copy in turn is, 0 to 1; null: all of it"),
+    "copies_sizes": Key(
+        (list, NONE),
+        "how much of the program each copy in turn is, 0 to 1; null: all of it",
+        items=NUMBER,
+        most=1000,
+        why=_LOADED,
+    ),
     "compute_units": Key((str,), "what Core ML may use", COMPUTE_UNITS),
-    "seq_len": Key((int,), "tokens in one input", least=1),
+    "seq_len": Key((int,), "tokens in one input", least=1, most=2**20, why="attention takes the square of it"),
     "target": Key((str,), "the oldest OS the program must run on", (*TARGETS, *MACOS_TARGETS)),
     "runtime": Key((str,), "what executes the program; auto = coreml on macOS, else reference"),
     "weights": Key((str,), "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)"),
-    "seed": Key((int,), "of random weights and synthetic inputs", least=0),
+    "seed": Key((int,), "of random weights and synthetic inputs", least=0, most=2**63 - 1, why="a seed has 63 bits"),
     "allow_pickle": Key((bool,), "accept pytorch_model.bin where there are no safetensors"),
     "fault": Key((str,), "crash-tests the runner: the fault to commit in the convert process", FAULTS),
     "head": Key((str,), "decoders: logits of every position, or of the last one", ("all", "last")),
     "mask": Key((str,), "decoders: the causal mask", ("causal_const", "causal_input", "qk_and_k")),
     "embeddings": Key((str,), "the token lookup inside the program, or outside", ("in", "out")),
-    "lm_head_splits": Key((int,), "decoders: convolutions that share the vocabulary", least=1),
+    "lm_head_splits": Key(
+        (int,), "decoders: convolutions that share the vocabulary", least=1, most=1000, why="each is an op of its own"
+    ),
     "norm": Key(
         (str,),
         "the norms of an fp16 program: in fp16, with their means or all of them in fp32",
@@ -114,37 +75,86 @@ KEYS: dict[str, Key] = {
     "inputs": Key((str,), "dtype of token ids, or of all inputs of the program", ("int32", "fp16")),
     "numerics": Key((str,), "how the reference runtime computes; auto = as the program declares", ("auto", *MODES)),
     "effects": Key(
-        (list, NONE), "numerics=ane: which known effects of the Neural Engine; null: those measured by several"
+        (list, NONE),
+        "numerics=ane: which known effects of the Neural Engine; null: those measured by several",
+        items=(str,),
     ),
     "compiler": Key((str,), "what makes the .mlmodelc: Core ML itself, or Xcode's coremlc", COMPILERS),
     "device": Key((str,), "where Core ML runs: this Mac, or the iPhone or iPad on its USB port", DEVICES),
-    "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0),
-    "latency.samples": Key((int,), "steady calls", least=1),
-    "latency.max_seconds": Key(NUMBER, "stop sampling after this long; one sample is always taken", least=0),
-    "latency.idle_s": Key((*NUMBER, NONE), "pause before one last call; null: 2 under coreml, none elsewhere", least=0),
+    "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0, most=10**6, why=_KEPT),
+    "latency.samples": Key((int,), "steady calls", least=1, most=10**6, why=_KEPT),
+    "latency.max_seconds": Key(
+        NUMBER, "stop sampling after this long; one sample is always taken", least=0, most=_DAY, why=_A_DAY
+    ),
+    "latency.idle_s": Key(
+        (*NUMBER, NONE),
+        "pause before one last call; null: 2 under coreml, none elsewhere",
+        least=0,
+        most=_DAY,
+        why=_A_DAY,
+    ),
     "latency.repeats": Key(
         (int, str),
         "fresh processes that time the same program, in rounds over all cells; auto: 4, but 1 where that takes over 30 s",
         least=1,
         words=("auto",),
+        most=1000,
+        why="each loads the program again",
     ),
     "throughput": Key(
-        (int,), "inputs predicted one after the other, texts repeated until there are as many; 0: none", least=0
+        (int,),
+        "inputs predicted one after the other, texts repeated until there are as many; 0: none",
+        least=0,
+        most=10**8,
+        why="at a millisecond each that is a day",
     ),
     "evidence": Key(
         (str,),
         "auto: coreml also watches power, log and memory in a second pass, and times cpu_only and cpu_and_gpu to compare with",
         ("auto", "off"),
     ),
-    "chips": Key((list,), "chips to predict placement for; `ane-sweep devices` lists them"),
-    "budget_minutes": Key((*NUMBER, NONE), "no task begins after this long; null: no limit", least=0.01),
+    "chips": Key(
+        (list,),
+        "chips to predict placement for; `ane-sweep devices` lists them",
+        items=(str,),
+        most=100,
+        why="each is a prediction",
+    ),
+    "budget_minutes": Key(
+        (*NUMBER, NONE), "no task begins after this long; null: no limit", least=0.01, most=_YEAR / 60, why=_A_YEAR
+    ),
     "nightly.enabled": Key((bool,), "lock, rotation, comparison with the good nights, retention, summary"),
-    "nightly.keep_runs": Key((int,), "finished runs that a nightly keeps, beside the good ones", least=1),
-    "nightly.cache_gb": Key(NUMBER, "what a nightly prunes the cache to", least=0),
-    "gate.wait_s": Key(NUMBER, "wait this long for a quiet, cool machine before a timing; 0: only look", least=0),
-    "gate.busy": Key(NUMBER, "share of the processor that other programs may use while timing", least=0),
-    "lanes": Key((int,), "preparations side by side", least=1),
-    "memory_gib": Key((*NUMBER, NONE), "what all lanes may use together; null: 85 % of this host's memory", least=0.5),
+    "nightly.keep_runs": Key(
+        (int,), "finished runs that a nightly keeps, beside the good ones", least=1, most=10**6, why="each is a folder"
+    ),
+    "nightly.cache_gb": Key(
+        NUMBER, "what a nightly prunes the cache to", least=0, most=10**6, why="that is a petabyte"
+    ),
+    "gate.wait_s": Key(
+        NUMBER, "wait this long for a quiet, cool machine before a timing; 0: only look", least=0, most=_DAY, why=_A_DAY
+    ),
+    "gate.busy": Key(
+        NUMBER,
+        "share of the processor that other programs may use while timing",
+        least=0,
+        most=1,
+        why="that is all of it",
+    ),
+    "max_cells": Key(
+        (int,),
+        "refuse a matrix of more cells, before it is listed",
+        least=1,
+        most=10**6,
+        why="a plan of them takes gigabytes",
+    ),
+    "lanes": Key((int,), "preparations side by side", least=1, most=1000, why="each is a process"),
+    "memory_gib": Key(
+        (*NUMBER, NONE),
+        "what all lanes may use together; null: 85 % of this host's memory",
+        least=0.5,
+        most=_TIB,
+        why=_A_TIB,
+    ),
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
     "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
     "tracking.enabled": Key((bool,), "log to MLflow at the end"),
@@ -155,80 +165,119 @@ KEYS: dict[str, Key] = {
     ),
 }
 for _stage in STAGES:
-    KEYS[f"limits.{_stage}.timeout_s"] = Key(NUMBER, f"wall time of one {_stage} task", least=1)
+    KEYS[f"limits.{_stage}.timeout_s"] = Key(
+        NUMBER, f"wall time of one {_stage} task", least=1, most=_YEAR, why=_A_YEAR
+    )
     KEYS[f"limits.{_stage}.memory_gib"] = Key(
-        (*NUMBER, NONE), f"memory of one {_stage} task; null: memory_gib", least=0.25
+        (*NUMBER, NONE), f"memory of one {_stage} task; null: memory_gib", least=0.25, most=_TIB, why=_A_TIB
     )
 
 # What the options of a group are made of. `arch` is the checkpoint's own config.json and is read by transformers.
 GROUP_KEYS: dict[str, dict[str, Key]] = {
     "model": {
-        "name": Key((str,), "the option's name"),
+        "name": Key((str,), "the option's name", label=True),
         "family": Key((str,), "a module of ane_sweep/models"),
-        "size": Key((str,), "for people"),
+        "size": Key((str,), "for people", label=True),
         "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq", "features")),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
-        "parameters": Key((int,), "number of parameters, tied ones once", least=1),
-        "layers": Key((int,), "transformer blocks", least=1),
-        "max_seq_len": Key((int,), "longest input", least=1),
-        "cut_points": Key((int,), "places where the program can always be cut", least=0),
-        "texts.count": Key((int,), "how many texts are scored", least=1),
+        "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),
+        "layers": Key((int,), "transformer blocks", least=1, most=10**4, why=_LARGER),
+        "max_seq_len": Key((int,), "longest input", least=1, most=10**8, why=_LARGER),
+        "cut_points": Key((int,), "places where the program can always be cut", least=0, most=10**5, why=_LARGER),
+        "texts.count": Key(
+            (int,), "how many texts are scored", least=1, most=10**4, why="each is a forward pass in fp32"
+        ),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
-        "arch_keys": Key((dict,), "which keys of arch hold layers and max_seq_len"),
+        "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers"),
+        "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
     },
     "precision": {
-        "name": Key((str,), "the option's name"),
+        "name": Key((str,), "the option's name", label=True),
         "compute": Key((str,), "dtype of the ops", ("fp16", "fp32")),
-        "fp32_ops": Key((list,), "fp16: types, names or modules (patterns) of the ops that stay in fp32"),
+        "fp32_ops": Key(
+            (list,),
+            "fp16: types, names or modules (patterns) of the ops that stay in fp32",
+            items=(str,),
+            most=1000,
+            why="a pattern stands for many ops",
+        ),
         "weights": Key((dict, NONE), "recipe applied to the weights after conversion: see ane_sweep/recipes.py"),
         "min_target": Key((str,), "first target OS that can hold it", TARGETS),
-        "min_psnr_db": Key((*NUMBER, NONE), "a cell under this PSNR is degraded; null: no gate"),
+        "min_psnr_db": Key(
+            (*NUMBER, NONE),
+            "a cell under this PSNR is degraded; null: no gate",
+            most=200,
+            why="that is what equal outputs have",
+        ),
     },
 }
+LABELS = {f"{group}.{name}" for group, keys in GROUP_KEYS.items() for name, key in keys.items() if key.label}
 SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
-
-
-def suggestion(word: Any, choices: Iterable[Any]) -> str:
-    """` (did you mean 'chunks'?)`, or nothing when no choice is close."""
-    close = get_close_matches(str(word), [str(choice) for choice in choices], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def problems(config: dict[str, Any]) -> list[str]:
     """Every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
+    rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
+    found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
+    sweep = config.get("sweep") or {}
+    if not isinstance(sweep, dict):
+        return [*found, f"sweep={shown(sweep)}: expected one of the options in conf/sweep/"]
+    return found + [
+        f"sweep.{key}: nothing reads this key{suggestion(key, SWEEP_KEYS)}; a sweep has: {', '.join(SWEEP_KEYS)}"
+        for key in sweep
+        if key not in SWEEP_KEYS
+    ]
+
+
+def problems_of_groups(config: dict[str, Any]) -> list[str]:
+    """The same for the groups alone."""
     found = []
     for group, keys in GROUP_KEYS.items():
-        found += _problems_in(config.get(group), keys, group)
-    if isinstance(config.get("precision"), dict):
-        found += recipes.problems(config["precision"].get("weights"))
-    rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
-    found += _problems_in(rest, KEYS, "")
-    if "sweep" in config:
-        found += [
-            f"sweep.{key}: nothing reads this key{suggestion(key, SWEEP_KEYS)}; a sweep has: {', '.join(SWEEP_KEYS)}"
-            for key in config["sweep"]
-            if key not in SWEEP_KEYS
-        ]
+        option: Any = config.get(group)
+        found += _problems_in(option, keys, group) or (
+            _problems_of_model(option) if group == "model" else recipes.problems(option["weights"])
+        )
     return found
 
 
-def sweep_problems(sweep: dict[str, Any]) -> list[str]:
+def _problems_of_model(option: dict[str, Any]) -> list[str]:
+    package, arch, keys = (option[name] for name in ("package", "arch", "arch_keys"))
+    found = [
+        f"model.arch_keys.{name}={key}: model.arch has no such key"
+        for name, key in keys.items()
+        if key and key not in arch
+    ]
+    if package and (
+        set(package) != {"module", "folder"} or not all(isinstance(text, str) for text in package.values())
+    ):
+        found.append(f"model.package={shown(package)}: expected the texts module and folder")
+    return found
+
+
+def sweep_problems(sweep: Any) -> list[str]:
     """What of a sweep option has another form than axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
+    if not isinstance(sweep, dict):
+        return [f"sweep={shown(sweep)}: expected axes, pairs or exclude"]
     axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))
-    found = [f"sweep.axes={axes!r}: expected a mapping of keys to lists"] if axes and not isinstance(axes, dict) else []
+    if axes and not isinstance(axes, dict):
+        return [f"sweep.axes={shown(axes)}: expected a mapping of keys to lists"]
+    found = []
     for name, rows in (("pairs", pairs), ("exclude", exclude)):
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            found.append(f"sweep.{name}={rows!r}: expected a list of mappings")
+            found.append(f"sweep.{name}={shown(rows)}: expected a list of mappings")
         elif name == "pairs" and not all(isinstance(values, list) for row in rows for values in row.values()):
-            found.append(f"sweep.pairs={rows!r}: expected lists of values")
+            found.append(f"sweep.pairs={shown(rows)}: expected lists of values")
+    if not found:
+        keys = [key for row in ([axes] if axes else []) + pairs + exclude for key in row]
+        found += [f"sweep: {key!r} is no key; expected text" for key in keys if not isinstance(key, str)]
     return found
 
 
 def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
     if not isinstance(config, dict):
         return [f"{prefix}={config!r}: expected one of the options in conf/{prefix}/"]
-    values = dict(_leaves(config, keys))
+    values = dict(leaves(config, keys))
     dot = f"{prefix}." if prefix else ""
     found = [f"{dot}{name}: nothing reads this key{suggestion(name, keys)}" for name in values if name not in keys]
     found += [f"{dot}{name}: missing" for name in keys if name not in values]
@@ -238,11 +287,11 @@ def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
     return found
 
 
-def _leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
     """(dotted name, value) of every leaf; a key of the table is a leaf even when its value is a mapping."""
     for key, value in config.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and name not in keys:
-            yield from _leaves(value, keys, f"{name}.")
+            yield from leaves(value, keys, f"{name}.")
         else:
             yield name, value

@@ -40,17 +40,18 @@ _ALIVE = ".alive"
 class Store:
     """An open cache. Any number of processes may hold one; while one is open, nobody else's prune touches the cache.
 
-    Raises StoreError, with the next step, for a folder that is read-only, full, foreign or of another schema.
+    Raises StoreError, with the next step, for a folder that is read-only, full, foreign or of another schema; a full one
+    will do where nothing is to be written (writes=False), only deleted.
     Later, a disk that fills up is a StoreError of the method that met it: one task's trouble, not the sweep's.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, writes: bool = True) -> None:
         self.root = root.absolute()
         self._owner: Path | None = None
         self._descriptors: list[int] = []
         self._mutex = threading.Lock()
         with _explained(self.root):
-            _open_folder(self.root)
+            _open_folder(self.root, writes)
         self._users = self._open_lock(self.root / "locks" / "users.lock")
         locks.acquire(self._users, fcntl.LOCK_SH, self.root / "locks" / "users.lock")
 
@@ -159,12 +160,6 @@ class Store:
         with _explained(self.root), contextlib.suppress(FileNotFoundError):
             self._bury(self.path(stage, key))
 
-    def _bury(self, path: Path) -> None:
-        """Absent at once, deleted after: never half there."""
-        grave = self.scratch("grave")
-        os.rename(path, grave / "it")
-        bridge.remove_tree(grave)
-
     # Locks
 
     def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[int]:
@@ -239,6 +234,17 @@ class Store:
         finally:
             locks.acquire(self._users, fcntl.LOCK_SH, users)
 
+    def _bury(self, path: Path) -> None:
+        """Absent at once, deleted after: never half there."""
+        try:
+            grave = self.scratch("grave")
+        except StoreError:  # too full for one more folder; without its result an artifact is absent as well
+            (path / files.RESULT).unlink(missing_ok=True)
+            bridge.remove_tree(path)
+            return
+        os.rename(path, grave / "it")
+        bridge.remove_tree(grave)
+
     # History
 
     def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None) -> None:
@@ -262,14 +268,15 @@ def _is_alive(owner: Path) -> bool:
         os.close(descriptor)
 
 
-def _open_folder(root: Path) -> None:
+def _open_folder(root: Path, writes: bool) -> None:
     """Make the cache or check that it is one of ours and can be written; a foreign folder is left as it is."""
     root.mkdir(parents=True, exist_ok=True)
     known = _check_schema(root)
     for name in ("tmp", "locks"):
         (root / name).mkdir(exist_ok=True)
     with locks.held(root / "locks" / "tmp.lock"):  # so that a sweep_tmp does not take the probe away
-        _probe(root / "tmp")
+        if writes:
+            _probe(root / "tmp")
         if not known:
             aside = root / "tmp" / f"schema-{os.getpid()}"
             aside.write_text(f"{SCHEMA}\n", encoding="utf-8")

@@ -1,8 +1,7 @@
 """The main path: load, settle weights, plan, check, run, record, report, track; and the verb that stops after the plan."""
 
-import contextlib
-import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +10,22 @@ from ane_sweep.command import (
     IN_DOUBT,
     NOT_ALL_OK,
     OK,
+    asks_help,
+    explained,
     memory_budget,
     open_store,
     outputs_folder,
     say,
+    shown,
 )
-from ane_sweep.errors import AneSweepError, ConfigError
+from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 
 
 def sweep(args: list[str]) -> int:
     """Run the matrix."""
-    if any(arg in ("--help", "-h") for arg in args):
-        from ane_sweep import help
-
-        print(help.text(args))
+    request = requested(args, "sweep")
+    if request is None:
         return OK
-    from ane_sweep import config
-
-    if config.pass_to_hydra(args):
-        return OK
-    request = config.load(args)
     out = outputs_folder(request.settings["out"])
     if request.settings["nightly"]["enabled"]:
         from ane_sweep.nightly import night
@@ -44,14 +39,28 @@ def sweep(args: list[str]) -> int:
 
 def plan(args: list[str]) -> int:
     """Show what would run, and what it would cost; runs nothing."""
-    from ane_sweep import config, files, overview
+    from ane_sweep import files, overview
 
-    request = config.load(args)
+    request = requested(args, "plan")
+    if request is None:
+        return OK
     out = outputs_folder(request.settings["out"])
     with open_store(out) as store:
         made = plan_for(request, store, out)
         print(overview.describe(made, store.has, files.free_bytes(out), memory(request.settings)))
     return OK if made.chains else BAD_CONFIGURATION
+
+
+def requested(args: list[str], verb: str) -> Any:
+    """The request that the words make; None where they only asked for help, or for what Hydra shows of itself."""
+    from ane_sweep import help
+
+    if asks_help(args):
+        print(help.text(args, verb))
+        return None
+    from ane_sweep import config
+
+    return None if config.pass_to_hydra(args) else config.load(args)
 
 
 def plan_for(request: Any, store: Any, out: Path) -> Any:
@@ -112,6 +121,16 @@ def run_plan(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: l
     return publish(run, records, fresh, settings, store)
 
 
+@contextmanager
+def begun() -> Iterator[None]:
+    """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""
+    try:
+        yield
+    except OSError as error:
+        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
+
+
+@begun()
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
     """(run, its records, whether they are still to be published): a finished run is only read."""
     from ane_sweep import assemble, display, files, host, installed, overview, record, runner, runs
@@ -149,6 +168,7 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
     return run, records, True
 
 
+@begun()
 def publish(run: Any, records: list[Any], fresh: bool, settings: dict[str, Any], store: Any) -> int:
     """Show the records; what is new also gets its report and is logged. Returns the sweep's exit code."""
     show(run.folder, records)
@@ -182,7 +202,7 @@ def show(folder: Path, records: list[Any]) -> None:
         console.print(table.as_table(records, console.width))
     else:
         print(table.as_text(records, width=160))
-    print(f"records: {os.path.relpath(folder / record.FILE_NAME)}")
+    print(f"records: {shown(folder / record.FILE_NAME)}")
 
 
 def write_report(folder: Path, records: list[Any], store: Any) -> None:
@@ -192,16 +212,18 @@ def write_report(folder: Path, records: list[Any], store: Any) -> None:
     with in_doubt("nobody looked where the worst cell loses accuracy", f"ane-sweep report {folder.name} --drift"):
         verb.look_where_called_for(folder, records, store)
     with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE"):
-        print(f"report: {os.path.relpath(page.write(folder))}")
+        print(f"report: {shown(page.write(folder))}")
 
 
-@contextlib.contextmanager
+@contextmanager
 def in_doubt(what: str, again: str) -> Iterator[None]:
     """What follows the records costs neither them nor what follows it, not even by a mistake of ours."""
     try:
         yield
     except AneSweepError as error:
         say(f"doubt: {what}: {error}")
+    except OSError as error:
+        say(f"doubt: {what}: {explained(error)}")
     except Exception as error:
         say(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 

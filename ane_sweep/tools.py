@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import stand_in
+from ane_sweep import bridge, stand_in
 
 ASK_S = 5.0
 
@@ -37,7 +37,13 @@ def ask(*command: str, timeout_s: float = ASK_S) -> Answer | None:
         return _scripted(script, command)
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=bridge.python_environment(),
         )
     except subprocess.TimeoutExpired as error:
         return Answer(None, _text(error.stdout), _text(error.stderr))
@@ -59,7 +65,7 @@ def start(*command: str, **options: Any) -> subprocess.Popen:
     """
     script = stand_in.active()
     if script is None:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=bridge.python_environment(), **options)
     answer = script.answer("command", script.asked("command"), argv=list(command))
     if answer is None:
         raise FileNotFoundError(2, f"not in the stand-in's script {script.name}", command[0])

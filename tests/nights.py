@@ -1,5 +1,6 @@
 """Records and runs of our own making, for what compares them."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=No
     }
     return Record(
         sweep=sweep,
-        cell_key=json.dumps(asked),
+        cell_key=hashlib.sha256(json.dumps(asked).encode()).hexdigest(),
         cell=asked,
         status=status,
         reason=reason,

@@ -52,7 +52,7 @@ def test_hydra_and_mlflow_have_one_door_each():
     for path in modules():
         for name in doors.keys() & imports(path, top_only=False):
             doors[name].add(path.relative_to(PACKAGE).as_posix())
-    assert doors["hydra"] == doors["omegaconf"] == {"config.py"}
+    assert doors["hydra"] == doors["omegaconf"] == {"compose.py"}
     assert {door.split("/")[0] for door in doors["mlflow"]} == {"tracking"}
 
 
@@ -93,6 +93,17 @@ def test_what_a_stored_result_is_made_by_is_in_its_key(stage):
         seen, new = seen | reached, [*new, *reached]
     left = {path.relative_to(PACKAGE).as_posix() for path in seen - versions.code_files(stage, None)} - NO_MATTER
     assert not left, f"add to versions.CODE[{stage!r}]: {sorted(left)}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_python_that_we_start_imports_nothing_of_the_folder_it_runs_in(path):
+    """Else a json.py that lies there is executed: -P or -I follows the interpreter in every command."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.List | ast.Tuple):
+            for word, after in zip(node.elts, [*node.elts[1:], None]):
+                command = ast.unparse(word) == "python" and isinstance(after, ast.Constant)
+                if command or ast.unparse(word) == "sys.executable":
+                    assert isinstance(after, ast.Constant) and after.value in ("-P", "-I"), f"{path}:{node.lineno}"
 
 
 def test_adding_things_is_adding_files():

@@ -155,7 +155,7 @@ def test_every_shipped_key_is_in_the_table_and_every_name_is_its_files():
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text())
     names = {
         name
-        for name, _ in schema._leaves({k: v for k, v in shipped.items() if k not in ("defaults", "hydra")}, schema.KEYS)
+        for name, _ in schema.leaves({k: v for k, v in shipped.items() if k not in ("defaults", "hydra")}, schema.KEYS)
     }
     assert names == set(schema.KEYS)
     for group in schema.GROUP_KEYS:

@@ -536,7 +536,7 @@ def test_the_environment_finds_the_package_and_keeps_relative_paths(monkeypatch,
     assert env["PYTHONPATH"].split(os.pathsep) == [str(REPO), os.path.abspath("lib"), "/else"]
     assert env["MKL_NUM_THREADS"] == env["OMP_NUM_THREADS"] == "3"
     assert env["TOKENIZERS_PARALLELISM"] == "false"
-    monkeypatch.setattr(isolate, "__file__", str(tmp_path / "site-packages" / "ane_sweep" / "isolate.py"))
+    monkeypatch.setattr(bridge, "__file__", str(tmp_path / "site-packages" / "ane_sweep" / "bridge.py"))
     monkeypatch.delenv("PYTHONPATH")
     assert "PYTHONPATH" not in isolate.child_environment(None, "/tmp/x")
 

@@ -126,7 +126,7 @@ def test_a_gate_closes_the_verdict_and_is_reported(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "at least one package"), (["--chip"], "needs a value"), (["x", "--loud"], "unknown option"),
+        ([], "required: PACKAGE"), (["--chip"], "expected one argument"), (["x", "--loud"], "--loud: unknown here"),
         (["x", "--chip", "m99"], "chip=m99"), (["x", "--compute-units", "npu"], "choices: all, cpu_only"),
         (["x", "--min-ane-share", "much"], "expected a number"), (["x", "--share", "time"], "choices: ops, cost"),
         (["x", "--min-ane-share", "90"], "from 0 to 1"), (["x", "--min-ane-share=nan"], "from 0 to 1"),

@@ -339,7 +339,7 @@ def test_files_are_written_where_asked(out, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--html"], "--html needs a file"),
+        (["--html"], "--html: expected one argument"),
         (["--html", "/nowhere/at/all.html"], "cannot be written"),
         (["--drift"], "no longer holds"),
         (["--pdf"], "unknown here"),

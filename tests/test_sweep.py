@@ -446,7 +446,7 @@ def test_a_cache_of_an_older_schema(tmp_path, capsys):
         (["repport"], "repport: unknown word (did you mean 'report'?)"),
         (
             ["report", "--jsn"],
-            "--jsn: unknown here (did you mean '--json'?); known: --drift, --json, --markdown, out=PATH",
+            "--jsn: unknown here (did you mean '--json'?); known: --drift, --html, --json, --markdown, out=PATH",
         ),
         (["report", "nosuch"], "no sweep nosuch with records"),
         (["prune"], "prune needs older-than-days=N or max-gb=N"),

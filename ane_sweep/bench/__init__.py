@@ -4,7 +4,6 @@ One module a benchmark, with a one-line docstring and `run() -> list[Row]`. Figu
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ane_sweep import bridge
 
 
 @dataclass
@@ -29,14 +30,16 @@ class Row:
 
 def ane_sweep(args: Sequence[str], out: Path, expect: tuple[int, ...] = (0, 1, 3), **env: str) -> float:
     """Wall seconds of one `ane-sweep` process with its outputs under `out`. Raises RuntimeError on another exit code."""
-    return timed([sys.executable, "-m", "ane_sweep", *args], expect, ANE_SWEEP_OUT=str(out), **env)
+    return timed([sys.executable, "-P", "-m", "ane_sweep", *args], expect, ANE_SWEEP_OUT=str(out), **env)
 
 
 def timed(command: Sequence[str], expect: tuple[int, ...] = (0,), **env: str) -> float:
     """Wall seconds of one process; its output is thrown away unless it fails."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
-        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **env}, check=False)
+        done = subprocess.run(
+            command, stdout=log, stderr=subprocess.STDOUT, env={**bridge.python_environment(), **env}, check=False
+        )
         took = time.perf_counter() - began
         if done.returncode not in expect:
             log.seek(0)
@@ -46,7 +49,9 @@ def timed(command: Sequence[str], expect: tuple[int, ...] = (0,), **env: str) ->
 
 def said(command: Sequence[str], **env: str) -> Any:
     """What one process prints as its last line, which is JSON. Raises RuntimeError where it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**bridge.python_environment(), **env}, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)[:300]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -90,7 +90,7 @@ def large(gigabytes: float, count: int = 4) -> list[Row]:
         size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
         out = Path(folder, "out")
         out.mkdir()
-        took = timed([sys.executable, "-c", _CHILD, str(source), str(out), str(count)])
+        took = timed([sys.executable, "-P", "-c", _CHILD, str(source), str(out), str(count)])
         said = json.loads((out / "said.json").read_text(encoding="utf-8"))
     what = f"{size / 1e9:.2f} GB in {count}: "
     return [

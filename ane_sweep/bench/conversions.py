@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from ane_sweep import bridge
 from ane_sweep.bench import Row
 
 MODELS = "gpt2-xl,pythia-1.4b"
@@ -28,8 +29,10 @@ def _row(name: str, variant: str) -> Row:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         # Its own TMPDIR: coremltools leaves files behind.
-        command = [sys.executable, "-m", __name__, name, variant, folder]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "TMPDIR": folder})
+        command = [sys.executable, "-P", "-m", __name__, name, variant, folder]
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env={**bridge.python_environment(), "TMPDIR": folder}
+        )
     seconds = time.perf_counter() - began
     said = json.loads(done.stdout.splitlines()[-1])
     gib = said["peak_bytes"] / (1 << 30)

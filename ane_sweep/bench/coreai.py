@@ -97,11 +97,11 @@ def compare(python: str, rows: int, width: int, inner: int) -> Row:
     found: dict[str, list[float]] = {"ours": [], "Core AI": [], "torch": []}
     with tempfile.TemporaryDirectory() as folder:
         package = f"{folder}/m.mlpackage"
-        said([sys.executable, "-c", _CONVERT, *size, package])
+        said([sys.executable, "-P", "-c", _CONVERT, *size, package])
         for _ in range(ROUNDS):
-            found["ours"].append(median(said([sys.executable, "-c", _OURS, *size, package])))
-            found["Core AI"].append(median(said([python, "-c", _THEIRS, *size])))
-            found["torch"].append(median(said([sys.executable, "-c", _TORCH, *size])))
+            found["ours"].append(median(said([sys.executable, "-P", "-c", _OURS, *size, package])))
+            found["Core AI"].append(median(said([python, "-P", "-c", _THEIRS, *size])))
+            found["torch"].append(median(said([sys.executable, "-P", "-c", _TORCH, *size])))
     ours, theirs, eager = (1000 * median(times) for times in found.values())
     return Row(
         f"FFN {width}-{inner}-{width}, {rows} rows",
@@ -120,11 +120,11 @@ def environment(folder: Path) -> str:
     if not python.exists():
         venv.create(folder, with_pip=True)
     if subprocess.run(
-        [python, "-c", "import coreai.runtime, coreai_torch"], capture_output=True, check=False
+        [python, "-P", "-c", "import coreai.runtime, coreai_torch"], capture_output=True, check=False
     ).returncode:
         wanted = [f"torch=={version('torch').partition('+')[0]}", "coreai-torch"]
         done = subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True, check=False
+            [python, "-P", "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["pip failed"])[-1])

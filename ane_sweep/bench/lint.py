@@ -88,7 +88,7 @@ def lint_seconds(path: Path) -> float:
     """One `lint` of a package as a process of its own, from start to exit."""
     code = "import sys; from ane_sweep.lint import lint; sys.exit(lint(sys.argv[1:]))"
     options = ["--chip", "m4", "--compute-units", "cpu_and_ne", "--json"]
-    return timed([sys.executable, "-c", code, str(path), *options], expect=(0, 1))
+    return timed([sys.executable, "-P", "-c", code, str(path), *options], expect=(0, 1))
 
 
 def run() -> list[Row]:

@@ -51,7 +51,7 @@ def run(size: int = BYTES, rounds: int = 3) -> list[Row]:
             cold = _forget(weights)
             loads.append(_loaded(package, "predict"))
             _forget(weights)
-            reads.append(said([sys.executable, "-c", _READ, str(weights)])["s"])
+            reads.append(said([sys.executable, "-P", "-c", _READ, str(weights)])["s"])
     state = "cold" if cold else "cached"
     first, read = median([entry["first"] for entry in loads]), median(reads)
     held = weights_text(count, size)
@@ -77,7 +77,7 @@ def _many_ops(rounds: int) -> list[Row]:
 
 
 def _loaded(package: Path, *words: str) -> dict[str, Any]:
-    return said([sys.executable, "-c", _LOAD, str(package), *words])
+    return said([sys.executable, "-P", "-c", _LOAD, str(package), *words])
 
 
 def _forget(path: Path) -> bool:

@@ -33,7 +33,7 @@ def compare(model: str, seq_len: int, folder: Path, rounds: int = ROUNDS, calls:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, asked in sides.items():
-            found[name].append(said([sys.executable, "-m", "ane_sweep.bench._side", json.dumps(asked)]))
+            found[name].append(said([sys.executable, "-P", "-m", "ane_sweep.bench._side", json.dumps(asked)]))
     return [row for compute in ("fp32", "fp16") for row in _rows(f"{model} {seq_len} {compute}", found, compute)]
 
 
@@ -55,7 +55,7 @@ def convert(params: dict[str, Any], folder: Path) -> None:
         "import json, sys; from pathlib import Path; from ane_sweep.stages import convert; "
         "convert.run(json.loads(sys.argv[1]), {}, Path(sys.argv[2])); print('{}')"
     )
-    said([sys.executable, "-c", code, json.dumps(params), str(folder)])
+    said([sys.executable, "-P", "-c", code, json.dumps(params), str(folder)])
 
 
 def _rows(what: str, found: dict[str, list[dict[str, Any]]], compute: str) -> list[Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import outward, record, runs
-from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, outputs_folder, split
+from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, Parser
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
@@ -109,13 +109,27 @@ def slower(cell: Series) -> bool:
 
 def history(args: list[str]) -> int:
     """Exit 0 nothing became slower, 1 something did, 3 too few runs to tell. Raises RunNotFound, ConfigError."""
-    options, words = split(args, flags=("--json",))
-    if len(words) > 1 or (words and not (words[0].isdigit() and int(words[0]) > 1)):
+    parser = Parser(
+        "history",
+        "[N] [--json] [out=PATH]",
+        "Steps in the latency of each cell over the last N runs, what changed with them, and whether the last run stands out.",
+        "ane-sweep history 30",
+        {OK: "nothing became slower", NOT_ALL_OK: "something became slower", IN_DOUBT: "too few runs to tell"},
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="[N]", help=f"how many runs to look at, 2 or more (default: {RUNS})"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="every series and step, for scripts (default: lines of text)"
+    )
+    parser.outputs()
+    given = parser.read(args)
+    words = given.words
+    if len(words) > 1 or (words and not (words[0].isdecimal() and len(words[0]) < 10 and int(words[0]) > 1)):
         raise ConfigError(f"history {' '.join(words)}: expected how many runs to look at (2 or more), or nothing")
-    out = outputs_folder(options.get("out"))
-    cells, notes = read(out, int(words[0]) if words else RUNS)
+    cells, notes = read(given.out, int(words[0]) if words else RUNS)
     notes += examine(cells)
-    print(as_json(cells, notes) if "--json" in options else as_text(cells, notes), end="")
+    print(as_json(cells, notes) if given.json else as_text(cells, notes), end="")
     if any(slower(cell) for cell in cells):
         return NOT_ALL_OK
     return OK if any(cell.tested for cell in cells) else IN_DOUBT

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, record, runs
+from ane_sweep import bridge, command, record, runs
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.kept import read
 from ane_sweep.record import Record, Status, as_typed, flat_cell
@@ -65,7 +65,7 @@ def _folder(out: Path, name: str) -> Path | None:
     """The folder whose records a name means; None for `good`, which has no single one."""
     if name == GOOD:
         return None
-    path = Path(name).expanduser()
+    path = command.user_path(name)
     if path.name == record.FILE_NAME and path.is_file():
         return path.parent
     return path if (path / record.FILE_NAME).is_file() else runs.find_run(out, name).folder

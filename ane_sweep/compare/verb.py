@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ane_sweep.command import IN_DOUBT, number, outputs_folder, say, split
+from ane_sweep.command import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, Parser, amount, say
 from ane_sweep.compare import judge, show, sides
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.compare.match import match
@@ -13,21 +13,19 @@ NO_REGRESSION, REGRESSION, NOT_COMPARABLE = 0, 1, 2
 
 def compare(args: list[str]) -> int:
     """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
-    options, words = split(args, flags=("--json", "--markdown", "--across-hosts"), keys=("level", "least-percent"))
+    given = _parser().read(args)
+    words, out = given.words, given.out
     if len(words) > 2:
         raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")
     first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))
-    level, least = number(options, "level"), number(options, "least-percent")
-    level, least = LEVEL if level is None else level, LEAST_PERCENT if least is None else least
+    level, least = given.level, given.least_percent
     if not 0 < level < 1:
         raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
-    out = outputs_folder(options.get("out"))
     found = comparison(out, first, second, level, least)
-    across = "--across-hosts" in options
-    reason = not_comparable(found, across_hosts=across)
-    code = NOT_COMPARABLE if reason else exit_code(found, timings=not across)
+    reason = not_comparable(found, across_hosts=given.across_hosts)
+    code = NOT_COMPARABLE if reason else exit_code(found, timings=not given.across_hosts)
     headline = "not comparable" if reason else show.verdict(found)
-    if "--json" in options:
+    if given.json:
         text = show.as_json(found, first, second, headline=headline, level=level, least_percent=least, code=code)
     else:
         text = show.as_markdown(found, first, second, headline=headline, level=level, least_percent=least)
@@ -35,6 +33,36 @@ def compare(args: list[str]) -> int:
     if reason:
         say(reason)
     return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "compare",
+        "[A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
+        "What changed from A to B: timings by a test, everything else by its own measure.",
+        "ane-sweep compare last:chunks=1 last:chunks=4",
+        {
+            OK: "nothing became worse",
+            NOT_ALL_OK: "a regression",
+            BAD_CONFIGURATION: "a wrong word, or not comparable",
+            IN_DOUBT: "no timing could be tested",
+        },
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="[A] [B]",
+        help="a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
+    )
+    parser.add_argument("--json", action="store_true", help="every figure, for scripts (default: Markdown)")
+    parser.add_argument("--markdown", action="store_true", help="what it prints anyway")
+    parser.add_argument("--across-hosts", action="store_true", help="compare what does not depend on the host as well")
+    parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount, lambda: LEVEL)
+    parser.key(
+        "least-percent", "N", f"smaller changes do not count (default: {LEAST_PERCENT})", amount, lambda: LEAST_PERCENT
+    )
+    parser.outputs()
+    return parser
 
 
 def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:

@@ -4,12 +4,11 @@ import json
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
-from ane_sweep import command, stand_in
+from ane_sweep import stand_in
+from ane_sweep.command import NOT_ALL_OK, OK, Parser
 from ane_sweep.doctor.probes import PROBES, Finding
 from ane_sweep.doctor.world import World
-from ane_sweep.errors import ConfigError
 
-CAN, CANNOT = 0, 1
 WIDTH = 140
 
 
@@ -18,20 +17,28 @@ def doctor(args: list[str], world: World | None = None) -> int:
 
     Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
     """
-    options, words = command.split(args, flags=("--json",), keys=("uri",))
-    if words:
-        raise ConfigError(f"{words[0]}: unknown here; ane-sweep doctor [--json] [out=PATH] [uri=URI]")
-    world = world or World(out=command.outputs_folder(options.get("out")), uri=options.get("uri"))
+    parser = Parser(
+        "doctor",
+        "[--json] [uri=URI] [out=PATH]",
+        "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
+        "ane-sweep doctor uri=http://127.0.0.1:5000",
+        {OK: "this host can run sweeps", NOT_ALL_OK: "it cannot: a probe that is needed says no"},
+    )
+    parser.add_argument("--json", action="store_true", help="for scripts (default: a line a probe)")
+    parser.key("uri", "URI", "the tracking URI to ask (default: sqlite under the outputs folder)")
+    parser.outputs()
+    given = parser.read(args)
+    world = world or World(out=given.out, uri=given.uri)
     with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
         found = list(pool.map(lambda probe: probe(world), PROBES))
     able = all(finding.can for finding in found if finding.needed)
-    if "--json" in options:
+    if given.json:
         script = stand_in.active()
         told = {"schema": 1, "able": able, "stand_in": script.label() if script else None}
         print(json.dumps({**told, "probes": [vars(finding) for finding in found]}, indent=1))
     else:
         print(as_text(found, able))
-    return CAN if able else CANNOT
+    return OK if able else NOT_ALL_OK
 
 
 def as_text(found: list[Finding], able: bool) -> str:

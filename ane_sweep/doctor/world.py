@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from ane_sweep import apple, host, tools, usb
+from ane_sweep import apple, bridge, command, host, tools, usb
 
 HTTP_S = 5.0
 CHILD_S = 120.0
@@ -66,12 +66,11 @@ class World:
         return found
 
     def _child(self, what: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "ane_sweep.runtimes._probe", what]
-        paths = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
+        command = [sys.executable, "-P", "-m", "ane_sweep.runtimes._probe", what]
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CHILD_S,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=bridge.python_environment(),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"gave no answer in {CHILD_S:.0f} s") from None
@@ -116,7 +115,7 @@ class World:
     def cached_models(self) -> int:
         """How many models the Hugging Face cache holds."""
         home = self.environ("HF_HUB_CACHE") or str(Path(self.environ("HF_HOME") or "~/.cache/huggingface") / "hub")
-        return len(list(Path(home).expanduser().glob("models--*")))
+        return len(list(command.user_path(home).glob("models--*")))
 
     def chip(self) -> str | None:
         return host.chip()

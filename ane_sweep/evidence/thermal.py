@@ -16,7 +16,7 @@ from ane_sweep import tools
 
 PRESSURE = ("nominal", "moderate", "heavy", "trapping", "sleeping")
 NOTIFYUTIL = ["notifyutil", "-g", "com.apple.system.thermalpressurelevel"]
-SENSORS = [sys.executable, "-m", "ane_sweep.evidence.thermal"]
+SENSORS = [sys.executable, "-P", "-m", "ane_sweep.evidence.thermal"]
 _PLAUSIBLE = (1.0, 130.0)  # degrees Celsius; unused sensors read 0 or far below
 _TEMPERATURE = 15  # kIOHIDEventTypeTemperature; its value is the field 15 << 16
 _UTF8 = 0x08000100  # kCFStringEncodingUTF8

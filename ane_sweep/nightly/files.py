@@ -26,11 +26,14 @@ class Job:
 
 
 def job(out: Path, at: str, overrides: list[str]) -> Job:
-    """Raises ConfigError for a time that is none."""
+    """Raises ConfigError for a time that is none, and for words that a line of a unit or a crontab cannot hold."""
+    if odd := [word for word in (*overrides, f"out={out}") if any(map(_breaks_a_line, word))]:
+        reason = "line breaks, control characters and bytes that are no text cannot stand in these files"
+        raise ConfigError([f"{word!r}: {reason}" for word in odd])
     hour, _, minute = at.partition(":")
-    if not (hour.isdigit() and minute.isdigit() and int(hour) < 24 and int(minute) < 60):
+    if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
         raise ConfigError(f"at={at}: expected a time of day, as in at=02:30")
-    command = [sys.executable, "-m", "ane_sweep", *(overrides or ["+sweep=nightly"]), f"out={out}"]
+    command = [sys.executable, "-P", "-m", "ane_sweep", *(overrides or ["+sweep=nightly"]), f"out={out}"]
     return Job(command, out, int(hour), int(minute))
 
 
@@ -70,7 +73,7 @@ def cron(job: Job) -> dict[str, str]:
 
 def github(job: Job) -> dict[str, str]:
     """A workflow for a runner of one's own: timings of a hosted one are another machine's each night."""
-    overrides = shlex.join([word for word in job.command[3:] if not word.startswith("out=")])
+    overrides = shlex.join([word for word in job.command[4:] if not word.startswith("out=")])
     text = f"""name: {LABEL}
 on:
   schedule:
@@ -126,6 +129,10 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
         (folder / name).write_text(text, encoding="utf-8")
         written.append(folder / name)
     return written
+
+
+def _breaks_a_line(character: str) -> bool:
+    return character < " " or character in "\x7f\x85\u2028\u2029" or "\ud800" <= character <= "\udfff"
 
 
 def _systemd_quoted(word: str) -> str:

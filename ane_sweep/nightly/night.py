@@ -45,7 +45,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         code = sweep.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
         now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
-        print(f"summary: {os.path.relpath(summary.write(out, run.stamp, summary.text(now)))}")
+        print(f"summary: {command.shown(summary.write(out, run.stamp, summary.text(now)))}")
     return exit_code(now, code)
 
 

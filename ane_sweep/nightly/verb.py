@@ -1,10 +1,9 @@
 """`ane-sweep nightly`: what the nights did; `accept [RUN]`; `write KIND FOLDER [at=HH:MM] [-- OVERRIDES]`."""
 
-import os
 from pathlib import Path
 
 from ane_sweep import runs
-from ane_sweep.command import outputs_folder, split
+from ane_sweep.command import Parser, shown, user_path
 from ane_sweep.compare import sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.nightly import files
@@ -16,23 +15,35 @@ AT = "02:30"
 
 def nightly(args: list[str]) -> int:
     """Show, accept or write. Raises ConfigError, RunNotFound."""
+    parser = Parser(
+        "nightly",
+        "[accept [RUN] | write KIND FOLDER [at=HH:MM]] [out=PATH] [-- OVERRIDES]",
+        "What the nights did; accept: a run becomes the level that later nights are compared with; write: files that start "
+        "a night every day, or the command after -- (default: +sweep=nightly).",
+        "ane-sweep nightly write systemd ~/files at=02:30 -- +sweep=nightly budget_minutes=120",
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help=f"KIND: {', '.join(files.KINDS)}; RUN: last, or a name (default: last)"
+    )
+    parser.key("at", "HH:MM", f"when a night begins, in local time (default: {AT})", default=lambda: AT)
+    parser.outputs()
     overrides = args[args.index("--") + 1 :] if "--" in args else []
-    options, words = split(args[: args.index("--")] if "--" in args else args, keys=("at",))
-    out = outputs_folder(options.get("out"))
-    match words:
+    given = parser.read(args[: args.index("--")] if "--" in args else args)
+    out = given.out
+    match given.words:
         case []:
             return _show(out)
         case ["accept", *name] if len(name) < 2:
             _accept(out, runs.find_run(out, name[0] if name else None))
         case ["write", kind, folder]:
             _check(overrides)
-            job = files.job(out, options.get("at", AT), overrides)
-            for path in files.write(kind, Path(folder).expanduser(), job):
-                print(os.path.relpath(path))
+            job = files.job(out, given.at, overrides)
+            for path in files.write(kind, user_path(folder), job):
+                print(shown(path))
             print(files.NEXT[kind].format(label=files.LABEL))
         case _:
             raise ConfigError(
-                f"nightly {' '.join(words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
+                f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
                 f"{', '.join(files.KINDS)}"
             )
     return 0

@@ -105,7 +105,7 @@ def save(path: Path, text: str) -> Path:
     """The file as a whole or not at all. Raises ConfigError where it cannot be written."""
     try:
         with bridge.whole(path) as aside:
-            aside.write_text(text, encoding="utf-8")
+            aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths that are no UTF-8
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
     return path

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import command, record, runs, sweep
-from ane_sweep.errors import AneSweepError, ConfigError, StageError
+from ane_sweep.errors import AneSweepError, StageError
 from ane_sweep.report import document, drift, page, table
 
 FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
@@ -12,12 +12,12 @@ FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
 
 def report(args: list[str]) -> int:
     """See the module. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
-    files, rest = _files(args)
-    options, words = command.split(rest, flags=("--json", "--markdown", "--drift"))
-    out = command.outputs_folder(options.get("out"))
-    run = runs.find_run(out, words[0] if words else None)
+    given = _parser().read(_joined(args))
+    out = given.out
+    files = {f"--{name}": path for name, path in (("html", given.html), ("markdown", given.markdown)) if path}
+    run = runs.find_run(out, given.run)
     records = record.read_records(run.folder)
-    if "--drift" in options:
+    if given.drift:
         try:
             with command.open_store(out) as store:
                 drift.look(run.folder, records, store, command.memory_budget(None))
@@ -30,32 +30,57 @@ def report(args: list[str]) -> int:
         print(f"{flag.removeprefix('--')}: {path}")
     if files:
         return command.OK
-    if "--json" in options:
+    if given.json:
         print(table.as_json(records))
-    elif "--markdown" in options:
+    elif given.markdown is not None:
         print(table.as_markdown(records))
     else:
         sweep.show(run.folder, records)
     return command.OK
 
 
-def _files(args: list[str]) -> tuple[dict[str, Path], list[str]]:
-    """What is to be written where, and the other words. A word after --markdown is a file if it looks like a path."""
-    files, rest, words = {}, [], list(args)
-    while words:
-        word = words.pop(0)
-        flag, equals, value = word.partition("=")
-        if flag not in FILES or (flag == "--markdown" and not equals and not (words and _is_path(words[0]))):
-            rest.append(word)
-            continue
-        if not equals and not words:
-            raise ConfigError(f"{flag} needs a file: {flag} report.html")
-        files[flag] = Path(value if equals else words.pop(0)).expanduser()
-    return files, rest
+def _parser() -> command.Parser:
+    parser = command.Parser(
+        "report",
+        "[RUN] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
+        "The table, the records or the report of a finished sweep. What it shows is no verdict: the exit code is 0.",
+        "ane-sweep report last --html report.html",
+        {command.NOT_ALL_OK: "--drift: the worst cell could not be run again"},
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's name, or last (default: last)")
+    parser.add_argument("--json", action="store_true", help="print the records as one JSON array (default: a table)")
+    parser.add_argument(
+        "--markdown",
+        type=_file,
+        metavar="[FILE]",
+        help="print the table as Markdown; FILE: write the report as Markdown",
+    )
+    parser.add_argument("--html", type=_file, metavar="FILE", help="write the report as one page without network")
+    parser.add_argument(
+        "--drift", action="store_true", help="run the worst cell beside its fp32 self: which op loses accuracy"
+    )
+    parser.outputs()
+    return parser
+
+
+def _file(text: str) -> Path | str:
+    return command.user_path(text) if text else ""
+
+
+def _joined(args: list[str]) -> list[str]:
+    """`--markdown` alone prints; with a word that looks like a path it writes there, with another one that is the run."""
+    words = list(args)
+    for index, word in enumerate(words):
+        if word == "--markdown":
+            beside = words[index + 1 : index + 2]
+            words[index : index + 2] = (
+                [f"--markdown={beside[0]}"] if beside and _is_path(beside[0]) else ["--markdown=", *beside]
+            )
+    return words
 
 
 def _is_path(word: str) -> bool:
-    return ("/" in word or "." in word) and not word.startswith("out=")
+    return ("/" in word or "." in word) and not word.startswith(("-", "out="))
 
 
 def look_where_called_for(folder: Path, records: list[Any], store: Any) -> None:

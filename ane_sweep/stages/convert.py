@@ -26,6 +26,8 @@ _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """See the module's docstring. Raises WeightsError; StageError when coremltools leaves another kind of program."""
     began = time.perf_counter()
+    if any("\ud800" <= character <= "\udfff" for character in str(out)):
+        raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")
     module = _build(params, inputs.get("checkpoint"))
     package = out / "model.mlpackage"
     functions = getattr(module, "functions", None)

@@ -76,10 +76,10 @@ def environment(folder: Path) -> str:
     """The Python of a new environment with PINS, and behind them whatever this interpreter has (PyTorch)."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *PINS], check=True)
+    subprocess.run([python, "-P", "-m", "pip", "install", "--quiet", "--no-deps", *PINS], check=True)
     import torch
 
-    command = [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
+    command = [python, "-P", "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     site = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     Path(site, "behind.pth").write_text(f"{Path(torch.__file__).parents[1]}\n", encoding="utf-8")
     return python

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import bridge
 from ane_sweep.upstream.plugin import Settings
 
 ITEM_SECONDS = 600
@@ -63,7 +64,7 @@ def run(files: list[Path], settings: Settings, extras: list[Path], *, backward: 
 
 def _command(files: list[Path]) -> list[str]:
     return [
-        sys.executable, "-m", "pytest", "-p", "ane_sweep.upstream.plugin", "-c", os.devnull, "--rootdir", str(files[0].anchor),
+        sys.executable, "-P", "-m", "pytest", "-p", "ane_sweep.upstream.plugin", "-c", os.devnull, "--rootdir", str(files[0].anchor),
         "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto",
         "--continue-on-collection-errors", "-W", "ignore", f"--timeout={ITEM_SECONDS}", *map(str, files),
     ]  # fmt: skip
@@ -72,11 +73,11 @@ def _command(files: list[Path]) -> list[str]:
 def _environment(settings: Settings, scratch: str, extras: list[Path], backward: bool) -> dict[str, str]:
     temporary = Path(scratch) / "tmp"
     temporary.mkdir()
-    here = str(Path(__file__).parent.parent.parent)
+    inherited = bridge.python_environment()
     return {
-        **os.environ,
+        **inherited,
         **settings.to_file(Path(scratch) / "settings.json"),
-        "PYTHONPATH": os.pathsep.join([here, *map(str, extras), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        "PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), *map(str, extras)])),
         "TMPDIR": str(temporary),
         "PYMIL_TEST_TARGETS": "mlprogram",
         "INCLUDE_MIL_FP32_UNIT_TESTS": "1",

@@ -27,8 +27,8 @@ def ensure(target: Path) -> list[Path]:
     missing = [requirement for module, requirement in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         print(f"installing {', '.join(missing)} into {target}", flush=True)
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), *missing]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps"]
+        done = subprocess.run([*pip, "--target", str(target), *missing], capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"pip could not install {', '.join(missing)}: {done.stderr.strip()[-500:]}")
     return [target] if target.is_dir() else []

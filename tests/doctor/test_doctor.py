@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import doctor, usb
+from ane_sweep import doctor, tools, usb
 from ane_sweep.doctor import probes, world
 from ane_sweep.errors import ConfigError
+from ane_sweep.evidence import thermal
 from ane_sweep.tools import Answer
 
 POWER = plistlib.dumps({"elapsed_ns": 10**8, "processor": {"cpu_energy": 30, "ane_energy": 0}}).decode()
@@ -189,6 +190,21 @@ def test_on_this_host_the_probes_really_run_and_the_parent_stays_light(tmp_path)
     assert told["conversion"]["can"] and not told["core ml"]["can"] and not told["neural engine"]["can"]
     assert told["core ml"]["evidence"] == f"no native module on {sys.platform}"
     assert "HF_HUB_OFFLINE is set" in told["hugging face hub"]["evidence"]
+
+
+@pytest.mark.parametrize("search", [None, "", ":", "/nowhere:"])
+def test_nothing_of_the_working_folder_is_executed(search, tmp_path, monkeypatch):
+    """Neither by the child that imports coremltools nor by a tool that is a Python of ours; an empty entry of PYTHONPATH
+    is the working folder."""
+    for name in ("json", "coremltools", "torch", "ctypes", "ane_sweep"):
+        (tmp_path / f"{name}.py").write_text("import os\nos.mkdir('executed')\nraise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if search is not None:
+        monkeypatch.setenv("PYTHONPATH", search)
+    child = world.World(out=tmp_path).child("coreml")
+    assert child and tools.ask(*thermal.SENSORS) is not None
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_child_that_dies_is_a_sentence(monkeypatch):

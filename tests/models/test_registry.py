@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ane_sweep import models
+from ane_sweep import architecture, models
 from ane_sweep.errors import ConfigError
 from ane_sweep.models import weights
 
@@ -78,3 +78,18 @@ def test_every_family_has_both_variants_and_a_tiny_option():
         # A checkpoint's config.json is compared with the option's family.
         module = weights.meta_skeleton(next(o for o in OPTIONS.values() if o["family"] == family))
         assert module.config.model_type == family
+
+
+def test_every_activation_that_is_known_here_is_one_of_transformers():
+    from transformers.activations import ACT2FN
+
+    assert set(architecture.KNOWN_ACTIVATIONS) <= set(ACT2FN)
+
+
+def test_every_shipped_architecture_follows_the_rules_and_every_rule_is_needed():
+    for option in OPTIONS.values():
+        assert architecture.problems(option["arch"]) == []
+    read = {name for option in OPTIONS.values() for name in option["arch"]}
+    assert architecture.RULES.keys() - read <= {"relative_attention_max_distance", "sliding_window"}, (
+        "in checkpoints alone"
+    )

@@ -21,8 +21,8 @@ def job(tmp_path):
 
 
 def test_what_is_asked_for_is_what_runs(job):
-    assert job.command[:3] == [sys.executable, "-m", "ane_sweep"] and job.command[-1] == f"out={job.out}"
-    assert files.job(job.out, "0:00", []).command[3] == "+sweep=nightly"
+    assert job.command[:4] == [sys.executable, "-P", "-m", "ane_sweep"] and job.command[-1] == f"out={job.out}"
+    assert files.job(job.out, "0:00", []).command[4] == "+sweep=nightly"
     for wrong in ("25:00", "3", "03:60", "x:y"):
         with pytest.raises(ConfigError, match="time of day"):
             files.job(job.out, wrong, [])
@@ -58,7 +58,7 @@ def test_github(job):
     assert on["schedule"] == [{"cron": "5 3 * * *"}] and flow["permissions"] == {"contents": "read"}
     steps = {step.get("name"): step for step in flow["jobs"]["nightly"]["steps"]}
     assert steps["Tonight"]["env"]["ANE_SWEEP_OUT"] == str(job.out)
-    assert shlex.split(steps["Tonight"]["run"]) == ["caffeinate", "-i", ".venv/bin/ane-sweep", *job.command[3:-1]]
+    assert shlex.split(steps["Tonight"]["run"]) == ["caffeinate", "-i", ".venv/bin/ane-sweep", *job.command[4:-1]]
 
 
 def test_systemd_says_the_command_in_its_own_grammar(job):
@@ -103,3 +103,12 @@ def test_what_the_verb_refuses(tmp_path, capsys):
         assert main(["nightly", *args, *([] if "--" in args else here)]) == 2
         assert said in capsys.readouterr().err
     assert main(["nightly", *here]) == 0 and "no night yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", files.KINDS)
+@pytest.mark.parametrize("name", ["a\nExecStart=evil", "a\rb", "a\x1bb", "a\u2028b", "a\udcffb"])
+def test_a_word_that_would_break_a_line_is_refused_before_anything_is_written(kind, name, tmp_path, capsys):
+    for out, more in ((tmp_path / name, []), (tmp_path, ["--", "+sweep=nightly", f"tracking.experiment='{name}'"])):
+        assert main(["nightly", "write", kind, str(tmp_path / "files"), f"out={out}", *more]) == 2
+        assert "cannot stand in these files" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 import json
 import plistlib
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from ane_sweep import runtimes, stand_in
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.evidence import thermal
 from ane_sweep.stages import evidence
 
 PLIST = plistlib.dumps(
@@ -25,7 +25,7 @@ POWER = [
     {"on": "command", "argv": SUDO, "stdout": PLIST, "repeat": 5},
 ]
 HEAT = {"on": "command", "argv": ["notifyutil"], "stdout": "com.apple.system.thermalpressurelevel 1\n"}
-DIE = {"on": "command", "argv": [sys.executable, "-m", "ane_sweep.evidence.thermal"], "stdout": '{"PMU tdie1": 48.5}'}
+DIE = {"on": "command", "argv": thermal.SENSORS, "stdout": '{"PMU tdie1": 48.5}'}
 
 
 def said(message: str, pid: int) -> str:

@@ -1,0 +1,93 @@
+"""What one key of a configuration may be: the check behind schema.py's tables and architecture.py's."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+NONE = type(None)
+NUMBER = (int, float)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: what a value may be, and its purpose.
+
+    words   those that may stand in place of a number
+    most    the largest number, or the longest list; `why` there is a limit at all
+    items   types of what a list holds
+    label   whether it is a name for people, which changes nothing in the work
+    """
+
+    types: tuple[type, ...]
+    help: str
+    choices: tuple[Any, ...] = ()
+    least: float | None = None
+    words: tuple[str, ...] = ()
+    most: float | None = None
+    why: str = ""
+    items: tuple[type, ...] = ()
+    label: bool = False
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
+        if not _is(value, self.types):
+            return f"{name}={shown(value)}: expected {_named(self.types)}, got {type(value).__name__}"
+        if unfit := _unfit(value):
+            return f"{name}={shown(value)}: {unfit}"
+        if self.words and isinstance(value, str):
+            choices = f"a number, {', '.join(self.words)}"
+            return None if value in self.words else f"{name}={shown(value, '')}: unknown; choices: {choices}"
+        if self.choices and value is not None and value not in self.choices:
+            choices = ", ".join(map(str, self.choices))
+            return f"{name}={shown(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
+        if self.items and value is not None and not all(_is(item, self.items) for item in value):
+            return f"{name}={shown(value)}: expected a list of {_named(self.items)}"
+        return self._out_of_bounds(name, value)
+
+    def _out_of_bounds(self, name: str, value: Any) -> str | None:
+        if self.least is not None and value is not None and value < self.least:
+            return f"{name}={value}: must be {self.least:g} or more"
+        size = len(value) if isinstance(value, list) else value
+        if self.most is not None and size is not None and size > self.most:
+            values = " values" if isinstance(value, list) else ""
+            return f"{name}={shown(value, '')}: must be {self.most:,}{values} or less; {self.why}"
+        return None
+
+
+def shown(value: Any, quote: str = "'") -> str:
+    """A value as it stands in a sentence: never long."""
+    text = repr(value) if quote or not isinstance(value, str) else value
+    return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
+
+
+def _is(value: Any, types: tuple[type, ...]) -> bool:
+    return isinstance(value, types) and not (isinstance(value, bool) and bool not in types)
+
+
+def _named(types: tuple[type, ...]) -> str:
+    return " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in types)
+
+
+def _unfit(value: Any) -> str | None:
+    """Why a value, or something in it, could stand in no key and no record."""
+    if isinstance(value, dict):
+        if len({type(key) for key in value} | {str}) > 1 and {type(key) for key in value} != {int}:
+            return "expected keys of text"
+        return next((unfit for item in value.values() if (unfit := _unfit(item))), None)
+    if isinstance(value, list):
+        return next((unfit for item in value if (unfit := _unfit(item))), None)
+    if isinstance(value, str):
+        return "text cannot hold a NUL" if "\0" in value else None
+    if not isinstance(value, (int, float, NONE)):
+        return f"expected text, numbers, lists and mappings, not {type(value).__name__}"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "numbers must be finite"
+    return "whole numbers have at most 64 bits" if isinstance(value, int) and abs(value) >= 2**63 else None
+
+
+def suggestion(word: Any, choices: Iterable[Any]) -> str:
+    """` (did you mean 'chunks'?)`, or nothing when no choice is close."""
+    close = get_close_matches(str(word), [str(choice) for choice in choices], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

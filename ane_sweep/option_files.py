@@ -1,0 +1,80 @@
+"""What a file of options may be, looked at before it is built: text, a mapping, of bounded size. The file of a stranger
+may be deep, may hold itself through an anchor, or some aliases that stand for millions of values."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ane_sweep.errors import ConfigError
+
+MOST_BYTES, MOST_DEPTH, MOST_DIGITS = 1_000_000, 32, 100
+MOST_VALUES = 5000  # OmegaConf takes a millisecond for two of them, each time that the file is composed
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def check(path: Path) -> None:
+    """Raises ConfigError with what is wrong, and in which line where that is known."""
+    try:
+        text = _text(path)
+        _check_depth(text)
+        root = yaml.compose(text, Loader=_Loader)
+        if root is None:
+            return
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("it holds no `key: value` pairs")
+        if _values(root, {}, set()) > MOST_VALUES:
+            raise ValueError(f"with its aliases written out it has more than {MOST_VALUES:,} values")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
+
+
+def problem(error: Exception) -> str:
+    """What is wrong in one sentence, with the line of a YAML error."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        return " ".join(filter(None, (error.context, error.problem))) + (f" (line {mark.line + 1})" if mark else "")
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return " ".join(line.strip() for line in str(error).splitlines()[:3] if line.strip()) or type(error).__name__
+
+
+def _text(path: Path) -> str:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+        raise ValueError("it is no file")
+    if found.st_size > MOST_BYTES:
+        raise ValueError(f"it has {found.st_size:,} bytes, more than {MOST_BYTES:,}")
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no UTF-8 text (byte {error.start})") from None
+
+
+def _check_depth(text: str) -> None:
+    """By events, which come one after the other: whatever builds values goes as deep as they do."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MOST_DEPTH:
+                raise ValueError(f"it is nested more than {MOST_DEPTH} deep (line {event.start_mark.line + 1})")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _values(node: Any, known: dict[int, int], inside: set[int]) -> int:
+    """How many values a node comes to with its aliases written out; each node is counted once."""
+    if id(node) in inside:
+        raise ValueError(f"it holds itself through an alias (line {node.start_mark.line + 1})")
+    if id(node) not in known:
+        if node.tag in _NUMBERS and len(node.value) > MOST_DIGITS:
+            raise ValueError(f"a number of {len(node.value):,} digits (line {node.start_mark.line + 1})")
+        inside.add(id(node))
+        parts = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else []
+        pairs = [part for entry in parts for part in (entry if isinstance(entry, tuple) else (entry,))]
+        known[id(node)] = 1 + sum(_values(part, known, inside) for part in pairs)
+        inside.discard(id(node))
+    return known[id(node)]
