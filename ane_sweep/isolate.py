@@ -104,7 +104,7 @@ def run_task(
     python: str = sys.executable,
     children: Children = CHILDREN,
 ) -> dict[str, Any]:
-    """Run one task in a fresh process and return its result, also when the process died (see bridge.py for both).
+    """Run one task in a fresh process and return its result, also when the process died (see bridge for both).
 
     Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`. task["tmp"] is made before and deleted after;
     "schema" and "result" are filled in here, and "out", "tmp" and the inputs made absolute. `env` is laid over the

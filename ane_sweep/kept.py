@@ -22,7 +22,7 @@ _METRIC = {
     "source": (str, None),
     "chip": (str, None),
 }
-RESULT = {  # result.json, as bridge.py describes it
+RESULT = {  # result.json, as bridge describes it
     "schema": int,
     "stage": str,
     "key": str,

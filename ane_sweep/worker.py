@@ -1,4 +1,4 @@
-"""The child: one task in one fresh process. `python -m ane_sweep.worker TASK_JSON` (see bridge.py for the two files).
+"""The child: one task in one fresh process. `python -m ane_sweep.worker TASK_JSON` (see bridge for the two files).
 
 In this order, because each step protects the next: die with the parent; kernel limits; a TMPDIR of its own; the fault
 of a crash test, if any; only then the stage and with it torch or coremltools. Whatever happens in Python ends as a
