@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import ane_sweep
 from ane_sweep import autopsy, bridge, isolate, processes
 
 REPO = Path(isolate.__file__).resolve().parent.parent
@@ -536,7 +537,7 @@ def test_the_environment_finds_the_package_and_keeps_relative_paths(monkeypatch,
     assert env["PYTHONPATH"].split(os.pathsep) == [str(REPO), os.path.abspath("lib"), "/else"]
     assert env["MKL_NUM_THREADS"] == env["OMP_NUM_THREADS"] == "3"
     assert env["TOKENIZERS_PARALLELISM"] == "false"
-    monkeypatch.setattr(bridge, "__file__", str(tmp_path / "site-packages" / "ane_sweep" / "bridge.py"))
+    monkeypatch.setattr(ane_sweep, "__file__", str(tmp_path / "site-packages" / "ane_sweep" / "__init__.py"))
     monkeypatch.delenv("PYTHONPATH")
     assert "PYTHONPATH" not in isolate.child_environment(None, "/tmp/x")
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ane_sweep
 from ane_sweep.errors import AneSweepError
 
 SCHEMA = 1
@@ -91,7 +92,7 @@ def python_environment() -> dict[str, str]:
     folder that it runs in is not imported. (An empty entry of PYTHONPATH is that folder, a relative one is below it.)"""
     env = dict(os.environ)
     paths = [os.path.abspath(path) for path in env.pop("PYTHONPATH", "").split(os.pathsep) if path]
-    home = Path(__file__).resolve().parents[2]
+    home = Path(ane_sweep.__file__).resolve().parents[1]
     if home.name not in ("site-packages", "dist-packages"):  # in front, those would shadow the standard library
         paths.insert(0, str(home))
     return env | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
