@@ -1,9 +1,10 @@
 """What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ane_sweep import chunking, data, models, recipes, runtimes, stand_in, usb
+from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.cell import TARGETS, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -21,10 +22,11 @@ APPLICABLE = (
 
 
 def resolved_runtime(cell: Cell) -> str:
-    """`auto` is coreml where it can run, else the reference runtime."""
+    """`auto` is the first of those that offer themselves and can run: coreml, else the reference runtime."""
     if cell.runtime != "auto":
         return cell.runtime
-    return "coreml" if runtimes.get("coreml").available() is None else "reference"
+    wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
+    return next(name for _, name in wanted if runtimes.get(name).available() is None)
 
 
 def unknown_names(cell: Cell) -> list[str]:
@@ -34,9 +36,9 @@ def unknown_names(cell: Cell) -> list[str]:
             f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(models.names())}. "
             f"A new one is ane_sweep/models/{cell.family}.py and conf/model/NAME.yaml"
         )
-    if cell.runtime != "auto" and cell.runtime not in runtimes.names():
+    if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
         found.append(
-            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
+            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
             f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
         )
     if cell.limits_for is not None:
@@ -84,7 +86,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := runtimes.get(runtime).available():
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
-    honours = runtimes.get(runtime).HONOURS
+    honours = RUNTIMES[runtime].honours
     if "chunks" in honours and (reason := chunking.refusal(cell, source)):
         return reason
     if "chunks" not in honours and cell.copies > 1:
@@ -93,7 +95,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return f"copies={cell.copies} copies_kind=different: at most {_copies.MOST_DIFFERENT} are told apart; use identical"
     if cell.copies_sizes and (cell.copies == 1 or cell.chunks != 1):
         return "copies_sizes: the sizes of several copies of one whole program; use copies=2 or more, and chunks=1"
-    if cell.device == "usb" and runtime != "coreml":
+    if cell.device == "usb" and "device" not in honours:
         return f"device=usb is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml"
     if cell.device == "usb" and (reason := usb.refusal()):
         return reason
@@ -115,7 +117,7 @@ def _cache_refusal(cell: Cell) -> str | None:
 
 def _numerics_refusal(cell: Cell, runtime: str) -> str | None:
     compute = cell.precision_options["compute"]
-    if cell.numerics != "auto" and "numerics" not in runtimes.get(runtime).HONOURS:
+    if cell.numerics != "auto" and "numerics" not in RUNTIMES[runtime].honours:
         return f"numerics={cell.numerics}: runtime={runtime} computes as it does; numerics=auto, or runtime=reference"
     if cell.effects is not None and cell.numerics != "ane":
         return f"effects={','.join(cell.effects)} mean something with numerics=ane alone, not with {cell.numerics}"
@@ -132,7 +134,7 @@ def numerics(cell: Cell) -> dict[str, Any]:
     return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
 
 
-def idle(honours: frozenset[str]) -> set[str]:
+def idle(honours: Collection[str]) -> set[str]:
     """The axes that a runtime of those `HONOURS` has no use for; what is about chunks and copies goes with the chunks."""
     follow = dict.fromkeys((*chunking.AXES, *COPIES), "chunks")
     return {axis for axis in APPLICABLE if follow.get(axis, axis) not in honours}
@@ -176,7 +178,7 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
             "all will run on the CPU; use precision=fp16"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
-        unused = [axis for axis in axes if axis in idle(runtimes.get(name).HONOURS)]
+        unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]
         for axis in unused:
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"

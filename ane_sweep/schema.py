@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ane_sweep import recipes
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import COMPILERS, COMPUTE_UNITS, DEVICES, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
 from ane_sweep.key import NONE, NUMBER, Key, shown, suggestion
 from ane_sweep.runtimes._reference.effects import MODES
@@ -12,10 +13,6 @@ _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
 _KEPT, _LOADED = "each is kept, and written to samples.json", "each is a program in memory"
 _LARGER = "no model is larger"
-STAGES = (
-    "fetch", "reference", "convert", "calibrate", "compress", "chunk", "predict", "compile", "place", "load", "latency",
-    "score", "throughput", "evidence",
-)  # fmt: skip
 
 KEYS: dict[str, Key] = {
     "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
