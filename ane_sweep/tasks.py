@@ -104,11 +104,10 @@ class Chain:
         """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
         that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
-        names, plain = _entering(stage, runtimes.get(self.runtime).HONOURS)
+        its_own, plain = _entering(stage, runtimes.get(self.runtime).HONOURS, tuple(self.shared.axes))
         if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
             params = {**params, "options": changed}
-        varies = {axis for axis in self.shared.axes if axis.partition(".")[0] in names}
-        varies.update(*(task.varies for task in inputs.values() if task is not None))
+        varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
@@ -133,7 +132,7 @@ class Chain:
             round=round,
             after=after,
             more_of=more_of,
-            varies=frozenset(varies),
+            varies=varies,
         )
         self.tasks.append(task)
         return task
@@ -285,12 +284,13 @@ def _sizes(cell: Cell) -> dict[str, Any]:
 
 
 @cache
-def _entering(stage: str, honours: frozenset[str]) -> tuple[frozenset[str], Mapping[str, Any]]:
-    """The axes that make a difference to a stage's own work; and of those that enter its params as they are, the plain
-    values."""
+def _entering(stage: str, honours: frozenset[str], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
+    """Of the axes that vary, those that make a difference to a stage's own work; and of all that enter its params as they
+    are, the plain values."""
     idle = checks.idle(honours) if stage in RUNS else ()
     found = {name: axis for name, axis in DECLARED.items() if stage in axis.enters + axis.shapes and name not in idle}
-    return frozenset(found), {name: axis.plain for name, axis in found.items() if stage in axis.enters}
+    varies = frozenset(axis for axis in axes if axis.partition(".")[0] in found)
+    return varies, {name: axis.plain for name, axis in found.items() if stage in axis.enters}
 
 
 def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:

@@ -81,15 +81,15 @@ def axis(
     words: tuple[str, ...] = (),
     plain: Any = MISSING,
     enters: tuple[str, ...] = (),
+    unhonoured: str = "",
+    only: tuple[Only, ...] = (),
     **more: Any,
 ) -> Any:
     """A field that is an axis: a Key whose types are the field's, and what `Axis` says."""
-    if enters and plain is MISSING:
-        raise TypeError(
-            f"an axis that enters {', '.join(enters)} by itself needs a plain value, which leaves keys as they were"
-        )
+    if plain is MISSING and (enters or unhonoured or not all(pair.when for pair in only)):
+        raise TypeError(f"{help}: what enters keys, or is refused, where it is not plain, needs a plain value")
     key = Key((), help, choices, least, words, most, why)
-    known = Axis(key, None if plain is MISSING else plain, enters, **more)
+    known = Axis(key, None if plain is MISSING else plain, enters, unhonoured=unhonoured, only=only, **more)
     return dataclasses.field(default=plain, metadata={"axis": known})
 
 

@@ -55,6 +55,7 @@ class Cut:
     pipeline: str = axis(
         "a chain that is driven, one Core ML pipeline package, or coremltools' bisect_model to compare with",
         choices=("manual", "coreml", "bisect"),
+        plain="manual",
         shapes=_CUTS,
         honoured="chunks",
         only=(
