@@ -33,12 +33,6 @@ def unknown_names(cell: Cell) -> list[str]:
         )
     if cell.limits_for is not None:
         found += [f"limits_for: {problem.removeprefix('chips: ')}" for problem in unknown_chips([cell.limits_for])]
-    if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in cell.copies_sizes or [1]):
-        found.append(f"copies_sizes={cell.copies_sizes}: expected shares of the program, above 0 and at most 1")
-    try:
-        effects.chosen(cell.effects)
-    except ConfigError as error:
-        found += [f"effects: {problem}" for problem in error.problems]
     return found
 
 

@@ -79,6 +79,7 @@ def axis(
     most: float | None = None,
     why: str = "",
     words: tuple[str, ...] = (),
+    check: Callable[[str, Any], str | None] | None = None,
     plain: Any = MISSING,
     enters: tuple[str, ...] = (),
     unhonoured: str = "",
@@ -88,7 +89,7 @@ def axis(
     """A field that is an axis: a Key whose types are the field's, and what `Axis` says."""
     if plain is MISSING and (enters or unhonoured or not all(pair.when for pair in only)):
         raise TypeError(f"{help}: what enters keys, or is refused, where it is not plain, needs a plain value")
-    key = Key((), help, choices, least, words, most, why)
+    key = Key((), help, choices, least, words, most, why, check=check)
     known = Axis(key, None if plain is MISSING else plain, enters, unhonoured=unhonoured, only=only, **more)
     return dataclasses.field(default=plain, metadata={"axis": known})
 

@@ -1,6 +1,7 @@
 """How often a program is loaded at once, and what is then timed: see runtimes/_copies.py."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ane_sweep.axes import Asked, axis
 
@@ -13,6 +14,12 @@ def _kind(asked: Asked) -> str | None:
     if asked["copies_kind"] == "different" and asked["copies"] > MOST_DIFFERENT:
         return f"copies={asked['copies']} copies_kind=different: at most {MOST_DIFFERENT} are told apart; use identical"
     return None
+
+
+def _no_shares(name: str, value: Any) -> str | None:
+    if all(0 < share <= 1 for share in value):
+        return None
+    return f"{name}={value}: expected shares of the program, above 0 and at most 1"
 
 
 def _sizes(asked: Asked) -> str | None:
@@ -52,6 +59,7 @@ class Copies:
         "how much of the program each copy in turn is, 0 to 1; null: all of it",
         most=1000,
         why=_LOADED,
+        check=_no_shares,
         plain=None,
         shapes=("latency",),
         honoured="chunks",

@@ -1,11 +1,21 @@
 """How the reference runtime computes: see runtimes/_reference/effects.py."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ane_sweep.axes import RUNS, Only, axis
-from ane_sweep.runtimes._reference.effects import MODES
+from ane_sweep.errors import ConfigError
+from ane_sweep.runtimes._reference.effects import MODES, chosen
 
 _WITH_ANE = "effects={value} mean something with numerics=ane alone, not with {numerics}"
+
+
+def _unknown(name: str, value: Any) -> str | None:
+    try:
+        chosen(value)
+    except ConfigError as error:
+        return f"{name}: {error.problems[0]}"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +38,7 @@ class Numerics:
     )
     effects: list[str] | None = axis(
         "numerics=ane: which known effects of the Neural Engine; null: those measured by several",
+        check=_unknown,
         plain=None,
         shapes=RUNS,
         honoured="effects",
