@@ -7,7 +7,6 @@ published ones. `--fit` writes data/m4/rates.json anew. About 3 s.
 
 import csv
 import json
-import math
 import statistics
 import sys
 from collections import defaultdict
@@ -18,6 +17,7 @@ from typing import Any
 
 from ane_sweep.placement import cases, chips, costs, fit, latency, legality, path
 from ane_sweep.placement.sites import Site
+from ane_sweep.stats.ranks import spearman
 
 PUBLISHED = Path(__file__).parent / "data" / "published"
 EXPLAINED = {
@@ -182,19 +182,6 @@ def score_latency(key: str) -> list[Family]:
         rho = spearman(published, estimated) if len(rows) >= 3 else None
         found.append(Family(name, len(rows), rho, statistics.median(ratios), statistics.median(errors)))
     return found
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """Rank correlation; tied values share their mean rank."""
-
-    def ranks(values: Sequence[float]) -> list[float]:
-        return [sum(other < value for other in values) + (values.count(value) - 1) / 2 for value in values]
-
-    one, two = ranks(list(first)), ranks(list(second))
-    mean = (len(one) - 1) / 2
-    top = sum((a - mean) * (b - mean) for a, b in zip(one, two))
-    scale = math.sqrt(sum((a - mean) ** 2 for a in one) * sum((b - mean) ** 2 for b in two))
-    return top / scale if scale else 0.0
 
 
 def count_table(packages: dict[str, Path]) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ane_sweep import bridge
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import StageResult, _statistics, _timing, _verdicts, metric
+from ane_sweep.stages import StageResult, _timing, _verdicts, metric
+from ane_sweep.stats import samples
 
 IDLE_S = {"coreml": 2.0}  # where latency.idle_s is null: what falls asleep is Apple's hardware, not a CPU
 
@@ -80,7 +81,7 @@ def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
 
 def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[dict[str, Any]]:
     """Of a program with a key-value cache, whose other figures are those of one decoding step."""
-    summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
+    summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
     return [metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
 
@@ -106,7 +107,7 @@ def first_input(reference: Path) -> dict[str, Any]:
 
 def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:
     policy, runtime = params["policy"], params["runtime"]
-    summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
+    summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
     if realised.get("threads"):
         realised["thread_wait"] = _thread_wait()
@@ -145,7 +146,7 @@ def _thread_wait() -> str:
 
 
 def _median_ms(seconds: list[float]) -> float | None:
-    return 1000 * _statistics.quantile(seconds, 0.5) if seconds else None
+    return 1000 * samples.quantile(seconds, 0.5) if seconds else None
 
 
 def _milliseconds(taken: _timing.Samples) -> dict[str, Any]:

@@ -64,10 +64,12 @@ class _Scores:
     """Figures of one task, fed input by input."""
 
     def __init__(self, task: str):
+        from ane_sweep.stats import psnr
+
         from . import _metrics
 
-        self.m, self.task = _metrics, task
-        self.closeness = _metrics.Closeness()
+        self.m, self.recorded_db, self.task = _metrics, psnr.recorded_db, task
+        self.closeness = psnr.Closeness()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
         self.pooled: tuple[list, list] = ([], [])
@@ -88,7 +90,7 @@ class _Scores:
 
     def metrics(self) -> list[dict[str, Any]]:
         found = [
-            metric("psnr_db", self.m.recorded_db(self.closeness.psnr_db()), "dB"),
+            metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
             metric("cosine", self.closeness.cosine(), "1"),
         ]
         if self.kl_count:
