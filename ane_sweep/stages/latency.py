@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge
-from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.errors import Unavailable
 from ane_sweep.stages import StageResult, _timing, _verdicts, metric
+from ane_sweep.stages._arrays import Inputs
 from ane_sweep.stats import samples
 
 IDLE_S = {"coreml": 2.0}  # where latency.idle_s is null: what falls asleep is Apple's hardware, not a CPU
@@ -43,7 +44,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
-    values = first_input(inputs["reference"])
+    values = Inputs(inputs["reference"])[0]
     clock = time.perf_counter
     start = clock()
     loaded = _copies.load(runtime, params, inputs, clock) if "copies" in params else runtimes.load(params, inputs)
@@ -90,19 +91,6 @@ def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
     """The pause before the last call: what was asked for, or what this runtime's hardware needs to fall asleep."""
     asked = policy.get("idle_s")
     return float(IDLE_S.get(runtime, 0.0) if asked is None else asked)
-
-
-def first_input(reference: Path) -> dict[str, Any]:
-    """The first of the stacked inputs in reference/inputs.npz, ready to predict. Raises StageError when there is
-    none.
-    """
-    import numpy as np
-
-    with np.load(reference / "inputs.npz") as stored:
-        found = {name: np.ascontiguousarray(stored[name][0]) for name in stored.files if name != "valid"}
-    if not found:
-        raise StageError(f"{reference / 'inputs.npz'}: holds no inputs; delete the folder and run again")
-    return found
 
 
 def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:

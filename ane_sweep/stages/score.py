@@ -20,26 +20,21 @@ from . import StageResult, metric
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
-    import numpy as np
+    from ._arrays import Inputs, StackWriter, stacks
 
-    from ._arrays import StackWriter, mapped, names_in
-
-    folder = inputs["reference"]
-    feeds = {name: mapped(folder / "inputs.npz", name) for name in names_in(folder / "inputs.npz")}
-    valid = feeds.pop("valid")
-    expected = {name: mapped(folder / "outputs.npz", name) for name in names_in(folder / "outputs.npz")}
+    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     runtime = runtimes.load(params, inputs)
     prepare = getattr(runtime, "prepare", lambda values: values)
     reset = getattr(runtime, "reset", lambda: None)  # each input is a sequence of its own
     scores = _Scores(params["model"]["task"])
-    with StackWriter(out / "outputs.npz", count=len(valid)) as stack:
-        for index in range(len(valid)):
+    with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
+        for index in range(len(feeds)):
             reset()
-            got = runtime.predict(prepare({name: np.asarray(array[index]) for name, array in feeds.items()}))
+            got = runtime.predict(prepare(feeds[index]))
             got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():
-                scores.add(name, array[index], got[name], valid[index])
+                scores.add(name, array[index], got[name], feeds.valid[index])
     return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
 
 

@@ -10,6 +10,7 @@ import pytest
 from ane_sweep import bridge
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stages import _verdicts, latency
+from ane_sweep.stages._arrays import Inputs
 from ane_sweep.stages._timing import Samples
 from ane_sweep.stats import samples as statistics
 
@@ -68,11 +69,11 @@ def reference_folder(tmp_path):
 
 
 def test_the_first_input_is_predicted(reference_folder, tmp_path):
-    (found,) = latency.first_input(reference_folder).items()
+    (found,) = Inputs(reference_folder)[0].items()
     assert found[0] == "input_ids" and found[1].tolist() == [list(range(8))]
     np.savez(tmp_path / "inputs.npz", valid=np.ones((2, 8), bool))
     with pytest.raises(StageError, match="holds no inputs"):
-        latency.first_input(tmp_path)
+        Inputs(tmp_path)
 
 
 PARAMS = {
