@@ -1,8 +1,8 @@
 """false alarms and power of the comparison, on a pool of fresh processes (64 rounds: some 15 minutes; MORE: 4)"""
 
+import argparse
 import os
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,11 @@ def binomial(hits: int, draws: int, level: float = 0.95) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-if __name__ == "__main__":  # python -m ane_sweep.bench.alarms POOL.json [ROUNDS]
+if __name__ == "__main__":
     from ane_sweep.bench import show
 
-    print(show(run(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)))
+    parser = argparse.ArgumentParser("python -m ane_sweep.bench.alarms", description=__doc__)
+    parser.add_argument("pool", type=Path, metavar="POOL.json")
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS)
+    given = parser.parse_args()
+    print(show(run(given.pool, given.rounds)))
