@@ -10,10 +10,11 @@ from typing import Any
 from ane_sweep import outward, record, runs
 from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, Parser
 from ane_sweep.compare import match
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures, middle
+from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.record import Record
+from ane_sweep.stats.student import middle
 
 RUNS = 60
 

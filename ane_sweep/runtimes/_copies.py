@@ -82,7 +82,7 @@ class Copies(Runtime):
     def metrics(self, source: str) -> list[dict[str, Any]]:
         """Each copy's load time, and the median of its calls but the first; how the slowest compares with the
         fastest."""
-        from ane_sweep.stages._statistics import quantile
+        from ane_sweep.stats.samples import quantile
 
         found, medians = [], []
         for number, (load_s, calls) in enumerate(zip(self.load_s, self.calls_s, strict=True), 1):

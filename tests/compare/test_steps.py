@@ -9,7 +9,8 @@ from nights import cell, slower, write_run
 
 from ane_sweep.__main__ import main
 from ane_sweep.compare import history
-from ane_sweep.compare.steps import chance, highest, ranks, stands_out, steps
+from ane_sweep.compare.steps import chance, highest, stands_out, steps
+from ane_sweep.stats.ranks import ranks
 
 
 def nights(count, drawn, *jumps, scatter=0.02, odd=0.0):
@@ -22,7 +23,7 @@ def nights(count, drawn, *jumps, scatter=0.02, odd=0.0):
 
 
 def test_ranks_and_where_they_are_highest():
-    assert ranks([30, 10, 20, 10]) == [4, 1.5, 3, 1.5]
+    assert ranks([30, 10, 20, 10]).tolist() == [4, 1.5, 3, 1.5]
     assert highest([1, 2, 3, 4, 5, 6]) == (3, pytest.approx(4.5 / math.sqrt(9 * 7 / 12)))
     assert highest([1, 2, 3])[0] == 0  # no place with two nights on either side
 
