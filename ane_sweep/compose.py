@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from ane_sweep import option_files, schema
+from ane_sweep import help, option_files, schema
 from ane_sweep.bridge import stages
 from ane_sweep.command import user_path
 from ane_sweep.errors import ConfigError
@@ -281,9 +280,8 @@ def pass_to_hydra(args: list[str]) -> bool:
         return False
     if "-m" in args or "--multirun" in args:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
-    folders = [value for flag, value in pairwise(args) if flag in ("--config-dir", "-cd")]
     words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
-    Composer(*folders[-1:]).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    Composer(*help.config_dirs(args)[-1:]).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
     GlobalHydra.instance().clear()
     sys.argv = ["ane-sweep", *args]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()

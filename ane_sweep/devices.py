@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 
-from ane_sweep.command import Parser
+from ane_sweep.command import OK, Parser
 
 _COLUMNS = (
     "chip",
@@ -46,7 +46,7 @@ def devices(args: list[str]) -> int:
     if given.json:
         rows = [asdict(chip) for chip in chips.table().values()]
         print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
-        return 0
+        return OK
     table: list[tuple[str, ...]] = [_HEADS]
     for chip in chips.table().values():
         cells = ["?" if getattr(chip, name) is None else f"{getattr(chip, name)}" for name in _COLUMNS]
@@ -57,4 +57,4 @@ def devices(args: list[str]) -> int:
     print()
     for tag, source in chips.sources().items():
         print(f"{tag:8} {source}")
-    return 0
+    return OK

@@ -9,6 +9,7 @@ import numpy as np
 from ane_sweep import installed
 from ane_sweep import run as running
 from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK, Parser
+from ane_sweep.stats.psnr import Closeness
 
 
 def diff(args: list[str]) -> int:
@@ -92,10 +93,10 @@ def compared(reference: Any, candidate: Any) -> tuple[str, float]:
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():
         return f"{int((~finite).sum())} of {a.size} elements are not finite in one of them", -np.inf
-    error, peak = float(np.mean((a - b) ** 2)), float(np.abs(a).max())
-    psnr = 20 * np.log10(peak) - 10 * np.log10(error) if peak else -np.inf
-    cosine = float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))) if a.any() and b.any() else np.nan
-    return f"PSNR {psnr:.1f} dB, cosine {cosine:.6f}, largest difference {np.abs(a - b).max():.3g} of {peak:.3g}", psnr
+    close, furthest = Closeness(), np.abs(a - b).max()
+    close.add(reference=a, candidate=b)
+    text = f"PSNR {close.psnr_db():.1f} dB, cosine {close.cosine():.6f}, largest difference {furthest:.3g} of {close.peak:.3g}"
+    return text, close.psnr_db()
 
 
 def _print_ops(trace: Any, first: Any, second: Any, inputs: dict[str, Any], count: int) -> None:

@@ -1,7 +1,7 @@
 """`ane-sweep --help`, from the tables that also check a configuration. Imports nothing heavy."""
 
+import argparse
 import json
-from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -75,7 +75,7 @@ def grammar(verb: str = "sweep") -> Parser:
 
 def text(args: list[str], verb: str = "sweep") -> str:
     """The whole help text; options of the groups are listed from the folders."""
-    folders = [conf_dir(), *(Path(folder) for folder in _config_dirs(args))]
+    folders = [conf_dir(), *(Path(folder) for folder in config_dirs(args))]
     defaults = _defaults()
     lines = [USAGE] if verb == "sweep" else []
     lines += [grammar(verb).format_help(), "", "axes (a cell is one value of each):"]
@@ -125,8 +125,8 @@ def _options(folders: list[Path], group: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
-def _config_dirs(args: list[str]) -> list[str]:
-    """Values of --config-dir, in both spellings."""
-    return [arg.split("=", 1)[1] for arg in args if arg.startswith("--config-dir=")] + [
-        value for flag, value in pairwise(args) if flag in ("--config-dir", "-cd")
-    ]
+def config_dirs(args: list[str]) -> list[str]:
+    """Values of --config-dir, whatever else the words are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", action="append", nargs="?", default=[])
+    return [folder for folder in parser.parse_known_args(args)[0].config_dir if folder is not None]

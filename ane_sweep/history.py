@@ -15,11 +15,11 @@ _READ_BYTES = 4 << 20  # only the newest part is read: some 30,000 tasks
 def append(path: Path, entry: dict[str, Any]) -> None:
     """Add one line. A disk that is full or read-only costs the line and nothing else."""
     line = json.dumps(entry, allow_nan=False).encode() + b"\n"
-    with contextlib.suppress(OSError), locks.held(path) as descriptor:
-        end = os.lseek(descriptor, 0, os.SEEK_END)
-        if end and os.pread(descriptor, 1, end - 1) != b"\n":
+    with contextlib.suppress(OSError), locks.held(path) as lock:
+        end = os.lseek(lock.descriptor, 0, os.SEEK_END)
+        if end and os.pread(lock.descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line  # a full disk once tore the last line: lose that one, not this one too
-        os.write(descriptor, line)
+        os.write(lock.descriptor, line)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -46,11 +46,11 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 def _mend(path: Path) -> None:
     """Leave only the good lines. Under the lock: what another process was about to write was no torn line."""
-    with contextlib.suppress(OSError), locks.held(path) as descriptor:
-        lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines()
+    with contextlib.suppress(OSError), locks.held(path) as lock:
+        lines = os.pread(lock.descriptor, os.fstat(lock.descriptor).st_size, 0).splitlines()
         good = [line for line in lines if _entry(line) is not None]
         if len(good) < len(lines):
             kept.tell(f"{path} is damaged: {len(lines) - len(good)} of its {len(lines)} lines are deleted")
             text = b"".join(line + b"\n" for line in good)
-            os.pwrite(descriptor, text, 0)  # in place, and shorter: killed in between, it is mended the next time
-            os.ftruncate(descriptor, len(text))
+            os.pwrite(lock.descriptor, text, 0)  # in place, and shorter: killed in between, it is mended the next time
+            os.ftruncate(lock.descriptor, len(text))

@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ane_sweep.compare.difference import interval
 from ane_sweep.stages import metric
-from ane_sweep.stages._statistics import P99_NEEDS, quantile
+from ane_sweep.stats.samples import P99_NEEDS, quantile
+from ane_sweep.stats.student import interval
 
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 

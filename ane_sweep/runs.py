@@ -8,7 +8,6 @@ records.jsonl the sweep's records (record.py)
 """
 
 import contextlib
-import fcntl
 import re
 import shlex
 import time
@@ -49,7 +48,7 @@ class Run:
 
     folder: Path
     info: dict[str, Any]
-    lock: Any = None
+    lock: locks.Lock | None = None
 
     @property
     def stamp(self) -> str:
@@ -95,8 +94,7 @@ class Run:
     def release(self) -> None:
         """Let go of its lock, whose file is of no more use."""
         if self.lock is not None:
-            (self.folder / LOCK).unlink(missing_ok=True)
-            self.lock.close()
+            self.lock.close(delete=True)
             self.lock = None
 
     def _note(self, **facts: Any) -> None:
@@ -198,12 +196,8 @@ def _names(stamp: str) -> Iterator[str]:
 
 def _hold(run: Run) -> bool:
     """Take the run's lock, which the kernel releases when this process dies; False when another holds it."""
-    handle = (run.folder / LOCK).open("w")
-    if not locks.attempt(handle.fileno(), fcntl.LOCK_EX) or not locks.same_file(handle.fileno(), run.folder / LOCK):
-        handle.close()
-        return False
-    run.lock = handle
-    return True
+    run.lock = locks.tried(run.folder / LOCK)
+    return run.lock is not None
 
 
 def tidy(out: Path) -> list[str]:

@@ -12,7 +12,6 @@ it is there or it is not. Only results with status ok are stored.
 
 import contextlib
 import errno
-import fcntl
 import os
 import tempfile
 import threading
@@ -48,21 +47,21 @@ class Store:
     def __init__(self, root: Path, writes: bool = True) -> None:
         self.root = root.absolute()
         self._owner: Path | None = None
-        self._descriptors: list[int] = []
+        self._locks: list[locks.Lock] = []
         self._mutex = threading.Lock()
         with _explained(self.root):
             _open_folder(self.root, writes)
         self._users = self._open_lock(self.root / "locks" / "users.lock")
-        locks.acquire(self._users, fcntl.LOCK_SH, self.root / "locks" / "users.lock")
+        self._users.take(shared=True)
 
     def close(self) -> None:
         """Let go of the cache; what this process wrote aside and neither committed nor discarded is deleted."""
         owner, self._owner = self._owner, None
         if owner is not None:
             bridge.remove_tree(owner)
-        for descriptor in self._descriptors:
-            os.close(descriptor)
-        self._descriptors = []
+        for lock in self._locks:
+            lock.close()
+        self._locks = []
 
     def __enter__(self) -> "Store":
         return self
@@ -162,7 +161,7 @@ class Store:
 
     # Locks
 
-    def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[int]:
+    def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[locks.Lock]:
         """Held while one process makes an artifact, so that no other makes it too: lock, look up again, then work.
 
         Take it before the machine lock, never after.
@@ -176,10 +175,9 @@ class Store:
         """
         return locks.machine(self.root / "locks", shared=shared, wait=wait)
 
-    def _open_lock(self, path: Path) -> int:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._descriptors.append(descriptor)
-        return descriptor
+    def _open_lock(self, path: Path) -> locks.Lock:
+        self._locks.append(locks.Lock(path))
+        return self._locks[-1]
 
     # Leftovers
 
@@ -190,7 +188,7 @@ class Store:
                 owner = self.root / "tmp" / f"{me.pid}-{int(me.create_time())}-{os.urandom(4).hex()}"
                 with locks.held(self.root / "locks" / "tmp.lock"):  # a sweep_tmp must not see it before it is locked
                     owner.mkdir()
-                    locks.acquire(self._open_lock(owner / _ALIVE), fcntl.LOCK_EX, owner / _ALIVE)
+                    self._open_lock(owner / _ALIVE).take()
                 self._owner = owner
             return self._owner
 
@@ -216,9 +214,8 @@ class Store:
 
         Returns the folders removed. Raises StoreError while another process uses this cache.
         """
-        users = self.root / "locks" / "users.lock"
-        if not locks.attempt(self._users, fcntl.LOCK_EX):
-            locks.acquire(self._users, fcntl.LOCK_SH, users)  # a conversion that fails may lose what was held
+        if not self._users.attempt():
+            self._users.take(shared=True)  # a conversion that fails may lose what was held
             raise StoreError(f"{self.root} is in use by another ane-sweep; prune it when that has ended")
         try:
             oldest = time.time() - older_than_days * 86400 if older_than_days is not None else float("-inf")
@@ -232,7 +229,7 @@ class Store:
                     removed.append(path)
             return removed
         finally:
-            locks.acquire(self._users, fcntl.LOCK_SH, users)
+            self._users.take(shared=True)
 
     def _bury(self, path: Path) -> None:
         """Absent at once, deleted after: never half there."""
@@ -259,13 +256,13 @@ class Store:
 
 def _is_alive(owner: Path) -> bool:
     try:
-        descriptor = os.open(owner / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
+        lock = locks.Lock(owner / _ALIVE, create=False)
     except OSError:
         return False
     try:
-        return not locks.attempt(descriptor, fcntl.LOCK_EX)
+        return not lock.attempt()
     finally:
-        os.close(descriptor)
+        lock.close()
 
 
 def _open_folder(root: Path, writes: bool) -> None:

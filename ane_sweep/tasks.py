@@ -4,18 +4,19 @@ Each task is made by one call of `Chain.add`; its `params`, and the tasks it is 
 beside the digest of the stage's own code and the versions of the packages that do the work.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import apple, checks, chunking, data, estimates, files, recipes, runtimes, usb, versions
+from ane_sweep.axes import RUNS
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.cell import AXES, Cell, digest
+from ane_sweep.cell import DECLARED, Cell, digest
 from ane_sweep.checkpoints import Source
-from ane_sweep.models import _options
+from ane_sweep.models._options import DECODE, PREFILL
 from ane_sweep.verdict import BASELINES
 
 AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (README, Timings)
@@ -43,6 +44,7 @@ class Task:
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
     more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
+    varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
 
     def also_for(self, other: "Task") -> None:
         """Another cell needs the same task: the widest limits hold, and what is asked for outright is done."""
@@ -103,6 +105,10 @@ class Chain:
         that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
+        its_own, plain = _entering(stage, traits.honours, tuple(self.shared.axes))
+        if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
+            params = {**params, "options": changed}
+        varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
@@ -114,7 +120,7 @@ class Chain:
             inputs=upstream,
             folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
             limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
-            label=label(stage, cell, self.shared.axes, traits.honours),
+            label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work),
             disk_bytes=estimates.disk_bytes(
@@ -127,6 +133,7 @@ class Chain:
             round=round,
             after=after,
             more_of=more_of,
+            varies=varies,
         )
         self.tasks.append(task)
         return task
@@ -144,14 +151,11 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if RUNTIMES[runtime].coreml:
             upstream["compiled"] = compiled
-            several = {"functions": [_options.PREFILL, _options.DECODE]} if cell.cache == "stateful" else {}
+            several = {"functions": [PREFILL, DECODE]} if cell.cache == "stateful" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
-        cached = checks.built_with(cell).changed("cache")  # the program is then called in another way
-        params: dict[str, Any] = {"options": cached} if cached else {}
-        _add_figures(chain, params, upstream, built["model"])
+        _add_figures(chain, {}, upstream, built["model"])
     else:
-        options = checks.built_with(cell).changed(*_options.IN_TORCH)
-        params = {**built, "variant": cell.variant, "options": options}
+        params = {**built, "variant": cell.variant}
         _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, built["model"])
     return chain
 
@@ -169,8 +173,7 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
     cell = chain.cell
     count = cell.model_options["texts"]["count"]
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
-    options = checks.built_with(cell).changed(*_options.INTERFACE)
-    return chain.add("reference", {**built, "texts": texts, "options": options}, {"checkpoint": fetched})
+    return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
 def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task) -> Task:
@@ -183,7 +186,6 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
         "target": cell.ios_target,
         "compute": precision["compute"],
         **wide,
-        "options": checks.built_with(cell).changed(),
     }
     fault = None if cell.fault == "none" else cell.fault
     program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
@@ -278,28 +280,19 @@ def _sizes(cell: Cell) -> dict[str, Any]:
     return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len, "bits": bits}
 
 
-_AFTER_CONVERSION = {
-    *("chunks", *chunking.AXES, *checks.COPIES),
-    *("compute_units", "runtime", "numerics", "effects", "compiler", "device"),
-}
-# Axes that make no difference to a stage's work, and so have no place in its label.
-_UNLABELLED = {
-    "fetch": {*AXES} - {"model"},
-    "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
-    "convert": _AFTER_CONVERSION,
-    "calibrate": _AFTER_CONVERSION,
-    "compress": _AFTER_CONVERSION,
-    "chunk": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects", "compiler", "device"},
-    "predict": {*checks.COPIES, "runtime", "numerics", "effects", "compiler", "device"},
-    "compile": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects"},
-    "place": {*checks.COPIES, "runtime", "numerics", "effects"},
-}
+@cache
+def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
+    """Of the axes that vary, those that make a difference to a stage's own work; and of all that enter its params as they
+    are, the plain values."""
+    idle = checks.idle(honours) if stage in RUNS else ()
+    found = {name: axis for name, axis in DECLARED.items() if stage in axis.enters + axis.shapes and name not in idle}
+    varies = frozenset(axis for axis in axes if axis.partition(".")[0] in found)
+    return varies, {name: axis.plain for name, axis in found.items() if stage in axis.enters}
 
 
-def label(stage: str, cell: Cell, axes: list[str], honours: Collection[str]) -> str:
+def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
     """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
-    silent = _UNLABELLED.get(stage, checks.idle(honours))
-    named = [axis for axis in axes if axis != "model" and axis not in silent and not axis.startswith("limits.")]
+    named = [axis for axis in axes if axis != "model"]
     values = [
         str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
     ]

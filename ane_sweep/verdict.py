@@ -21,10 +21,11 @@ The plan is no evidence: it was seen to say CPU for what ran on a GPU (FluidAudi
 and below a quarter of its cost off the CPU latency cannot tell a fall, so it is not asked.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from ane_sweep.stats.samples import least_samples, median_interval
 
 SAME, DIFFERENT = 0.10, 0.25
 CONFIDENCE = 0.975  # of each median's interval; two of them: 95 % together
@@ -188,9 +189,9 @@ def _plan_says(planned: Mapping[str, float] | None) -> list[str]:
 
 def ratio(own: Sequence[float], other: Sequence[float], name: str) -> tuple[str, str]:
     """("same" | "different" | "undecided" | "few", a sentence) for two lists of timings, the other one called `name`."""
-    mine, theirs = median_interval(own), median_interval(other)
+    mine, theirs = (median_interval(samples, CONFIDENCE) for samples in (own, other))
     if mine is None or theirs is None:
-        count, least = min(len(own), len(other)), least_samples()
+        count, least = min(len(own), len(other)), least_samples(CONFIDENCE)
         return "few", f"{count} samples are too few to compare latency with {name}: latency.samples={least} or more"
     low, high = mine[0] / theirs[1], mine[1] / theirs[0]
     said = f"latency is {low:.2f} to {high:.2f} times that of {name}"
@@ -199,25 +200,3 @@ def ratio(own: Sequence[float], other: Sequence[float], name: str) -> tuple[str,
     if high < 1 / (1 + DIFFERENT) or low > 1 + DIFFERENT:
         return "different", said
     return "undecided", f"{said} (not decided: neither within {SAME:.0%} nor beyond {DIFFERENT:.0%})"
-
-
-def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """The narrowest pair of order statistics, symmetric about the middle, that holds the true median with `confidence`.
-
-    x_(k) .. x_(n+1-k) does so with 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 7.1).
-    None where even the extremes do not, or where a timing is not positive.
-    """
-    ordered = sorted(samples)
-    count = len(ordered)
-    if count < least_samples(confidence) or ordered[0] <= 0:
-        return None
-    below, rank = 0.0, 0  # P(Binomial < rank + 1) so far
-    while below + math.comb(count, rank) / 2**count <= (1 - confidence) / 2:
-        below += math.comb(count, rank) / 2**count
-        rank += 1
-    return ordered[rank - 1], ordered[count - rank]
-
-
-def least_samples(confidence: float = CONFIDENCE) -> int:
-    """How many samples an interval needs at least."""
-    return math.ceil(1 - math.log2(1 - confidence))

@@ -33,6 +33,7 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
         "data/published.csv",
         "report/page.css",
         "report/page.js",
+        "report/templates/page.html.j2",
         "evidence/log_lines.csv",
     ):
         assert f"ane_sweep/{needed}" in names

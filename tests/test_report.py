@@ -6,6 +6,7 @@ import random
 import re
 import xml.etree.ElementTree
 from html.parser import HTMLParser
+from pathlib import Path
 
 import constructed
 import pytest
@@ -381,3 +382,12 @@ def test_what_a_run_folder_holds_then(out):
     assert {p.name for p in folder.iterdir()} == {"records.jsonl", "run.json", "report.html", "report.md", "figures"}
     drawn = sorted((folder / "figures").glob("*.svg"))
     assert drawn and all(xml.etree.ElementTree.parse(path).getroot().tag.endswith("}svg") for path in drawn)
+
+
+def test_html_is_made_by_templates_alone():
+    """They escape what they are given; `safe` stands where the text is ours."""
+    folder = Path(page.__file__).parent
+    markup = re.compile(r"html import escape|<(?!svg|rect|metadata)\w+[ >]")
+    assert not [path.name for path in folder.rglob("*.py") if markup.search(path.read_text())]
+    safe = [found for path in folder.rglob("*.j2") for found in re.findall(r"(\w+) \| safe", path.read_text())]
+    assert sorted(safe) == ["script", "style", "svg"]

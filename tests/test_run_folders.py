@@ -69,8 +69,8 @@ def test_a_lock_whose_file_is_gone_is_nobodys(tmp_path, monkeypatch):
     """Opened just before its holder let go of it and deleted the file: the next to come would hold another file."""
     run, late = runs.Run(tmp_path, {}), runs.Run(tmp_path, {})
     assert runs._hold(run) and not runs._hold(late)
-    attempt = runs.locks.attempt
-    monkeypatch.setattr(runs.locks, "attempt", lambda *how: (run.release(), attempt(*how))[1])
+    attempt = runs.locks.Lock.attempt
+    monkeypatch.setattr(runs.locks.Lock, "attempt", lambda lock: (run.release(), attempt(lock))[1])
     assert not runs._hold(late)
     monkeypatch.undo()
     assert runs._hold(late)

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from ane_sweep.verdict import Evidence, judge, least_samples, median_interval, power_says, ratio
+from ane_sweep.stats.samples import least_samples, median_interval
+from ane_sweep.verdict import Evidence, judge, power_says, ratio
 
 ANE, CPU, GPU, MOSTLY_CPU = (
     {"ane": a, "gpu": g, "cpu": c} for a, g, c in ((0.9, 0, 0.1), (0, 0, 1), (0, 1, 0), (0.2, 0, 0.8))
@@ -105,10 +106,11 @@ def test_the_words_of_not_knowing():
 def test_the_interval_holds_the_median_as_often_as_it_says():
     """Skewed samples, as timings are; 2,000 draws each."""
     rng = random.Random(7)
-    assert least_samples() == 7 and median_interval([1.0] * 6) is None and median_interval([0.0] * 20) is None
+    assert least_samples(0.975) == 7
+    assert median_interval([1.0] * 6, 0.975) is None and median_interval([0.0] * 20, 0.975) is None
     for count in (7, 20, 51):
         draws = [[1 + rng.expovariate(1) for _ in range(count)] for _ in range(2000)]
-        held = sum(low <= 1.6931 <= high for low, high in map(median_interval, draws))
+        held = sum(low <= 1.6931 <= high for low, high in (median_interval(draw, 0.975) for draw in draws))
         assert held / 2000 >= 0.967, count
 
 

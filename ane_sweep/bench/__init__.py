@@ -4,7 +4,6 @@ One module a benchmark, with a one-line docstring and `run() -> list[Row]`. Figu
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -55,10 +54,6 @@ def said(command: Sequence[str], **env: str) -> Any:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)[:300]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
 
 
 def show(rows: Sequence[Row]) -> str:

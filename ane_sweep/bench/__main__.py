@@ -1,27 +1,32 @@
 """`python -m ane_sweep.bench NAME... [--OPTION=VALUE]`; without a name, the list. Options are the benchmark's own."""
 
+import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ane_sweep.bench import show
+from ane_sweep.command import BAD_CONFIGURATION, OK
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 
 
-def main(words: list[str]) -> int:
-    names = [word for word in words if not word.startswith("-")]
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m ane_sweep.bench", description=__doc__, allow_abbrev=False)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_known_args(words)[0].names
     unknown = [name for name in names if name not in NAMES]
     if not names or unknown:
         for name in NAMES:
             print(f"  {name:<12} {importlib.import_module(f'ane_sweep.bench.{name}').__doc__}")
         print(f"unknown: {', '.join(unknown)}" if unknown else "give one or more names")
-        return 2
+        return BAD_CONFIGURATION
     for name in names:
         module = importlib.import_module(f"ane_sweep.bench.{name}")
         print(f"{name}: {module.__doc__}\n{show(module.run())}\n", flush=True)
-    return 0
+    return OK
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

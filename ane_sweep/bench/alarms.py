@@ -1,18 +1,19 @@
 """false alarms and power of the comparison, on a pool of fresh processes (64 rounds: some 15 minutes; MORE: 4)"""
 
+import argparse
 import os
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from ane_sweep.bench import Row, _pool
-from ane_sweep.compare.difference import LEVEL, weigh
-from ane_sweep.compare.distributions import beta_share, t_tail
-from ane_sweep.stages._statistics import quantile
+from ane_sweep.compare.difference import LEVEL
+from ane_sweep.stats.samples import quantile
+from ane_sweep.stats.student import weigh
 
 ROUNDS, DRAWS = 64, 1000
 SIZES = (3, 5, 8, 12, 20)
@@ -138,46 +139,33 @@ def _p_of(a: Side, b: Side, part: int, paired: bool) -> float:
 
 def others(a: list[float], b: list[float], paired: bool, rounds: int = 999) -> dict[str, float]:
     """p of the same t test without trimming, of a permutation test of mean logs (paired: of their signs), and of the
-    latter on ranks (Mann-Whitney; paired: Wilcoxon)."""
-    generator = np.random.default_rng(len(a))
+    exact test of ranks (Mann-Whitney; paired: Wilcoxon)."""
     first, second = np.log(a), np.log(b)
-    if paired:
-        step = second - first
-        signs = generator.choice((-1.0, 1.0), size=(rounds, len(step)))
-        shapes = {"permuted medians": step, "ranks": np.sign(step) * (np.argsort(np.argsort(np.abs(step))) + 1)}
-        by_chance = {name: _p(values.sum(), signs @ np.abs(values)) for name, values in shapes.items()}
-        error, freedom = step.std(ddof=1) / len(a) ** 0.5, len(a) - 1
-    else:
-        both = np.concatenate([first, second])
-        order = np.argsort(generator.random((rounds, len(both))), axis=1)[:, : len(a)]
-        shapes = {"permuted medians": both - both.mean(), "ranks": np.argsort(np.argsort(both)) - (len(both) - 1) / 2}
-        by_chance = {name: _p(v[: len(a)].sum(), v[order].sum(axis=1)) for name, v in shapes.items()}
-        squares = first.var(ddof=1) / len(a), second.var(ddof=1) / len(b)
-        error, freedom = sum(squares) ** 0.5, sum(squares) ** 2 / sum(s**2 / (len(a) - 1) for s in squares)
-    return {"untrimmed medians": t_tail(float((second - first).mean() / error), float(freedom)), **by_chance}
-
-
-def _p(seen: float, by_chance: Any) -> float:
-    return float((1 + np.sum(np.abs(by_chance) >= abs(seen) * (1 - 1e-9))) / (1 + len(by_chance)))
+    student, ranked = (stats.ttest_rel, stats.wilcoxon) if paired else (stats.ttest_ind, stats.mannwhitneyu)
+    permuted = stats.permutation_test(
+        (first, second),
+        lambda x, y, axis: (y - x).mean(axis) if paired else y.mean(axis) - x.mean(axis),
+        permutation_type="samples" if paired else "independent",
+        vectorized=True,
+        n_resamples=rounds,
+        rng=len(a),
+    )
+    untrimmed = student(first, second) if paired else student(first, second, equal_var=False)
+    found = {"untrimmed medians": untrimmed, "permuted medians": permuted, "ranks": ranked(first, second)}
+    return {name: float(one.pvalue) for name, one in found.items()}
 
 
 def binomial(hits: int, draws: int, level: float = 0.95) -> tuple[float, float]:
     """Clopper and Pearson's exact interval (1934) of a share; draws from one pool overlap, so it is a little short."""
-    tail = (1 - level) / 2
-    low = 0.0 if hits == 0 else _solve(lambda x: beta_share(x, hits, draws - hits + 1) - tail)
-    high = 1.0 if hits == draws else _solve(lambda x: beta_share(x, hits + 1, draws - hits) - (1 - tail))
-    return low, high
+    found = stats.binomtest(hits, draws).proportion_ci(level, "exact")
+    return float(found.low), float(found.high)
 
 
-def _solve(rising: Callable[[float], float]) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
-    return low
-
-
-if __name__ == "__main__":  # python -m ane_sweep.bench.alarms POOL.json [ROUNDS]
+if __name__ == "__main__":
     from ane_sweep.bench import show
 
-    print(show(run(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)))
+    parser = argparse.ArgumentParser("python -m ane_sweep.bench.alarms", description=__doc__)
+    parser.add_argument("pool", type=Path, metavar="POOL.json")
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS)
+    given = parser.parse_args()
+    print(show(run(given.pool, given.rounds)))

@@ -6,8 +6,9 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from statistics import median
 
-from ane_sweep.bench import Row, median, said
+from ane_sweep.bench import Row, said
 
 ROUNDS = 3
 SIZES = ((128, 512, 2048), (256, 768, 3072))  # rows, width, inner width

@@ -3,9 +3,10 @@
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from ane_sweep.bench import Row, median, timed
+from ane_sweep.bench import Row, timed
 from ane_sweep.mil import graph, package
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 

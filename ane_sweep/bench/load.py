@@ -4,9 +4,10 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from ane_sweep.bench import Row, lint, median, said
+from ane_sweep.bench import Row, lint, said
 from ane_sweep.bench._programs import linear_chain, with_weights
 
 GIB = 1 << 30

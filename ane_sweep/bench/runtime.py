@@ -4,11 +4,12 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
 
-from ane_sweep.bench import Row, median, said
+from ane_sweep.bench import Row, said
 from ane_sweep.paths import conf_dir
 
 CASES = (("minilm", 128), ("gpt2", 512))

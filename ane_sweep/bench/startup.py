@@ -2,8 +2,9 @@
 
 import tempfile
 from pathlib import Path
+from statistics import median
 
-from ane_sweep.bench import Row, ane_sweep, median
+from ane_sweep.bench import Row, ane_sweep
 
 THOUSAND = [
     "-m", "model=tiny-gpt2", "weights=random", "variant=original,split_einsum", "chunks=1,2,3,4,5", "seq_len=16,32,48,64,80",

@@ -14,19 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ane_sweep.compare.distributions import t_quantile, t_tail
-from ane_sweep.stages._statistics import quantile
+from ane_sweep.stats.samples import quantile
+from ane_sweep.stats.student import FEWEST, t_quantile, weigh
 
 Timings = Sequence[Mapping[str, Any]]  # of a record: one entry a process
 
 LEVEL = 0.01
 LEAST_PERCENT = 3.0  # a difference that is surely there but smaller is told, and no regression
-FEWEST = 3  # processes a side: with two, the scatter is known so badly that only a landslide would show
-# Shared rounds: fewer know the scatter of their differences so badly that side by side finds more; a drift that both
-# sides share makes that test the more careful one.
-PAIRED_FROM = 5
-TRIM, TRIM_FROM = 5, 8  # one in five processes is cut off at either end (the usual 20 %), from eight on
-RESOLUTION = 1e-3  # of a median: what the clock and rounding leave open, so that equal medians are not "no scatter"
 
 
 @dataclass(frozen=True)
@@ -98,33 +92,6 @@ def figures(timings: Timings, name: str) -> dict[int, float]:
     return {timing["round"]: timing[name] for timing in timings if (timing.get(name) or 0) > 0}
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """A difference of mean logs, its standard error, and the degrees of freedom with which that is known."""
-
-    mean: float
-    error: float
-    freedom: float
-
-    @property
-    def p(self) -> float:
-        return t_tail(self.mean / self.error, self.freedom)
-
-
-def weigh(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> Evidence | None:
-    """Student's t on trimmed means; None where there are too few processes for one."""
-    shared = sorted(a.keys() & b.keys()) if paired else []
-    if len(shared) >= PAIRED_FROM:
-        only = middle([math.log(b[number] / a[number]) for number in shared])
-        return Evidence(only.mean, math.sqrt(only.square), only.count - 1.0)
-    if min(len(a), len(b)) < FEWEST:
-        return None
-    one, two = (middle([math.log(value) for value in side.values()]) for side in (a, b))
-    both = one.square + two.square  # degrees of freedom: Welch 1947, Satterthwaite 1946
-    freedom = both**2 / (one.square**2 / (one.count - 1) + two.square**2 / (two.count - 1))
-    return Evidence(two.mean - one.mean, math.sqrt(both), freedom)
-
-
 def too_few(sizes: tuple[int, int]) -> str:
     """Why so few processes prove nothing, and what would."""
     least = min(sizes)
@@ -132,47 +99,3 @@ def too_few(sizes: tuple[int, int]) -> str:
         f"{least} process{'es' if least > 1 else ''} a side: how much processes differ by chance is not known, so no "
         f"difference can be shown at {LEVEL:.0%}; time with latency.repeats=8 ({FEWEST} at the very least)"
     )
-
-
-@dataclass(frozen=True)
-class Middle:
-    """The mean of the middle of a sample, its squared standard error, and how many values it rests on."""
-
-    mean: float
-    square: float
-    count: int
-
-
-def middle(logs: Sequence[float]) -> Middle:
-    """Trimmed mean: from 8 values on, a fifth is cut off at either end; fewer keep all.
-
-    Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values left
-    (Tukey and McLaughlin 1963, Yuen 1974); without trimming that is the usual one. Never below what the clock leaves open.
-    """
-    count = len(logs)
-    cut = count // TRIM if count >= TRIM_FROM else 0
-    ordered, left = sorted(logs), count - 2 * cut
-    kept = ordered[cut : count - cut]
-    winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
-    spread = max(statistics.variance(winsorised), RESOLUTION**2)
-    return Middle(statistics.fmean(kept), (count - 1) * spread / (left * (left - 1)), left)
-
-
-def interval(medians: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Where the typical process median lies (t interval on the log scale); None with fewer than two processes."""
-    if len(medians) < 2:
-        return None
-    found = middle([math.log(value) for value in medians])
-    reach = t_quantile(level, found.count - 1.0) * math.sqrt(found.square)
-    return math.exp(found.mean - reach), math.exp(found.mean + reach)
-
-
-def holm(ps: Sequence[float | None], level: float = LEVEL) -> list[bool]:
-    """Which of several tests hold when the chance of even one false alarm among them is to stay at `level` (Holm 1979)."""
-    order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: ps[i] or 0.0)
-    held = [False] * len(ps)
-    for rank, i in enumerate(order):
-        if (ps[i] or 0.0) >= level / (len(order) - rank):
-            break
-        held[i] = True
-    return held

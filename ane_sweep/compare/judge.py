@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.compare.difference import FEWEST, LEAST_PERCENT, LEVEL, Difference, figures, holm, timing_difference
+from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.compare.sides import FINE
 from ane_sweep.record import Record
+from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
 PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not among programs that agree to 100 dB and more

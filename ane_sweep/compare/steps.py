@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from ane_sweep.compare.distributions import t_tail
+from ane_sweep.stats.ranks import ranks
+from ane_sweep.stats.student import t_tail
 
 SHORTEST = 2  # nights on either side of a step
 FEWEST = 10  # nights: with fewer, even a perfect step is no surprise at 1 % (5 against 5: 2 in 252)
@@ -49,26 +50,12 @@ def steps(levels: Sequence[float], level: float = 0.01) -> list[Step]:
 def _cuts(levels: Sequence[float], offset: int, level: float) -> list[tuple[int, float]]:
     if len(levels) < FEWEST:
         return []
-    cut, height = highest(ranks(levels))
+    cut, height = highest(ranks(levels).tolist())
     p = chance(len(levels), height)
     if p >= level:
         return []
     before, after = _cuts(levels[:cut], offset, level), _cuts(levels[cut:], offset + cut, level)
     return [*before, (offset + cut, p), *after]
-
-
-def ranks(levels: Sequence[float]) -> list[float]:
-    """1 for the smallest; equal values share the mean of their ranks."""
-    order = sorted(range(len(levels)), key=lambda i: levels[i])
-    found, start = [0.0] * len(levels), 0
-    while start < len(order):
-        end = start
-        while end < len(order) and levels[order[end]] <= levels[order[start]]:
-            end += 1
-        for i in order[start:end]:
-            found[i] = (start + 1 + end) / 2
-        start = end
-    return found
 
 
 def highest(ranked: Sequence[float]) -> tuple[int, float]:

@@ -8,8 +8,6 @@ from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.compare.match import match
 from ane_sweep.errors import ConfigError
 
-NO_REGRESSION, REGRESSION, NOT_COMPARABLE = 0, 1, 2
-
 
 def compare(args: list[str]) -> int:
     """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
@@ -23,7 +21,7 @@ def compare(args: list[str]) -> int:
         raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
     found = comparison(out, first, second, level, least)
     reason = not_comparable(found, across_hosts=given.across_hosts)
-    code = NOT_COMPARABLE if reason else exit_code(found, timings=not given.across_hosts)
+    code = BAD_CONFIGURATION if reason else exit_code(found, timings=not given.across_hosts)
     headline = "not comparable" if reason else show.verdict(found)
     if given.json:
         text = show.as_json(found, first, second, headline=headline, level=level, least_percent=least, code=code)
@@ -68,7 +66,7 @@ def _parser() -> Parser:
 def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
     """A regression is one however little was tested; that there is none is in doubt where no timing was tested (unless
     what was asked about is no timing)."""
-    return REGRESSION if found.regressed else NO_REGRESSION if found.tested or not timings else IN_DOUBT
+    return NOT_ALL_OK if found.regressed else OK if found.tested or not timings else IN_DOUBT
 
 
 def comparison(

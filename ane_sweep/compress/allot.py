@@ -7,12 +7,12 @@ in the same file was measured with all of them compressed, and says how far that
 """
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import StageError
+from ane_sweep.stats.psnr import decibels
 
 Bits = dict[str, int]
 
@@ -73,4 +73,4 @@ def average_bits(weights: Mapping[str, Any], bits: Bits) -> float:
 def expected_db(weights: Mapping[str, Any], peak: float, bits: Bits) -> float:
     """PSNR if the noises of the weights add up."""
     noise = sum(entry["noise"][str(bits[name])] for name, entry in weights.items())
-    return 20 * math.log10(peak) - 10 * math.log10(max(noise, 1e-300))
+    return decibels(peak=peak, error=max(noise, 1e-300))

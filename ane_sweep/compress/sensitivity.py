@@ -22,7 +22,7 @@ from ane_sweep.mil import package
 from ane_sweep.runtimes._reference import plan
 from ane_sweep.runtimes._reference.model import Model
 from ane_sweep.runtimes._reference.numerics import AS_DECLARED
-from ane_sweep.stages import _metrics
+from ane_sweep.stats import psnr
 
 INPUTS = 4  # of the calibration inputs: each costs a prediction per weight and width
 _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve, as far as the candidates reach
@@ -41,7 +41,7 @@ class Probe:
         self.feeds = [self.model.accepted(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         self.whole = [self._outputs(self.plan, index) for index in range(len(feeds))]
-        self.sizes = _metrics.Closeness()
+        self.sizes = psnr.Closeness()
         for value in (value for outputs in self.whole for value in outputs.values()):
             self.sizes.add(reference=value, candidate=value)
 
@@ -50,16 +50,16 @@ class Probe:
         first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
         return sorted(names, key=lambda name: first[name])
 
-    def closeness(self, values: Values) -> _metrics.Closeness:
+    def closeness(self, values: Values) -> psnr.Closeness:
         """How close the outputs come with `values` in place of the weights of those names; its cosine means nothing."""
         changed, first = plan.rebound(self.plan, self.model.program, self.known, values)
         self._go_to(first)
 
         def errors(index: int) -> list[float]:
             whole, made = self.whole[index], self._outputs(changed, index)
-            return [e for name in whole for e in _metrics.square_errors(reference=whole[name], candidate=made[name])]
+            return [e for name in whole for e in psnr.square_errors(reference=whole[name], candidate=made[name])]
 
-        found = _metrics.Closeness()
+        found = psnr.Closeness()
         found.count, found.peak = self.sizes.count, self.sizes.peak
         for error in (error for listed in self.pool.map(errors, range(len(self.feeds))) for error in listed):
             found.square_error += error
@@ -94,7 +94,7 @@ def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: 
     probe = Probe(path, feeds, valid)
     tables = dict(zip(names, probe.pool.map(lambda name: rounded(known[name], wanted["candidates"]), names)))
 
-    def closeness(bits: dict[str, int]) -> _metrics.Closeness:
+    def closeness(bits: dict[str, int]) -> psnr.Closeness:
         """With each weight under the table of its width."""
         values = {
             name: tables[name][width][codes_of(known[name])].reshape(known[name].shape) for name, width in bits.items()
@@ -112,7 +112,7 @@ def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: 
 
 
 def _curve(
-    closeness: Callable[[dict[str, int]], _metrics.Closeness],
+    closeness: Callable[[dict[str, int]], psnr.Closeness],
     weights: dict[str, Any],
     peak: float,
     candidates: list[int],
@@ -127,7 +127,7 @@ def _curve(
             {
                 "average_bits": allot.average_bits(weights, bits),
                 "bytes": int(sum(weights[name]["elements"] * bits[name] for name in bits) / 8),
-                "psnr_db": _metrics.recorded_db(closeness(bits).psnr_db()),
+                "psnr_db": psnr.recorded_db(closeness(bits).psnr_db()),
                 "expected_db": allot.expected_db(weights, peak, bits),
                 "bits": bits,
             }

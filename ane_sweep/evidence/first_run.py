@@ -4,6 +4,7 @@ Everything about Core ML here was written without a Mac. Each check below is one
 `confirmed`, `contradicted` (then the code is wrong about Macs: please report it with the record) or `not seen`.
 """
 
+import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
+from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK
 from ane_sweep.errors import AneSweepError
 from ane_sweep.record import Record, read_records
 
@@ -30,22 +32,21 @@ class Check:
     judge: Callable[[Sequence[Record]], Answer]
 
 
-def main(args: list[str]) -> int:
-    """Print one line a check; returns 1 when anything was contradicted, 2 without records."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Print one line a check; 1 when anything was contradicted, 2 without records."""
+    parser = argparse.ArgumentParser("python -m ane_sweep.evidence.first_run", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="outputs/runs/STAMP")
     try:
-        records = read_records(Path(args[0]))
-    except (AneSweepError, IndexError) as error:
-        print(
-            f"{error or 'no folder given'}; usage: python -m ane_sweep.evidence.first_run outputs/runs/STAMP",
-            file=sys.stderr,
-        )
-        return 2
+        records = read_records(parser.parse_args(words).folder)
+    except AneSweepError as error:
+        print(error, file=sys.stderr)
+        return BAD_CONFIGURATION
     found = run(records)
     if any(record.host.get("stand_in") for record in records):
         print("a stand-in answered for the Mac: nothing here is confirmed by one")
         found = [(what, "scripted" if state == CONFIRMED else state, said) for what, state, said in found]
     print("\n".join(f"{state:<12}  {what}: {said}" for what, state, said in found))
-    return int(any(state == CONTRADICTED for _, state, _ in found))
+    return NOT_ALL_OK if any(state == CONTRADICTED for _, state, _ in found) else OK
 
 
 def run(records: Sequence[Record]) -> list[tuple[str, str, str]]:
@@ -178,4 +179,4 @@ CHECKS = (
 )  # fmt: skip
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

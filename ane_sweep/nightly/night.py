@@ -1,7 +1,6 @@
 """One night: choose, run, compare with the good nights, tag, keep, say."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,19 +61,19 @@ def exit_code(now: Night, of_the_sweep: int) -> int:
 def alone(folder: Path) -> Iterator[None]:
     """Hold the nightly's lock, which the kernel releases with the process. Raises StoreError while another night runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = locks.tried(folder / "lock")
+    if lock is None:
+        holder = (folder / "lock").read_text().strip()
+        raise StoreError(
+            f"{folder}: another nightly is still running (process {holder or 'unknown'}); this one did not start. "
+            "If nights are too short, lower budget_minutes"
+        )
     try:
-        if not locks.attempt(descriptor, fcntl.LOCK_EX):
-            holder = os.pread(descriptor, 32, 0).decode().strip()
-            raise StoreError(
-                f"{folder}: another nightly is still running (process {holder or 'unknown'}); this one did not start. "
-                "If nights are too short, lower budget_minutes"
-            )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.ftruncate(lock.descriptor, 0)
+        os.pwrite(lock.descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
-        os.close(descriptor)
+        lock.close()
 
 
 def compare(now: Night, out: Path) -> None:

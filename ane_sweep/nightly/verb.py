@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ane_sweep import runs
-from ane_sweep.command import Parser, shown, user_path
+from ane_sweep.command import OK, Parser, shown, user_path
 from ane_sweep.compare import sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.nightly import files
@@ -46,7 +46,7 @@ def nightly(args: list[str]) -> int:
                 f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
                 f"{', '.join(files.KINDS)}"
             )
-    return 0
+    return OK
 
 
 def _accept(out: Path, run: runs.Run) -> None:
@@ -82,4 +82,4 @@ def _show(out: Path) -> int:
         if latest.is_file()
         else f"no night yet under {out}: ane-sweep +sweep=nightly"
     )
-    return 0
+    return OK

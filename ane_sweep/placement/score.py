@@ -5,9 +5,9 @@ estimate against published figures, and, for packages given as e.g. `gpt2/split_
 published ones. `--fit` writes data/m4/rates.json anew. About 3 s.
 """
 
+import argparse
 import csv
 import json
-import math
 import statistics
 import sys
 from collections import defaultdict
@@ -16,8 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.placement import cases, chips, costs, fit, latency, legality, path
+from ane_sweep.command import OK
+from ane_sweep.placement import cases, chips, costs, fit, latency, legality, path, score_text
 from ane_sweep.placement.sites import Site
+from ane_sweep.stats.ranks import spearman
 
 PUBLISHED = Path(__file__).parent / "data" / "published"
 EXPLAINED = {
@@ -184,19 +186,6 @@ def score_latency(key: str) -> list[Family]:
     return found
 
 
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """Rank correlation; tied values share their mean rank."""
-
-    def ranks(values: Sequence[float]) -> list[float]:
-        return [sum(other < value for other in values) + (values.count(value) - 1) / 2 for value in values]
-
-    one, two = ranks(list(first)), ranks(list(second))
-    mean = (len(one) - 1) / 2
-    top = sum((a - mean) * (b - mean) for a, b in zip(one, two))
-    scale = math.sqrt(sum((a - mean) ** 2 for a in one) * sum((b - mean) ** 2 for b in two))
-    return top / scale if scale else 0.0
-
-
 def count_table(packages: dict[str, Path]) -> list[dict[str, Any]]:
     """Published op counts, and beside them what is predicted for a package of the same key, on the row's chip."""
     from ane_sweep.mil import package
@@ -244,19 +233,25 @@ def everything(packages: dict[str, Path]) -> dict[str, Any]:
     }
 
 
-def main(args: list[str]) -> int:
-    if "--fit" in args:
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m ane_sweep.placement.score", description=__doc__)
+    parser.add_argument("--fit", action="store_true", help="write data/m4/rates.json anew")
+    parser.add_argument("--json", action="store_true", help="all scores as JSON")
+    parser.add_argument("packages", nargs="*", type=_named, metavar="NAME=PACKAGE")
+    given = parser.parse_args(words)
+    if given.fit:
         write_rates(fit.observations())
-    packages = {name: Path(where) for name, equals, where in (arg.partition("=") for arg in args) if equals}
-    scores = everything(packages)
-    if "--json" in args:
-        print(json.dumps(scores, indent=1))
-    else:
-        from ane_sweep.placement import score_text
+    scores = everything(dict(given.packages))
+    print(json.dumps(scores, indent=1) if given.json else score_text.text(scores))
+    return OK
 
-        print(score_text.text(scores))
-    return 0
+
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, where = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: expected NAME=PACKAGE")
+    return name, Path(where)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,10 +1,11 @@
-"""What a report is made of, and the two ways to write it down. Every text is escaped here."""
+"""What a report is made of, and the two ways to write it down. Every text is escaped: HTML by its templates, Markdown here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
+from typing import Any
 
 from ane_sweep.outward import markdown as escaped
+from ane_sweep.report import templating
 
 
 @dataclass
@@ -44,10 +45,11 @@ class Plots:
 
 @dataclass
 class Widget:
-    """HTML of ours that the page's script brings to life; `text` is what Markdown says in its place."""
+    """What the page's script brings to life: a macro of blocks.html.j2; `text` is what Markdown says in its place."""
 
-    html: str
-    text: str
+    name: str
+    values: list[tuple[Any, ...]]
+    text: str = ""
 
 
 Block = Para | Points | Grid | Plots | Widget
@@ -65,47 +67,8 @@ class Section:
 
 def html(block: Block) -> str:
     """One block as HTML."""
-    match block:
-        case Para(text):
-            return f"<p>{escape(text)}</p>\n"
-        case Points(items):
-            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>\n"
-        case Grid():
-            return _table(block)
-        case Plots():
-            return _plots(block)
-        case Widget(text):
-            return text
-
-
-def _table(grid: Grid) -> str:
-    heads = "".join(
-        f"<th{' class=n' if number else ''} scope=col tabindex=0>{escape(head)}</th>"
-        for head, number in zip(grid.heads, grid.numeric)
-    )
-    lines = []
-    for index, row in enumerate(grid.rows):
-        marks = [
-            " class=n" if number else " class=text" if len(text) > 40 else "" for number, text in zip(grid.numeric, row)
-        ]
-        if grid.tones:
-            marks[-1] = f' class="status {escape(grid.tones[index])}"'
-        cell = f" data-cell={grid.cells[index]}" if grid.cells is not None else ""
-        lines.append(f"<tr{cell}>" + "".join(f"<td{m}>{escape(text)}</td>" for m, text in zip(marks, row)) + "</tr>\n")
-    kind = ' class="cells"' if grid.cells is not None else ""
-    table = (
-        f"<div class=wide><table{kind}><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines)}</tbody></table></div>\n"
-    )
-    return f"<details><summary>{escape(grid.fold)}</summary>\n{table}</details>\n" if grid.fold else table
-
-
-def _plots(plots: Plots) -> str:
-    keys = "".join(f"<span><i style='background:var({colour})'></i>{escape(w)}</span>" for w, colour in plots.legend)
-    legend = f"<p class=legend>{escape(plots.legend_head)} {keys}</p>\n" if keys else ""
-    inside = "".join(
-        f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>\n" for svg, caption in plots.items
-    )
-    return f"{legend}<div class=plots>\n{inside}</div>\n"
+    name = block.name if isinstance(block, Widget) else type(block).__name__.lower()
+    return str(getattr(templating.macros("blocks.html.j2"), name)(block))
 
 
 def series_legend(words: Sequence[str]) -> list[tuple[str, str]]:
@@ -117,7 +80,7 @@ def series_legend(words: Sequence[str]) -> list[tuple[str, str]]:
 def markdown(block: Block) -> str:
     """One block as Markdown. Plots are left to the HTML report; the figures behind them stand in the tables."""
     match block:
-        case Para(text) | Widget(_, text):
+        case Para(text) | Widget(_, _, text):
             return f"{escaped(text)}\n\n" if text else ""
         case Points(items):
             return "".join(f"- {escaped(item)}\n" for item in items) + "\n"

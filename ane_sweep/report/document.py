@@ -4,14 +4,13 @@ import json
 import shlex
 from collections import defaultdict
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, outward
 from ane_sweep.record import Record, Status, read_records
 from ane_sweep.report import beside, choice, drift, table, views
-from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, Widget, series_legend
+from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section, Widget, series_legend
 from ane_sweep.report.doubts import doubts
 
 TABLE_FOLDS = 12  # a table with more rows than this folds where it is not the main one
@@ -62,22 +61,15 @@ def _cells(sweep: Sweep) -> Section:
     tones = [record.status.value for record in sweep.records]
     heads, numeric = [part.head for part in parts], [part.numeric for part in parts]
     grid = Grid(heads, rows, numeric, list(range(len(rows))), tones=tones)
-    return Section("Cells", [Widget(_filters(sweep.cells), ""), grid])
+    return Section("Cells", [*_filters(sweep.cells), grid])
 
 
-def _filters(cells: views.Cells) -> str:
+def _filters(cells: views.Cells) -> list[Block]:
     """A field for words, and a choice per axis with few values; they act on every table and plot of cells."""
     if len(cells.records) < 2:
-        return ""
-    parts = ['<form class="filters" id="filters"><input type="search" placeholder="filter: words" aria-label="filter">']
-    for axis in [*cells.axes, "status"]:
-        values = list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records))))
-        if 1 < len(values) <= 30:
-            options = "".join(f"<option>{escape(value)}</option>" for value in values)
-            parts.append(
-                f'<select data-axis="{escape(axis)}"><option value="">{escape(axis)}: all</option>{options}</select>'
-            )
-    return "".join(parts) + '<output id="shown"></output></form>\n'
+        return []
+    found = {axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records)))) for axis in [*cells.axes, "status"]}
+    return [Widget("filters", [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30])]
 
 
 def cell_facts(sweep: Sweep) -> dict[str, Any]:
@@ -116,22 +108,8 @@ def _choice(sweep: Sweep) -> Section | None:
             else ""
         )
     )
-    return Section("Best under a constraint", [Widget(_form(), said), plots, grid])
-
-
-def _form() -> str:
-    goals = "".join(
-        f'<option value="{name}">{"highest" if sign > 0 else "lowest"} {escape(head)}</option>'
-        for name, (head, _, _, sign) in choice.FIGURES.items()
-    )
-    limits = "".join(
-        f'<label>{escape(head)} {"≥" if sign > 0 else "≤"} <input type="number" step="any" data-limit="{name}"> {unit}</label>'
-        for name, (head, unit, _, sign) in choice.FIGURES.items()
-    )
-    return (
-        f'<form class="best" id="best"><label>I want the <select>{goals}</select></label>{limits}</form>'
-        '<p id="answer" aria-live="polite"></p>\n'
-    )
+    form = Widget("best", [(name, head, unit, sign) for name, (head, unit, _, sign) in choice.FIGURES.items()], said)
+    return Section("Best under a constraint", [form, plots, grid])
 
 
 def _axes(sweep: Sweep) -> Section | None:

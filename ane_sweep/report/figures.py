@@ -9,8 +9,9 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from html import escape
 from typing import Any
+
+from ane_sweep.report import templating
 
 # What matplotlib is told, and what the SVG then says.
 INK, GRID, MUTED = "#010101", "#010102", "#010103"
@@ -200,7 +201,7 @@ def _svg(figure: Any, axes: Any, points: Sequence[Point], name: str, front: set[
     text = re.sub(r'(id="|url\(#|href="#)', lambda found: f"{found[1]}{prefix}-", text)
     for sentinel, colour in _CSS.items():
         text = text.replace(sentinel, colour)
-    text = text.replace("<svg", f'<svg role="img" aria-label="{escape(name)}"', 1)
+    text = text.replace("<svg", str(templating.macros("points.svg.j2").begin(name)), 1)
     return text.strip().removesuffix("</svg>") + _circles(axes, points, height, front) + "</svg>\n"
 
 
@@ -217,11 +218,9 @@ def _circles(axes: Any, points: Sequence[Point], height: float, front: set[int] 
         paint = (
             f"fill:{css};fill-opacity:{0.12 if hollow else 0.85};stroke:{css};stroke-opacity:{0.55 if hollow else 1}"
         )
-        found.append(
-            f'<circle class="pt" data-cell="{cell}" cx="{x:.1f}" cy="{height - y:.1f}" r="{radius:.1f}" '
-            f'style="{paint}"><title>{escape(words)}</title></circle>'
-        )
-    return "<g>" + "".join(found) + "</g>"
+        place = {"cell": cell, "x": f"{x:.1f}", "y": f"{height - y:.1f}", "radius": f"{radius:.1f}"}
+        found.append({**place, "paint": paint, "words": words})
+    return str(templating.macros("points.svg.j2").circles(found))
 
 
 def _labels(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> str:
@@ -245,12 +244,10 @@ def _labels(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> str:
             inside = frame.x0 <= start and box[2] <= width and box[3] <= height - frame.y0
             if inside and not any(_overlap(box, other) for other in taken[:n] + taken[n + 1 :]):
                 taken.append(box)
-                found.append(
-                    f'<text class="pt" data-cell="{points[n][2]}" x="{x:.1f}" y="{y + 2.3:.1f}" text-anchor="{anchor}" '
-                    f'style="font: 6.5px system-ui, sans-serif; fill: {_CSS[MUTED]}">{escape(labels[n])}</text>'
-                )
+                place = {"cell": points[n][2], "x": f"{x:.1f}", "y": f"{y + 2.3:.1f}", "anchor": anchor}
+                found.append({**place, "fill": _CSS[MUTED], "text": labels[n]})
                 break
-    return "<g>" + "".join(found) + "</g>"
+    return str(templating.macros("points.svg.j2").labels(found))
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -6,13 +6,13 @@ says so to the browser (Content-Security-Policy), so that nothing a record holds
 
 import base64
 import hashlib
-import json
-from html import escape
 from pathlib import Path
+
+from markupsafe import Markup
 
 from ane_sweep import bridge, outward
 from ane_sweep.errors import ConfigError
-from ane_sweep.report import blocks, document, table
+from ane_sweep.report import blocks, document, table, templating
 from ane_sweep.report.blocks import Section
 from ane_sweep.report.document import Sweep
 
@@ -25,34 +25,21 @@ def as_html(sweep: Sweep, made: list[Section] | None = None) -> str:
     style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     made = document.sections(sweep) if made is None else made
     title = f"sweep {sweep.records[0].sweep}" if sweep.records else "empty sweep"
-    head = "".join(f"<p>{escape(line)}</p>\n" for line in table.head_lines(sweep.records)[:6]) if sweep.records else ""
-    links = "".join(f'<a href="#{section.anchor}">{escape(section.title)}</a>' for section in made)
-    body = "".join(
-        f'<section id="{section.anchor}"><h2>{escape(section.title)}</h2>\n'
-        + "".join(blocks.html(block) for block in section.blocks)
-        + "</section>\n"
-        for section in made
-    )
-    facts = document.cell_facts(sweep) if sweep.records else {}
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-        f"script-src '{_digest(script)}'\">"
-        f"<title>ane-sweep: {escape(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
-        f'<header><h1>{escape(title)}</h1>\n{head}<nav aria-label="sections">{links}</nav></header>\n<main>\n{body}</main>\n'
-        f'<aside id="picked" aria-live="polite"></aside>\n<script type="application/json" id="facts">{_embedded(facts)}'
-        f"</script>\n<script>{script}</script>\n</body></html>\n"
+    return templating.page(
+        "page.html.j2",
+        title=title,
+        head=table.head_lines(sweep.records)[:6] if sweep.records else [],
+        sections=made,
+        html=lambda block: Markup(blocks.html(block)),  # escaped by its own template
+        facts=document.cell_facts(sweep) if sweep.records else {},
+        style=style,
+        script=script,
+        digest=_digest(script),
     )
 
 
 def _digest(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-
-
-def _embedded(facts: object) -> str:
-    """JSON that cannot end the element it stands in."""
-    return json.dumps(facts, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:

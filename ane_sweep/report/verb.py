@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import command, record, runs, sweep
-from ane_sweep.errors import AneSweepError, StageError
+from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.report import document, drift, page, table
 
 FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
@@ -12,9 +12,13 @@ FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
 
 def report(args: list[str]) -> int:
     """See the module. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
-    given = _parser().read(_joined(args))
+    given = _parser().read(args)
     out = given.out
-    files = {f"--{name}": path for name, path in (("html", given.html), ("markdown", given.markdown)) if path}
+    if given.markdown and not _is_path(given.markdown):  # the flag alone prints: the word after it is the run
+        if given.run is not None:
+            raise ConfigError(f"{given.markdown}: one run at a time; --markdown {given.markdown}.md would write a file")
+        given.run, given.markdown = given.markdown, ""
+    files = {f"--{name}": command.user_path(path) for name, path in (("html", given.html), ("markdown", given.markdown)) if path}
     run = runs.find_run(out, given.run)
     records = record.read_records(run.folder)
     if given.drift:
@@ -51,11 +55,12 @@ def _parser() -> command.Parser:
     parser.add_argument("--json", action="store_true", help="print the records as one JSON array (default: a table)")
     parser.add_argument(
         "--markdown",
-        type=_file,
+        nargs="?",
+        const="",
         metavar="[FILE]",
         help="print the table as Markdown; FILE: write the report as Markdown",
     )
-    parser.add_argument("--html", type=_file, metavar="FILE", help="write the report as one page without network")
+    parser.add_argument("--html", metavar="FILE", help="write the report as one page without network")
     parser.add_argument(
         "--drift", action="store_true", help="run the worst cell beside its fp32 self: which op loses accuracy"
     )
@@ -63,24 +68,8 @@ def _parser() -> command.Parser:
     return parser
 
 
-def _file(text: str) -> Path | str:
-    return command.user_path(text) if text else ""
-
-
-def _joined(args: list[str]) -> list[str]:
-    """`--markdown` alone prints; with a word that looks like a path it writes there, with another one that is the run."""
-    words = list(args)
-    for index, word in enumerate(words):
-        if word == "--markdown":
-            beside = words[index + 1 : index + 2]
-            words[index : index + 2] = (
-                [f"--markdown={beside[0]}"] if beside and _is_path(beside[0]) else ["--markdown=", *beside]
-            )
-    return words
-
-
 def _is_path(word: str) -> bool:
-    return ("/" in word or "." in word) and not word.startswith(("-", "out="))
+    return "/" in word or "." in word
 
 
 def look_where_called_for(folder: Path, records: list[Any], store: Any) -> None:

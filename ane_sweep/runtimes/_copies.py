@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ane_sweep.stages._timing import Samples
 
 PAGE_BYTES = 16384  # of Apple's chips; one change in each keeps the kernel and the ANE from sharing it
-MOST_DIFFERENT = 15  # what four bits tell apart
 _FLOATS = {"fp16": 2, "fp32": 4, "bf16": 2}
 
 
@@ -83,7 +82,7 @@ class Copies(Runtime):
     def metrics(self, source: str) -> list[dict[str, Any]]:
         """Each copy's load time, and the median of its calls but the first; how the slowest compares with the
         fastest."""
-        from ane_sweep.stages._statistics import quantile
+        from ane_sweep.stats.samples import quantile
 
         found, medians = [], []
         for number, (load_s, calls) in enumerate(zip(self.load_s, self.calls_s, strict=True), 1):
@@ -177,7 +176,7 @@ def _vary(package_path: Path, number: int) -> int:
             for record in records:
                 if record.dtype_name in _FLOATS:
                     page = weights[record.data_offset : record.data_offset + record.size : PAGE_BYTES]
-                    page ^= number  # at most MOST_DIFFERENT: the lowest of the mantissa's bits
+                    page ^= number  # at most axes.copies.MOST_DIFFERENT: the lowest of the mantissa's bits
                     changed += len(page)
             weights.flush()
     return changed

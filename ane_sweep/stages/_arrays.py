@@ -2,10 +2,13 @@
 
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+from ane_sweep.errors import StageError
 
 
 class StackWriter:
@@ -52,6 +55,36 @@ class StackWriter:
 
     def _part(self, name: str) -> Path:
         return self.path.with_name(f"{self.path.name}.{name}.part")
+
+
+class Inputs:
+    """The inputs that a reference keeps in inputs.npz or calibration.npz: item i is a copy of the i-th, ready to predict.
+
+    valid   (N, S) bool: the positions that hold real text
+
+    Raises StageError when there is none.
+    """
+
+    def __init__(self, reference: Path, name: str = "inputs.npz") -> None:
+        path = reference / name
+        self._stacks = stacks(path)
+        self.valid = self._stacks.pop("valid")
+        if not self._stacks or not len(self):
+            raise StageError(f"{path}: holds no inputs; delete the folder and run again")
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        return {name: np.array(stack[index]) for name, stack in self._stacks.items()}
+
+
+def stacks(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz, as `mapped` gives them."""
+    return {name: mapped(path, name) for name in names_in(path)}
 
 
 def names_in(path: Path) -> list[str]:

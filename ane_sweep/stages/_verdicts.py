@@ -1,7 +1,7 @@
 """What to say about samples that deserve doubt, each with what to do. One text a kind, so that reports can count them."""
 
-from ane_sweep.stages._statistics import Summary, quantile
 from ane_sweep.stages._timing import Samples
+from ane_sweep.stats.samples import Summary, quantile
 
 UNSTABLE_IQR_SHARE = 0.25  # of the median: beyond this a figure deserves doubt (an idle shared host stays below 0.1)
 TREND_SHARE = 0.1  # between the medians of the first and the last third of the steady samples

@@ -27,13 +27,11 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """Raises errors.PackageError, errors.UnsupportedOp as the reference runtime does."""
     from ane_sweep.mil import package
 
-    from ._arrays import mapped, names_in
+    from ._arrays import Inputs
 
     began = time.perf_counter()
-    source = inputs["reference"] / "calibration.npz"
-    feeds = {name: mapped(source, name) for name in names_in(source)}
-    valid = feeds.pop("valid")
-    samples = [{name: array[index] for name, array in feeds.items()} for index in range(len(valid))]
+    feeds = Inputs(inputs["reference"], "calibration.npz")
+    samples = list(feeds)
     (program,) = package.program_paths(inputs["program"])
     result = StageResult()
     if params.get("ranges"):
@@ -44,7 +42,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         from ane_sweep.compress import sensitivity
 
         count = sensitivity.INPUTS
-        found = sensitivity.measure(program, samples[:count], valid[:count], wanted)
+        found = sensitivity.measure(program, samples[:count], feeds.valid[:count], wanted)
         _write(out / "sensitivity.json", found)
         result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in found["curve"]]
     result.metrics.append(metric("calibrate_s", time.perf_counter() - began, "s"))

@@ -24,12 +24,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep.mil import package
     from ane_sweep.runtimes import _reference
     from ane_sweep.runtimes._reference import trace
-    from ane_sweep.stages._metrics import recorded_db
-    from ane_sweep.stages.latency import first_input
+    from ane_sweep.stages._arrays import Inputs
+    from ane_sweep.stats.psnr import recorded_db
 
     (path,) = package.program_paths(inputs["program"])
     (true,) = package.program_paths(inputs.get("exact", inputs["program"]))
-    feeds = first_input(inputs["reference"])
+    feeds = Inputs(inputs["reference"])[0]
     model, exact = _reference.load(path), _reference.load(true, numerics="fp32")
     left_out = ""
     if "exact" in inputs:

@@ -42,12 +42,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """Raises Unavailable where this host has no such runtime, StageError when the program cannot be run, with what the
     log said of it.
     """
-    from .latency import first_input
+    from ._arrays import Inputs
 
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
-    values = first_input(inputs["reference"])
+    values = Inputs(inputs["reference"])[0]
     pass_ = Pass(out)
     predict = pass_.listen(lambda: predictor(runtimes.load(params, inputs), values))
     pass_.measure_power(predict)

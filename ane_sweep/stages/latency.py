@@ -15,9 +15,11 @@ from typing import Any
 from ane_sweep import bridge, runtimes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.errors import Unavailable
 from ane_sweep.runtimes import _copies
-from ane_sweep.stages import StageResult, _statistics, _timing, _verdicts, metric
+from ane_sweep.stages import StageResult, _timing, _verdicts, metric
+from ane_sweep.stages._arrays import Inputs
+from ane_sweep.stats import samples
 
 STAGE = Stage(
     order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=20.0,
@@ -45,7 +47,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
-    values = first_input(inputs["reference"])
+    values = Inputs(inputs["reference"])[0]
     clock = time.perf_counter
     start = clock()
     copies = _copies.load(runtime, params, inputs, clock) if "copies" in params else None
@@ -83,7 +85,7 @@ def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
 
 def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[dict[str, Any]]:
     """Of a program with a key-value cache, whose other figures are those of one decoding step."""
-    summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
+    summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
     return [metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
 
@@ -94,22 +96,9 @@ def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
     return float(traits(runtime).idle_s if asked is None else asked)
 
 
-def first_input(reference: Path) -> dict[str, Any]:
-    """The first of the stacked inputs in reference/inputs.npz, ready to predict. Raises StageError when there is
-    none.
-    """
-    import numpy as np
-
-    with np.load(reference / "inputs.npz") as stored:
-        found = {name: np.ascontiguousarray(stored[name][0]) for name in stored.files if name != "valid"}
-    if not found:
-        raise StageError(f"{reference / 'inputs.npz'}: holds no inputs; delete the folder and run again")
-    return found
-
-
 def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:
     policy, runtime = params["policy"], params["runtime"]
-    summary = _statistics.summarise([1000 * seconds for seconds in taken.steady_s])
+    summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
     if realised.get("threads"):
         realised["thread_wait"] = _thread_wait()
@@ -148,7 +137,7 @@ def _thread_wait() -> str:
 
 
 def _median_ms(seconds: list[float]) -> float | None:
-    return 1000 * _statistics.quantile(seconds, 0.5) if seconds else None
+    return 1000 * samples.quantile(seconds, 0.5) if seconds else None
 
 
 def _milliseconds(taken: _timing.Samples) -> dict[str, Any]:

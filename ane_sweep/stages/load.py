@@ -98,13 +98,13 @@ def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
 
 def load_step(request: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: load every program of the chain, and each of its functions, then predict once."""
-    from ane_sweep.stages.latency import first_input
+    from ane_sweep.stages._arrays import Inputs
 
     inputs = {role: Path(path) for role, path in request["inputs"].items()}
     names = request["params"].get("functions") or [None]
     loaded = [coreml.load({**request["params"], "function": name}, inputs) for name in names]
     runtime = loaded[0]
-    values = runtime.prepare(first_input(inputs["reference"]))
+    values = runtime.prepare(Inputs(inputs["reference"])[0])
     _steps.quiet(request)
     begun = time.perf_counter()
     runtime.predict(values)

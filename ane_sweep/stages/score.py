@@ -26,24 +26,19 @@ STAGE = Stage(
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
-    import numpy as np
+    from ._arrays import Inputs, StackWriter, stacks
 
-    from ._arrays import StackWriter, mapped, names_in
-
-    folder = inputs["reference"]
-    feeds = {name: mapped(folder / "inputs.npz", name) for name in names_in(folder / "inputs.npz")}
-    valid = feeds.pop("valid")
-    expected = {name: mapped(folder / "outputs.npz", name) for name in names_in(folder / "outputs.npz")}
+    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     runtime = runtimes.load(params, inputs)
     scores = _Scores(params["model"]["task"])
-    with StackWriter(out / "outputs.npz", count=len(valid)) as stack:
-        for index in range(len(valid)):
+    with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
+        for index in range(len(feeds)):
             runtime.reset()  # each input is a sequence of its own
-            got = runtime.predict(runtime.prepare({name: np.asarray(array[index]) for name, array in feeds.items()}))
+            got = runtime.predict(runtime.prepare(feeds[index]))
             got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():
-                scores.add(name, array[index], got[name], valid[index])
+                scores.add(name, array[index], got[name], feeds.valid[index])
     return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
 
 
@@ -68,10 +63,12 @@ class _Scores:
     """Figures of one task, fed input by input."""
 
     def __init__(self, task: str):
+        from ane_sweep.stats import psnr
+
         from . import _metrics
 
-        self.m, self.task = _metrics, task
-        self.closeness = _metrics.Closeness()
+        self.m, self.recorded_db, self.task = _metrics, psnr.recorded_db, task
+        self.closeness = psnr.Closeness()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
         self.pooled: tuple[list, list] = ([], [])
@@ -92,7 +89,7 @@ class _Scores:
 
     def metrics(self) -> list[dict[str, Any]]:
         found = [
-            metric("psnr_db", self.m.recorded_db(self.closeness.psnr_db()), "dB"),
+            metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
             metric("cosine", self.closeness.cosine(), "1"),
         ]
         if self.kl_count:

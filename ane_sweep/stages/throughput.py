@@ -17,7 +17,7 @@ from typing import Any
 
 from ane_sweep import runtimes
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.errors import Unavailable
 
 from . import StageResult, metric
 
@@ -31,10 +31,12 @@ WARMUP = 3
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """metrics   throughput_per_s, throughput_total_s. Raises Unavailable where this host has no such runtime."""
+    from ._arrays import Inputs
+
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
-    feeds = all_inputs(inputs["reference"])
+    feeds = list(Inputs(inputs["reference"]))
     loaded = runtimes.load(params, inputs)
     feeds = [loaded.prepare(values) for values in feeds]
 
@@ -70,15 +72,3 @@ def drain(
     finally:
         if was_on:
             gc.enable()
-
-
-def all_inputs(reference: Path) -> list[dict[str, Any]]:
-    """Every input of reference/inputs.npz, ready to predict. Raises StageError when there is none."""
-    import numpy as np
-
-    with np.load(reference / "inputs.npz") as stored:
-        stacked = {name: stored[name] for name in stored.files if name != "valid"}
-    count = min((len(array) for array in stacked.values()), default=0)
-    if not count:
-        raise StageError(f"{reference / 'inputs.npz'}: holds no inputs; delete the folder and run again")
-    return [{name: np.ascontiguousarray(array[i]) for name, array in stacked.items()} for i in range(count)]

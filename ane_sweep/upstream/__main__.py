@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from ane_sweep.command import NOT_ALL_OK, OK
 from ane_sweep.upstream import children, extras, plugin, report, suites, verdict
 
 
@@ -33,7 +34,7 @@ def main(words: list[str] | None = None) -> int:
     if options.list:
         for name, files in chosen.items():
             print(name, *(f"  {file.relative_to(suites.folder()).as_posix()}" for file in files), sep="\n")
-        return 0
+        return OK
     options.out.mkdir(parents=True, exist_ok=True)
     paths = extras.ensure(options.out.resolve() / "extras")
     shard, shards = map(int, options.shard.split("/"))
@@ -53,7 +54,7 @@ def main(words: list[str] | None = None) -> int:
             print(f"{name}: {len(entries)} items in {time.monotonic() - start:.0f} s", flush=True)
             log.writelines(json.dumps(entry) + "\n" for entry in entries)
     print(report.text(tally))
-    return 0 if tally.is_good else 1
+    return OK if tally.is_good else NOT_ALL_OK
 
 
 def suite(

@@ -8,7 +8,6 @@ module runs on seeded weights, and weights, inputs and outputs go into one file,
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -30,11 +29,10 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m ane_sweep.upstream.ane_transformers", description=__doc__)
     parser.add_argument("out", type=Path, help="the file to write, some 150 KB")
     make(parser.parse_args(argv).out)
-    return 0
 
 
 def make(out: Path) -> None:
@@ -86,4 +84,4 @@ def environment(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

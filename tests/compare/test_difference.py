@@ -5,25 +5,8 @@ import random
 
 import pytest
 
-from ane_sweep.compare.difference import difference, figures, holm, interval, middle, timing_difference
-from ane_sweep.compare.distributions import beta_share, t_quantile, t_tail
-
-
-@pytest.mark.parametrize(
-    ("level", "freedom", "t"),  # any table of Student's t, two-sided
-    [(0.95, 1, 12.706), (0.99, 1, 63.657), (0.99, 4, 4.604), (0.99, 10, 3.169), (0.95, 30, 2.042), (0.99, 1e6, 2.576)],
-)
-def test_student(level, freedom, t):
-    assert t_quantile(level, freedom) == pytest.approx(t, abs=6e-4)
-    assert t_tail(t, freedom) == pytest.approx(1 - level, rel=1e-3)
-
-
-def test_the_beta_share_where_it_is_known_in_closed_form():
-    for x in (0.0, 0.1, 0.5, 0.9, 1.0):
-        assert beta_share(x, 1, 1) == pytest.approx(x, abs=1e-14)
-        assert beta_share(x, 3, 1) == pytest.approx(x**3, abs=1e-14)
-        assert beta_share(x, 1, 3) == pytest.approx(1 - (1 - x) ** 3, abs=1e-14)
-    assert t_tail(1, 1) == pytest.approx(0.5) and t_tail(math.inf, 3) == 0
+from ane_sweep.compare.difference import difference, figures, timing_difference
+from ane_sweep.stats.student import t_quantile, t_tail
 
 
 def side(*medians: float) -> dict[int, float]:
@@ -41,16 +24,6 @@ def test_welch_against_a_worked_example():
     reach = t_quantile(0.99, 6) * 0.02 / math.sqrt(2)
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.1 - reach, 0.1 + reach))
     assert difference(b, a).verdict == "faster"
-
-
-def test_from_eight_on_a_fifth_is_trimmed_at_either_end():
-    """Worked by hand: 1..7 and an outlier keep 2..7; winsorised 2 2 3 4 5 6 7 7, with squares around 4.5 of 30 / 7."""
-    found = middle([1, 2, 3, 4, 5, 6, 7, 100])
-    assert (found.mean, found.count) == (4.5, 6) and found.square == pytest.approx(7 * (30 / 7) / (6 * 5))
-    assert middle(range(20)).count == 12
-    assert middle([1, 2, 3, 4, 5, 6, 100]).count == 7
-    plain = middle([1, 2, 3])
-    assert (plain.mean, plain.square) == (2, pytest.approx(1 / 3))
 
 
 def test_a_process_that_met_a_busy_machine_does_not_blind_the_test():
@@ -108,18 +81,6 @@ def test_false_alarms_and_power_of_the_test_itself(paired):
         alarms += difference(a, b, paired=paired).verdict != "same"
         found += difference(a, {r: 1.1 * m for r, m in b.items()}, paired=paired).verdict == "slower"
     assert alarms <= 7 and found >= 180
-
-
-def test_holm():
-    assert holm([0.004, 0.03, None, 0.0001], 0.01) == [True, False, False, True]
-    assert holm([0.006, 0.006], 0.01) == [False, False] and holm([0.006], 0.01) == [True]
-    assert holm([]) == []
-
-
-def test_interval():
-    assert interval([5.0]) is None
-    low, high = interval([9.0, 10.0, 11.0])
-    assert low < 9 and 11 < high < 15
 
 
 def process_of(log):

@@ -85,7 +85,7 @@ def test_mixed_bits_keep_their_average_and_cost_less_than_the_same_bits_everywhe
 def plain(path, feeds, valid, values, folder):
     """Closeness by the slow way: a package with `values` written over its weights, loaded and predicted as a whole."""
     from ane_sweep.runtimes import _reference
-    from ane_sweep.stages._metrics import Closeness
+    from ane_sweep.stats.psnr import Closeness
 
     changed = shutil.copytree(path, folder / "changed.mlpackage", dirs_exist_ok=True)
     program = graph.load(changed)
@@ -105,7 +105,7 @@ def plain(path, feeds, valid, values, folder):
 def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program, reference, tmp_path):
     from ane_sweep.compress import passes, sensitivity, settings
     from ane_sweep.compress.palettes import kmeans
-    from ane_sweep.stages import _metrics
+    from ane_sweep.stats.psnr import recorded_db
 
     path = program("iOS18") / "model.mlpackage"
     with np.load(reference / "calibration.npz") as arrays:
@@ -128,7 +128,7 @@ def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program,
             assert noise == expected.square_error / expected.count > 0, (name, bits)
             assert found["peak"] == expected.peak
     for point in found["curve"]:
-        assert point["psnr_db"] == _metrics.recorded_db(slow(point["bits"]).psnr_db())
+        assert point["psnr_db"] == recorded_db(slow(point["bits"]).psnr_db())
 
 
 def test_swapped_weights_are_what_the_compressed_program_computes(program, compressed, reference):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ane_sweep.placement import cases, costs, fit, laws, score
+from ane_sweep.stats.ranks import spearman
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +79,9 @@ def test_an_unseen_regime_borrows_from_its_relatives():
 
 
 def test_spearman():
-    assert score.spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
-    assert score.spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
-    assert score.spearman([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert spearman([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
 
 
 def test_latency_ranks_published_figures():

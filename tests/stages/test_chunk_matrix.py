@@ -13,7 +13,7 @@ from ane_sweep.mil.line import line_up
 from ane_sweep.paths import conf_dir
 from ane_sweep.runtimes import reference as runtime
 from ane_sweep.stages import calibrate, chunk, compress, convert, reference
-from ane_sweep.stages.latency import first_input
+from ane_sweep.stages._arrays import Inputs
 
 OPTIONS = {o["name"]: o for o in (*families.tiny_options(), option("probe-tiny"))}
 TWELVE = yaml.safe_load((conf_dir() / "sweep" / "recipes.yaml").read_text())["axes"]["precision"][1:]
@@ -35,7 +35,7 @@ def made(name, variant, folder, target="iOS18"):
 
 def check(program, told, folder, **how) -> None:
     """All counts on nets with at least 8 cut points; balance wherever no single tensor forbids it."""
-    feeds = first_input(told)
+    feeds = Inputs(told)[0]
     whole = runtime.load({}, {"program": program}).predict(feeds)
     assert len(line_up(graph.load(package.program_paths(program)[0])).positions) >= 8
     for count in (2, 3, 4, 8):
@@ -74,8 +74,8 @@ def test_every_family(name, variant, tmp_path):
         out.mkdir()
         facts = chunk.run({**WANTED, "count": count, "own": own}, {"program": program}, out).facts
         assert facts["chunks"] == count
-        found = runtime.load({}, {"program": out}).predict(first_input(told))
-        whole = runtime.load({}, {"program": program}).predict(first_input(told))
+        found = runtime.load({}, {"program": out}).predict(Inputs(told)[0])
+        whole = runtime.load({}, {"program": program}).predict(Inputs(told)[0])
         assert all(np.array_equal(found[key], whole[key]) for key in whole)
 
 

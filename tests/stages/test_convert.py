@@ -11,8 +11,8 @@ import yaml
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stages import _lean, _package, convert, place, reference
-from ane_sweep.stages import _metrics as m
 from ane_sweep.stages import compile as compile_stage
+from ane_sweep.stats.psnr import psnr_db
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
@@ -131,7 +131,7 @@ def test_the_program_computes_what_torch_computes(converted, case, tmp_path):
     with np.load(tmp_path / "outputs.npz") as file:
         expected = file["logits"]
     got = np.stack([runtime.predict({key: value[i] for key, value in feeds.items()})["logits"] for i in range(3)])
-    assert m.psnr_db(reference=expected, candidate=got) > {"fp16": 55, "fp32": 110}[compute]
+    assert psnr_db(reference=expected, candidate=got) > {"fp16": 55, "fp32": 110}[compute]
 
 
 @pytest.mark.parametrize(("name", "variant"), [("tiny-gpt2", "original"), ("tiny-distilbert", "split_einsum")])

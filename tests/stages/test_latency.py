@@ -9,8 +9,10 @@ import pytest
 
 from ane_sweep import bridge
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import _statistics, _verdicts, latency
+from ane_sweep.stages import _verdicts, latency
+from ane_sweep.stages._arrays import Inputs
 from ane_sweep.stages._timing import Samples
+from ane_sweep.stats import samples as statistics
 
 
 @pytest.mark.parametrize(
@@ -18,36 +20,36 @@ from ane_sweep.stages._timing import Samples
     [([3], 0.9, 3), ([1, 2], 0.5, 1.5), ([4, 1, 3, 2], 0.25, 1.75), ([1, 2, 3, 4, 5], 0.9, 4.6), ([1, 2, 3], 1, 3)],
 )
 def test_quantiles(samples, q, value):
-    assert _statistics.quantile(samples, q) == pytest.approx(value, abs=1e-12)
+    assert statistics.quantile(samples, q) == pytest.approx(value, abs=1e-12)
     assert np.quantile(samples, q) == pytest.approx(value, abs=1e-12)
 
 
 def test_summary():
-    found = _statistics.summarise([10, 20, 30, 40, 100])
+    found = statistics.summarise([10, 20, 30, 40, 100])
     assert (found.count, found.median, found.iqr) == (5, 30, 20)
     assert found.p90 == pytest.approx(76)
     with pytest.raises(ValueError, match="no samples"):
-        _statistics.summarise([])
+        statistics.summarise([])
 
 
 def test_the_99th_percentile_needs_a_hundred_samples():
-    assert _statistics.summarise(range(99)).p99 is None
-    assert _statistics.summarise(range(101)).p99 == pytest.approx(99)
+    assert statistics.summarise(range(99)).p99 is None
+    assert statistics.summarise(range(101)).p99 == pytest.approx(99)
 
 
 def test_the_bootstrap_interval_covers_what_it_says_and_is_the_same_each_time():
     draws = np.random.default_rng(1).exponential(size=(200, 25))
-    hit = sum(low <= np.log(2) <= high for low, high in map(_statistics.bootstrap, draws.tolist()))
+    hit = sum(low <= np.log(2) <= high for low, high in map(statistics.bootstrap, draws.tolist()))
     assert 176 <= hit <= 199  # of 200 at 95 %: the percentile bootstrap of a median is known to be about right
-    assert _statistics.bootstrap([3.0]) == (3.0, 3.0)
-    assert _statistics.bootstrap([1, 2, 5, 9]) == _statistics.bootstrap([1, 2, 5, 9])
+    assert statistics.bootstrap([3.0]) == (3.0, 3.0)
+    assert statistics.bootstrap([1, 2, 5, 9]) == statistics.bootstrap([1, 2, 5, 9])
 
 
 def test_unstable_beyond_a_quarter_of_the_median():
-    assert _verdicts.instability(_statistics.summarise([95, 100, 105])) is None
-    verdict = _verdicts.instability(_statistics.summarise([66, 100, 134]))
+    assert _verdicts.instability(statistics.summarise([95, 100, 105])) is None
+    verdict = _verdicts.instability(statistics.summarise([66, 100, 134]))
     assert verdict == "timing is unstable: the middle half of the samples spreads over more than 25% of their median"
-    assert _verdicts.instability(_statistics.summarise([0, 0, 0])) is None
+    assert _verdicts.instability(statistics.summarise([0, 0, 0])) is None
 
 
 def test_peak_memory_is_in_bytes_and_a_small_child_of_a_big_parent_is_small():
@@ -67,11 +69,11 @@ def reference_folder(tmp_path):
 
 
 def test_the_first_input_is_predicted(reference_folder, tmp_path):
-    (found,) = latency.first_input(reference_folder).items()
+    (found,) = Inputs(reference_folder)[0].items()
     assert found[0] == "input_ids" and found[1].tolist() == [list(range(8))]
     np.savez(tmp_path / "inputs.npz", valid=np.ones((2, 8), bool))
     with pytest.raises(StageError, match="holds no inputs"):
-        latency.first_input(tmp_path)
+        Inputs(tmp_path)
 
 
 PARAMS = {

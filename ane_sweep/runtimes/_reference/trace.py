@@ -23,6 +23,7 @@ import torch
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op
 from ane_sweep.runtimes._reference import matching
+from ane_sweep.stats.psnr import decibels
 
 HALF_MAX = 65504.0
 
@@ -144,13 +145,13 @@ def drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[Seen]:
 
 
 def psnr(reference: Any, candidate: Any) -> float | None:
-    """20 log10(max |reference|) - 10 log10(mean square error) in dB, infinite when equal; None where `distance` is None."""
+    """As stats.psnr.psnr_db, of tensors wherever they lie; None where `distance` is None."""
     off = distance(reference, candidate)
     if off is None or off == 0.0:
         return None if off is None else math.inf
     true, other = reference.double(), candidate.double()
     peak, error = float(true.abs().max()), float((true - other).square().mean())
-    return 20 * math.log10(peak) - 10 * math.log10(error) if math.isfinite(peak * error) and peak > 0 else -math.inf
+    return decibels(peak=peak, error=error)
 
 
 def _own(mine: Any, true: Any) -> dict[str, float | None]:

@@ -1,13 +1,14 @@
-"""Statistics of a list of timings, in plain Python.
+"""Statistics of the samples of one process.
 
 Quantiles are "linear" (method 7 of Hyndman and Fan, the default of numpy and R): the value at position (n - 1) q of
 the sorted samples, interpolated between neighbours.
 """
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 LEVEL = 0.95  # of the interval around a median
 P99_NEEDS = 100  # samples: with fewer, the 99th percentile is little more than the largest
@@ -37,11 +38,7 @@ def quantile(samples: Sequence[float], q: float) -> float:
     """The q-quantile, 0 <= q <= 1. Raises ValueError without samples."""
     if not samples:
         raise ValueError("no samples to take a quantile of")
-    ordered = sorted(samples)
-    position = (len(ordered) - 1) * q
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+    return float(np.quantile(samples, q))
 
 
 def summarise(samples: Sequence[float]) -> Summary:
@@ -56,7 +53,27 @@ def bootstrap(samples: Sequence[float], level: float = LEVEL, seed: int = 0) -> 
 
     It knows the scatter within one process only; what another process would give is for `latency.repeats` to find out.
     """
-    drawn = random.Random(seed)
-    count = min(len(samples), _MOST_DRAWN)
-    medians = [quantile(drawn.choices(samples, k=count), 0.5) for _ in range(_RESAMPLES)]
-    return quantile(medians, (1 - level) / 2), quantile(medians, (1 + level) / 2)
+    drawn = np.random.default_rng(seed).choice(samples, (_RESAMPLES, min(len(samples), _MOST_DRAWN)))
+    low, high = np.quantile(np.median(drawn, axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def median_interval(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """The narrowest pair of order statistics, symmetric about the middle, that holds the true median with `confidence`.
+
+    x_(k) .. x_(n+1-k) does so with 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 7.1).
+    None where even the extremes do not, or where a timing is not positive.
+    """
+    from scipy.special import bdtr
+
+    ordered = sorted(samples)
+    count = len(ordered)
+    if count < least_samples(confidence) or ordered[0] <= 0:
+        return None
+    rank = int((bdtr(np.arange(count), count, 0.5) <= (1 - confidence) / 2).sum())
+    return ordered[rank - 1], ordered[count - rank]
+
+
+def least_samples(confidence: float) -> int:
+    """How many samples such an interval needs at least."""
+    return math.ceil(1 - math.log2(1 - confidence))
