@@ -148,8 +148,9 @@ def words(node: ast.AST) -> set[str]:
     return {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
 
 
-# Other things of the same name: questions to the stand-in's script, keys of the configuration.
-OTHER_THINGS = {"stand_in.py", "matrix.py", "schema.py", "cell.py"}
+# Other things of the same name: questions to the stand-in's script, keys of the configuration; and an axis' own declaration,
+# which says the stages that it enters.
+OTHER_THINGS = {"stand_in.py", "matrix.py", "schema.py", "cell.py", "axes/common.py", "models/_options.py"}
 # What a stage left, read by the one place that it is for; and what calls it by hand.
 ONE_STAGE = {("evidence/gather.py", "evidence"), ("report/doubts.py", "compress")}
 

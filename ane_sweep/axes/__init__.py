@@ -13,9 +13,11 @@ from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.key import NUMBER, Key
 
-RUNS = ("score", "latency", "throughput", "evidence")  # the stages in which the cell's runtime computes
+# The stages in which the cell's runtime computes.
+RUNS = tuple(name for name, stage in STAGES.items() if stage.runs_program and not stage.on_coreml)
 # A cell as a refusal sees it: its fields, and `task`, `compute`, `ios_target`, `runtime` (settled), `honours` (what that
 # runtime does), `longest` (positions of the model), `vocabulary` (token ids that it knows).
 Asked = Mapping[str, Any]

@@ -17,15 +17,10 @@ if TYPE_CHECKING:
     from ane_sweep.runtimes._remote import RemoteRuntime
 
 RUNTIME = Traits(
-    needs="program",
-    measured="Core ML on {chip}",
-    hardware="Apple",
+    needs="program", measured="Core ML on {chip}", hardware="Apple",
     honours=("chunks", "compute_units", "precision", "target", "compiler", "device"),
-    auto=1,
-    coreml=True,
-    alone=True,
-    idle_s=2.0,
-)
+    auto=1, coreml=True, alone=True, idle_s=2.0,
+)  # fmt: skip
 
 # our words -> members of coremltools.ComputeUnit
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}

@@ -15,12 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 RUNTIME = Traits(
-    needs="program",
-    measured="reference runtime on this CPU",
-    hardware="CPU",
-    honours=("chunks", "precision", "target", "numerics", "effects"),
-    auto=2,
-)
+    needs="program", measured="reference runtime on this CPU", hardware="CPU",
+    honours=("chunks", "precision", "target", "numerics", "effects"), auto=2,
+)  # fmt: skip
 
 
 def available() -> str | None:

@@ -14,12 +14,9 @@ from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.runtimes import reference
 
 RUNTIME = Traits(
-    needs="program",
-    measured="reference runtime on this NVIDIA GPU",
-    hardware="NVIDIA GPU",
-    honours=("chunks", "precision", "target", "numerics", "effects"),
-    asks=("gpus",),
-)
+    needs="program", measured="reference runtime on this NVIDIA GPU", hardware="NVIDIA GPU",
+    honours=("chunks", "precision", "target", "numerics", "effects"), asks=("gpus",),
+)  # fmt: skip
 
 
 @cache

@@ -14,11 +14,7 @@ from ane_sweep.runtimes._runtime import Runtime
 if TYPE_CHECKING:
     import numpy as np
 
-RUNTIME = Traits(
-    needs="checkpoint",
-    measured="PyTorch eager on this CPU",
-    hardware="CPU",
-)
+RUNTIME = Traits(needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU")
 
 
 def available() -> str | None:

@@ -12,11 +12,7 @@ from typing import Any
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import StageError, Unavailable
 
-RUNTIME = Traits(
-    needs="checkpoint",
-    measured="PyTorch on this GPU",
-    hardware="Apple",
-)
+RUNTIME = Traits(needs="checkpoint", measured="PyTorch on this GPU", hardware="Apple")
 
 _FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 

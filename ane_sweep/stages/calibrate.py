@@ -18,14 +18,9 @@ from ane_sweep.bridge.stages import Stage
 from . import StageResult, metric
 
 STAGE = Stage(
-    order=40,
-    many="calibrations",
-    timeout_s=7200,
-    base_gib=1.2,
-    per_byte=1.5,
-    artifact=True,
-    ignores=("ane_sweep.coreml_anywhere.plan",),
-)
+    order=40, many="calibrations", timeout_s=7200, base_gib=1.2, per_byte=1.5,
+    artifact=True, ignores=("ane_sweep.coreml_anywhere.plan",),
+)  # fmt: skip
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

@@ -16,15 +16,9 @@ from ane_sweep.errors import StageError
 from . import StageResult, _package, metric
 
 STAGE = Stage(
-    order=50,
-    many="compressions",
-    timeout_s=7200,
-    base_gib=0.8,
-    per_byte=2.0,
-    leaves="program",
-    compressed=True,
-    artifact=True,
-)
+    order=50, many="compressions", timeout_s=7200, base_gib=0.8, per_byte=2.0,
+    leaves="program", compressed=True, artifact=True,
+)  # fmt: skip
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

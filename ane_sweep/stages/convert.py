@@ -21,15 +21,7 @@ from ane_sweep.errors import StageError
 
 from . import StageResult, _package, metric
 
-STAGE = Stage(
-    order=30,
-    many="conversions",
-    timeout_s=7200,
-    base_gib=0.8,
-    per_byte=1.9,
-    leaves="program",
-    artifact=True,
-)
+STAGE = Stage(order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, leaves="program", artifact=True)
 
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 

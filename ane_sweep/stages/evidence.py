@@ -26,18 +26,9 @@ from ane_sweep.evidence.listener import Listener
 from . import StageResult, metric
 
 STAGE = Stage(
-    order=140,
-    many="evidence passes",
-    timeout_s=1800,
-    base_gib=0.6,
-    per_byte=1.2,
-    stored=False,
-    alone=True,
-    last=True,
-    runs_program=True,
-    fatal=False,
-    reads=("evidence/*.csv",),
-)
+    order=140, many="evidence passes", timeout_s=1800, base_gib=0.6, per_byte=1.2,
+    stored=False, alone=True, last=True, runs_program=True, fatal=False, reads=("evidence/*.csv",),
+)  # fmt: skip
 
 IDLE_SAMPLES, LOADED_SAMPLES = 20, 30  # of powermetrics.INTERVAL_MS each
 LISTEN_S = 1.0  # of predictions under the log's eye

@@ -22,17 +22,9 @@ from ane_sweep.stages._arrays import Inputs
 from ane_sweep.stats import samples
 
 STAGE = Stage(
-    order=120,
-    many="timings",
-    timeout_s=1800,
-    base_gib=0.6,
-    per_byte=1.2,
-    stored=False,
-    alone=True,
-    runs_program=True,
-    pooled=True,
-    guess_s=20.0,
-)
+    order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=20.0,
+    stored=False, alone=True, runs_program=True, pooled=True,
+)  # fmt: skip
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

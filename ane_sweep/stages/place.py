@@ -28,18 +28,9 @@ from ane_sweep.runtimes import coreml
 from . import StageResult, _trace, compile, load, metric
 
 STAGE = Stage(
-    order=90,
-    many="placements",
-    timeout_s=7200,
-    base_gib=0.5,
-    per_byte=1.0,
-    stored=False,
-    artifact=True,
-    alone=True,
-    runs_program=True,
-    on_coreml=True,
-    compiles_for_ane=True,
-)
+    order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0,
+    stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True,
+)  # fmt: skip
 
 _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
 _NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken into a row

@@ -17,16 +17,9 @@ from ane_sweep.bridge.stages import Stage
 from . import StageResult, metric
 
 STAGE = Stage(
-    order=70,
-    many="predictions",
-    timeout_s=600,
-    memory_gib=4,
-    base_gib=0.2,
-    per_byte=0.0,
-    artifact=True,
-    guess_s=5.0,
-    reads=("placement/data/**/*",),
-)
+    order=70, many="predictions", timeout_s=600, memory_gib=4, base_gib=0.2, per_byte=0.0, guess_s=5.0,
+    artifact=True, reads=("placement/data/**/*",),
+)  # fmt: skip
 
 SCHEMA = 1
 _SOURCE = "ane_sweep/placement: rules and cost model of an M4, see METHOD.md"

@@ -17,14 +17,9 @@ from ane_sweep.bridge.stages import Stage
 from . import StageResult
 
 STAGE = Stage(
-    order=20,
-    many="fp32 references",
-    timeout_s=3600,
-    base_gib=0.8,
-    per_byte=1.3,
-    leaves="outputs",
-    reads=("data/*.txt",),
-)
+    order=20, many="fp32 references", timeout_s=3600, base_gib=0.8, per_byte=1.3,
+    leaves="outputs", reads=("data/*.txt",),
+)  # fmt: skip
 
 CALIBRATION = 8  # inputs to calibrate on
 

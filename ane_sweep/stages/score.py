@@ -19,14 +19,9 @@ from ane_sweep.errors import StageError
 from . import StageResult, metric
 
 STAGE = Stage(
-    order=110,
-    many="scorings",
-    timeout_s=3600,
-    base_gib=0.6,
-    per_byte=1.2,
-    leaves="outputs",
-    runs_program=True,
-)
+    order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2,
+    leaves="outputs", runs_program=True,
+)  # fmt: skip
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

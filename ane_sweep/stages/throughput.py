@@ -22,16 +22,9 @@ from ane_sweep.errors import Unavailable
 from . import StageResult, metric
 
 STAGE = Stage(
-    order=130,
-    many="throughput runs",
-    timeout_s=3600,
-    base_gib=0.6,
-    per_byte=1.2,
-    stored=False,
-    alone=True,
-    last=True,
-    runs_program=True,
-)
+    order=130, many="throughput runs", timeout_s=3600, base_gib=0.6, per_byte=1.2,
+    stored=False, alone=True, last=True, runs_program=True,
+)  # fmt: skip
 
 WARMUP = 3
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ane_sweep import checks, runtimes
+from ane_sweep import runtimes
 from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN
+from ane_sweep.cell import DECLARED
 from ane_sweep.errors import ConfigError, PackageError, Unavailable
 
 
@@ -18,7 +19,7 @@ def test_names_are_the_files():
     assert list(RUNTIMES) == ["coreml", "reference", "reference_cuda", "torch_eager", "torch_mps"]
     for name, traits in RUNTIMES.items():
         module = runtimes.get(name)
-        assert set(checks.APPLICABLE) >= set(traits.honours)
+        assert {axis.honoured for axis in DECLARED.values()} >= set(traits.honours)
         assert all(callable(getattr(module, asked)) for asked in traits.asks)
         assert callable(module.available) and callable(module.load)
 
