@@ -1,10 +1,11 @@
 """What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ane_sweep import axes, chunking, data, models, recipes, runtimes, stand_in, usb
 from ane_sweep.axes.targets import TARGETS
+from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.cell import DECLARED, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -13,10 +14,11 @@ from ane_sweep.runtimes._reference import effects
 
 
 def resolved_runtime(cell: Cell) -> str:
-    """`auto` is coreml where it can run, else the reference runtime."""
+    """`auto` is the first of those that offer themselves and can run: coreml, else the reference runtime."""
     if cell.runtime != "auto":
         return cell.runtime
-    return "coreml" if runtimes.get("coreml").available() is None else "reference"
+    wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
+    return next(name for _, name in wanted if runtimes.get(name).available() is None)
 
 
 def unknown_names(cell: Cell) -> list[str]:
@@ -26,9 +28,9 @@ def unknown_names(cell: Cell) -> list[str]:
             f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(models.names())}. "
             f"A new one is ane_sweep/models/{cell.family}.py and conf/model/NAME.yaml"
         )
-    if cell.runtime != "auto" and cell.runtime not in runtimes.names():
+    if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
         found.append(
-            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(runtimes.names())}. "
+            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
             f"A new one is ane_sweep/runtimes/{cell.runtime}.py"
         )
     if cell.limits_for is not None:
@@ -50,7 +52,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     """Why this combination is impossible, in one sentence with the way out; None when it can be tried.
 
     Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
-    honours = runtimes.get(runtime).HONOURS
+    honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := models.variants(cell.family)):
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
@@ -70,7 +72,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
 
 
-def _asked(cell: Cell, source: Source, runtime: str, honours: frozenset[str]) -> axes.Asked:
+def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -> axes.Asked:
     return {
         **cell.as_dict(),
         "task": cell.model_options["task"],
@@ -89,8 +91,8 @@ def numerics(cell: Cell) -> dict[str, Any]:
     return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
 
 
-def idle(honours: frozenset[str]) -> set[str]:
-    """The axes that a runtime of those `HONOURS` has no use for."""
+def idle(honours: Collection[str]) -> set[str]:
+    """The axes that a runtime of that `honours` has no use for."""
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
 
 
@@ -127,7 +129,7 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
             "all will run on the CPU; use precision=fp16"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
-        unused = [axis for axis in axes if axis in idle(runtimes.get(name).HONOURS)]
+        unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]
         for axis in unused:
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.cell import DECLARED
 from ane_sweep.record import Record, flat_cell
 
@@ -40,7 +41,7 @@ class Row:
             return False
         cell = flat_cell(record)
         wanted: dict[str, Any] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
-        if "runtime" not in wanted and str(record.realised.get("runtime")).startswith("torch_"):
+        if "runtime" not in wanted and traits(record.realised.get("runtime")).needs == "checkpoint":
             return False
         return all(str(cell.get(key)) == str(value) for key, value in wanted.items())
 

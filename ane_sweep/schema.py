@@ -5,6 +5,7 @@ from typing import Any
 
 from ane_sweep import recipes
 from ane_sweep.axes.targets import TARGETS
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import DECLARED
 from ane_sweep.key import NONE, NUMBER, Key, shown, suggestion
 
@@ -12,10 +13,6 @@ _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
 _KEPT = "each is kept, and written to samples.json"
 _LARGER = "no model is larger"
-STAGES = (
-    "fetch", "reference", "convert", "calibrate", "compress", "chunk", "predict", "compile", "place", "load", "latency",
-    "score", "throughput", "evidence",
-)  # fmt: skip
 
 # The axes first, each as its field of the cell says; then the policies of a cell, and the settings of a whole sweep.
 KEYS: dict[str, Key] = {
