@@ -66,9 +66,7 @@ class Common:
         shapes=("reference", "convert"),
     )
     allow_pickle: bool = axis(
-        "accept pytorch_model.bin where there are no safetensors",
-        shapes=("fetch", "reference", "convert"),
-        named=False,
+        "accept pytorch_model.bin where there are no safetensors", shapes=("fetch", "reference", "convert"), named=False
     )
     fault: str = axis(
         "crash-tests the runner: the fault to commit in the convert process",
