@@ -46,7 +46,7 @@ class Cell(Numerics, Options, Copies, Cut, Common):
         "where Core ML runs: this Mac, or the iPhone or iPad on its USB port",
         choices=("local", "usb"),
         plain="local",
-        shapes=("compile", "place", "load", *axes.RUNS),
+        shapes=("compile", axes.LOADS),
         honoured="device",
         unhonoured="device={device} is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml",
     )

@@ -92,7 +92,7 @@ def numerics(cell: Cell) -> dict[str, Any]:
 
 
 def idle(honours: Collection[str]) -> set[str]:
-    """The axes that a runtime of those `HONOURS` has no use for."""
+    """The axes that a runtime of that `honours` has no use for."""
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import apple, checks, chunking, data, estimates, files, recipes, runtimes, usb, versions
-from ane_sweep.axes import RUNS
+from ane_sweep.axes import LOADS, RUNS
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import DECLARED, Cell, digest
@@ -284,10 +284,12 @@ def _sizes(cell: Cell) -> dict[str, Any]:
 def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
     """Of the axes that vary, those that make a difference to a stage's own work; and of all that enter its params as they
     are, the plain values."""
-    idle = checks.idle(honours) if stage in RUNS else ()
-    found = {name: axis for name, axis in DECLARED.items() if stage in axis.enters + axis.shapes and name not in idle}
+    its, loads = STAGES[stage], STAGES[stage].runs_program
+    kinds = {stage, *([LOADS] if loads else []), *([RUNS] if loads and not its.on_coreml else [])}
+    idle = checks.idle(honours) if RUNS in kinds else ()
+    found = {name: axis for name, axis in DECLARED.items() if kinds & {*axis.enters, *axis.shapes} and name not in idle}
     varies = frozenset(axis for axis in axes if axis.partition(".")[0] in found)
-    return varies, {name: axis.plain for name, axis in found.items() if stage in axis.enters}
+    return varies, {name: axis.plain for name, axis in found.items() if kinds & {*axis.enters}}
 
 
 def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:

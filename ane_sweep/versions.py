@@ -19,10 +19,10 @@ PACKAGE = Path(ane_sweep.__file__).parent
 DECIDE_NOTHING = (
     "ane_sweep",
     "ane_sweep.errors",
-    "ane_sweep.cell",
-    "ane_sweep.key",
     "ane_sweep.axes",
     "ane_sweep.axes.targets",
+    "ane_sweep.cell",
+    "ane_sweep.key",
     "ane_sweep.bridge",
     "ane_sweep.bridge.declared",
     "ane_sweep.bridge.runtimes",

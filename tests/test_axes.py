@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ane_sweep import axes, cell, config, schema
+from ane_sweep import axes, cell, config
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import AXES, DECLARED, digest
 from ane_sweep.paths import conf_dir
 
@@ -50,7 +51,7 @@ def test_plain_values_are_the_shipped_defaults():
 def test_what_an_axis_names_is_there():
     known = {*DECLARED, "task", "compute", "ios_target"}
     for name, one in DECLARED.items():
-        assert {*one.enters, *one.shapes} <= {*schema.STAGES}, name
+        assert {*one.enters, *one.shapes} <= {*STAGES, axes.RUNS, axes.LOADS}, name
         for pair in one.only:
             assert pair.other in known and all(one.key.problem(name, value) is None for value in pair.when), name
 

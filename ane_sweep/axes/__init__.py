@@ -13,11 +13,10 @@ from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from ane_sweep.bridge.stages import STAGES
 from ane_sweep.key import NUMBER, Key
 
-# The stages in which the cell's runtime computes.
-RUNS = tuple(name for name, stage in STAGES.items() if stage.runs_program and not stage.on_coreml)
+RUNS = "RUNS"  # in place of a stage: all in which the cell's runtime runs the program
+LOADS = "LOADS"  # and those in which Core ML does, whatever the runtime
 # A cell as a refusal sees it: its fields, and `task`, `compute`, `ios_target`, `runtime` (settled), `honours` (what that
 # runtime does), `longest` (positions of the model), `vocabulary` (token ids that it knows).
 Asked = Mapping[str, Any]
@@ -42,7 +41,7 @@ class Axis:
 
     key        what a value may be; None for the groups and for mappings, whose keys stand in schema.py
     plain      the value that asks for nothing
-    enters     stages that find it in `params["options"]`, and so in their key, where it is not plain
+    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, where it is not plain
     shapes     stages whose params are made of it otherwise, in tasks.py
     honoured   what a runtime must honour for it to mean anything under it
     unhonoured the sentence that refuses it under other runtimes; "": there it is without effect, and said to be

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ane_sweep.axes import RUNS, Asked, axis, mapping
+from ane_sweep.axes import LOADS, RUNS, Asked, axis, mapping
 from ane_sweep.axes.targets import MACOS_TARGETS, TARGETS
 
 
@@ -22,7 +22,7 @@ class Common:
     variant: str = axis(
         "the model as it is, or rewritten for the Neural Engine",
         choices=("original", "split_einsum"),
-        shapes=("convert", *RUNS),
+        shapes=("convert", RUNS),
     )
     chunks: int | str = axis(
         "how many programs the model is cut into; auto: the fewest that the chip takes",
@@ -30,14 +30,14 @@ class Common:
         words=("auto",),
         most=1000,
         why="each is a program of its own, and no model here has as many places to cut",
-        shapes=("chunk", "predict", "compile", "place", "load", *RUNS),  # no chunk task is an answer, too
+        shapes=("chunk", "predict", "compile", LOADS),  # no chunk task is an answer, too
         honoured="chunks",
     )
     precision: str = mapping(shapes=("convert",), honoured="precision")
     compute_units: str = axis(
         "what Core ML may use",
         choices=("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"),
-        shapes=("predict", "place", "load", *RUNS),
+        shapes=("predict", LOADS),
         honoured="compute_units",
     )
     seq_len: int = axis(
@@ -54,7 +54,7 @@ class Common:
         shapes=("convert",),
         honoured="target",
     )
-    runtime: str = axis("what executes the program; auto = coreml on macOS, else reference", shapes=("load", *RUNS))
+    runtime: str = axis("what executes the program; auto = coreml on macOS, else reference", shapes=("load", RUNS))
     weights: str = axis(
         "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)", shapes=("reference", "convert")
     )
@@ -66,9 +66,7 @@ class Common:
         shapes=("reference", "convert"),
     )
     allow_pickle: bool = axis(
-        "accept pytorch_model.bin where there are no safetensors",
-        shapes=("fetch", "reference", "convert"),
-        named=False,
+        "accept pytorch_model.bin where there are no safetensors", shapes=("fetch", "reference", "convert"), named=False
     )
     fault: str = axis(
         "crash-tests the runner: the fault to commit in the convert process",

@@ -1,12 +1,13 @@
 """How a model is cut into chunks (chunking.py makes the chunk task of it)."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from ane_sweep.axes import Asked, Only, axis
 
 AUTO = "auto"
 OWN = {"none": 0, "embeddings": 1, "head": 1, "both": 2}  # chunks that are set from the start
-_CUTS = ("chunk",)
+_axis = partial(axis, shapes=("chunk",), honoured="chunks")
 _KNOWS_NEITHER = "pipeline=bisect: coremltools' bisect_model knows neither own_chunks nor chunk_by; use pipeline=manual"
 
 
@@ -39,25 +40,14 @@ def _own(asked: Asked) -> str | None:
 class Cut:
     """These mean something only where a model is cut."""
 
-    chunk_by: str = axis(
-        "what is shared out evenly: weights, layers, or estimated time",
-        choices=("bytes", "layers", "time"),
-        shapes=_CUTS,
-        honoured="chunks",
+    chunk_by: str = _axis(
+        "what is shared out evenly: weights, layers, or estimated time", choices=("bytes", "layers", "time")
     )
-    own_chunks: str = axis(
-        "parts that are chunks of their own, among the number",
-        choices=tuple(OWN),
-        shapes=_CUTS,
-        honoured="chunks",
-        refuses=_own,
-    )
-    pipeline: str = axis(
+    own_chunks: str = _axis("parts that are chunks of their own, among the number", choices=tuple(OWN), refuses=_own)
+    pipeline: str = _axis(
         "a chain that is driven, one Core ML pipeline package, or coremltools' bisect_model to compare with",
         choices=("manual", "coreml", "bisect"),
         plain="manual",
-        shapes=_CUTS,
-        honoured="chunks",
         only=(
             Only(
                 "chunks",
@@ -70,8 +60,4 @@ class Cut:
         ),
         refuses=_pipeline,
     )
-    limits_for: str | None = axis(
-        "chunks=auto, chunk_by=time: the chip; null: this host's, or m1 where it has none",
-        shapes=_CUTS,
-        honoured="chunks",
-    )
+    limits_for: str | None = _axis("chunks=auto, chunk_by=time: the chip; null: this host's, or m1 where it has none")

@@ -24,7 +24,7 @@ class Numerics:
         "how the reference runtime computes; auto = as the program declares",
         choices=("auto", *MODES),
         plain="auto",
-        shapes=RUNS,
+        shapes=(RUNS,),
         honoured="numerics",
         unhonoured="numerics={numerics}: runtime={runtime} computes as it does; numerics=auto, or runtime=reference",
         only=(
@@ -40,7 +40,7 @@ class Numerics:
         "numerics=ane: which known effects of the Neural Engine; null: those measured by several",
         check=_unknown,
         plain=None,
-        shapes=RUNS,
+        shapes=(RUNS,),
         honoured="effects",
         unhonoured=_WITH_ANE,
         only=(Only("numerics", ("ane",), _WITH_ANE),),

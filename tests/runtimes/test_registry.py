@@ -19,7 +19,7 @@ def test_names_are_the_files():
     assert list(RUNTIMES) == ["coreml", "reference", "reference_cuda", "torch_eager", "torch_mps"]
     for name, traits in RUNTIMES.items():
         module = runtimes.get(name)
-        assert {axis.honoured for axis in DECLARED.values()} >= set(traits.honours)
+        assert {axis.honoured for axis in DECLARED.values()} >= {*traits.honours}
         assert all(callable(getattr(module, asked)) for asked in traits.asks)
         assert callable(module.available) and callable(module.load)
 
