@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ane_sweep import outward, tables
 from ane_sweep.record import Record, Status, flat_cell, varying_axes
+from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts, not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
@@ -218,12 +219,8 @@ def as_markdown(records: list[Record], notes: bool = True) -> str:
     if not records:
         return "no records\n"
     parts = columns(records)
-    rows = [
-        [outward.markdown(column.head) for column in parts],
-        ["---:" if column.numeric else "---" for column in parts],
-        *([outward.markdown(column.cells[index]) for column in parts] for index in range(len(records))),
-    ]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    rows = [[part.cells[index] for part in parts] for index in range(len(records))]
+    table = blocks.markdown(blocks.Grid([part.head for part in parts], rows, [part.numeric for part in parts]))[:-1]
     if not notes:
         return table
     above = "  \n".join(map(outward.markdown, head_lines(records)))
