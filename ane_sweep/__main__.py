@@ -4,6 +4,10 @@ import sys
 
 try:
     import os
+
+    if "" in (os.environ.get("PYTHONPATH") or "-").split(os.pathsep) and os.path.exists("."):
+        # an empty entry is the working folder to Python: no code of ours is there
+        sys.path[:] = [one for one in sys.path if one and not (os.path.exists(one) and os.path.samefile(one, "."))]
     import signal
     from collections.abc import Sequence
     from importlib import import_module

@@ -17,6 +17,18 @@ _XCODE_S = 20.0
 _DART = ("dart-ane", "dart-ane0")
 
 
+def no_coreml() -> str | None:
+    """None, or why Core ML cannot run on this host."""
+    if not is_mac():
+        return "needs macOS"
+    if translated():
+        return (
+            "is refused under Rosetta: this Python is x86-64 code on an Apple chip, so no Neural Engine and no true time; "
+            "use an arm64 Python (`python3 -c 'import platform; print(platform.machine())'` tells)"
+        )
+    return None
+
+
 def is_mac() -> bool:
     """A Mac, or its stand-in."""
     return sys.platform == "darwin" or stand_in.active() is not None

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import Cell
 from ane_sweep.evidence import gather
 from ane_sweep.placement.agree import plan_agreement
@@ -74,22 +76,19 @@ def _record(
     chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
     for task, outcome in chain:
         record.stages.append(_stage(task, outcome))
-        if outcome.done and task.stage != "latency":
+        if outcome.done and not STAGES[task.stage].pooled:
             record.metrics = _superseded(record.metrics, outcome.result["metrics"])
             record.realised |= outcome.result["realised"]
             record.placement += outcome.result["facts"].get("placement", [])
-            if (
-                task.stage in ("convert", "calibrate", "compress", "chunk", "predict", "compile", "place", "load")
-                and outcome.folder is not None
-            ):
+            if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
-    metrics, realised, record.timings = pooled([o.result for t, o in chain if t.stage == "latency" and o.done])
+    metrics, realised, record.timings = pooled([o.result for t, o in chain if STAGES[t.stage].pooled and o.done])
     record.metrics += metrics + _agreement(chain, host)
     record.realised |= realised
-    timing = next(task.key for task, _ in chain if task.stage == "latency")
+    timing = next(task.key for task, _ in chain if STAGES[task.stage].pooled)
     record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
     judged = None
-    if record.realised["runtime"] == "coreml":
+    if traits(record.realised["runtime"]).coreml:
         beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
         judged = gather.judged(cell, chain, beside)
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
@@ -142,9 +141,9 @@ def _verdict(
     An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
     one that says the cell ran elsewhere than asked makes it a fallback.
     """
-    timed = any(task.stage == "latency" and outcome.done for task, outcome in chain)
+    timed = any(STAGES[task.stage].pooled and outcome.done for task, outcome in chain)
     bad = [(t, o) for t, o in chain if o.status in BAD and not (timed and o.status == StageStatus.SKIPPED)]
-    if fatal := [(task, outcome) for task, outcome in bad if task.stage != "evidence"]:
+    if fatal := [(task, outcome) for task, outcome in bad if STAGES[task.stage].fatal]:
         task, outcome = next((pair for pair in fatal if pair[1].status != StageStatus.BLOCKED), fatal[0])
         reason = outcome.reason or "no reason given"
         reason = reason if reason.startswith(task.stage) else f"{task.stage}: {reason}"

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import STAGES
 
 _TAIL_BYTES = 64 << 10
-_COMPILE_FOR_ANE = ("place", "load")
+_COMPILE_FOR_ANE = {name for name, stage in STAGES.items() if stage.compiles_for_ane}
 _SLOW = (
     ": Core ML compiles for the Neural Engine meanwhile, which can take hours; more chunks, compute_units=cpu_and_gpu, or "
     "limits.{stage}.timeout_s=SECONDS"
@@ -46,7 +48,7 @@ def cause_of_death(
     if limit is not None and name != "SIGKILL" and bridge.speaks_of_memory(tail):
         return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
     if name == "SIGKILL":
-        if stage in _COMPILE_FOR_ANE or task.get("params", {}).get("runtime") == "coreml":
+        if stage in _COMPILE_FOR_ANE or traits(task.get("params", {}).get("runtime")).coreml:
             return "crashed", f"{stage} was killed by SIGKILL from outside{_KILLED}"
         return "crashed", (
             f"{stage} was killed by SIGKILL from outside (the kernel's out-of-memory killer does that, and so does "

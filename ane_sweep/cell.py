@@ -7,77 +7,67 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-VARIANTS = ("original", "split_einsum")
-COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
-FAULTS = ("none", "segfault", "hang", "memory", "raise", "corrupt_weights")
-COMPILERS = ("coremltools", "coremlc")
-DEVICES = ("local", "usb")
-# Oldest first. ML Programs begin at iOS15; the newest is what coremltools 9.0's `ct.target` knows (a test compares).
-TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
-MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
-AXES = (
-    "model", "variant", "chunks", "precision", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "fault",
-    "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order", "copies_sizes",
-    "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "cache", "inputs", "numerics", "effects",
-    "compiler", "device",
-)  # fmt: skip
+from ane_sweep import axes
+from ane_sweep.axes import axis, mapping
+from ane_sweep.axes.common import Common
+from ane_sweep.axes.copies import Copies
+from ane_sweep.axes.cut import Cut
+from ane_sweep.axes.numerics import Numerics
+from ane_sweep.axes.targets import MACOS_TARGETS
+from ane_sweep.models._options import Options
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A request that nobody edits; what happened is recorded beside it as `realised`.
+@dataclass(frozen=True, kw_only=True)
+class Cell(Numerics, Options, Copies, Cut, Common):
+    """A request that nobody edits; what happened is recorded beside it as `realised`. A field is all there is to an axis:
+    see axes/. (The last of the bases comes first in the order of the fields.)"""
 
-    model, precision   names of the options; their contents are in `model_options`, `precision_options`
-    family, size       the model's, as fields of their own
-    head ... inputs   how the model is built: see models/_options.py
-    chunk_by ... limits_for  how it is cut: see chunking.py
-    copies ... copies_sizes  how often it is loaded at once: see runtimes/_copies.py
-    numerics, effects  how the reference runtime computes: see runtimes/_reference/effects.py
-    throughput, evidence  what is done beside timing: inputs predicted in a loop, and whether the machine is watched
-    compiler, device   what compiles for Core ML, and where it runs
-    latency, limits    policies, as in conf/config.yaml (`limits` enters no task's key)
-    """
-
-    model: str
-    family: str
-    size: str
-    variant: str
-    chunks: int | str
-    precision: str
-    compute_units: str
-    seq_len: int
-    target: str
-    runtime: str
-    weights: str
-    seed: int
-    allow_pickle: bool
-    fault: str
-    chunk_by: str
-    own_chunks: str
-    pipeline: str
-    limits_for: str | None
-    copies: int
-    copies_kind: str
-    copies_order: str
-    copies_sizes: list[float] | None
-    head: str
-    mask: str
-    embeddings: str
-    lm_head_splits: int
-    norm: str
-    pad_last_axis: int
-    cache: str
-    inputs: str
-    numerics: str
-    effects: list[str] | None
-    throughput: int
-    evidence: str
-    compiler: str
-    device: str
-    latency: Mapping[str, Any]
-    limits: Mapping[str, Any]
+    throughput: int = axis(
+        "inputs predicted one after the other, texts repeated until there are as many; 0: none",
+        least=0,
+        most=10**8,
+        why="at a millisecond each that is a day",
+        shapes=("throughput",),
+        named=False,
+    )
+    evidence: str = axis(
+        "auto: coreml also watches power, log and memory in a second pass, and times cpu_only and cpu_and_gpu to compare with",
+        choices=("auto", "off"),
+        shapes=("evidence",),
+        named=False,
+    )
+    compiler: str = axis(
+        "what makes the .mlmodelc: Core ML itself, or Xcode's coremlc",
+        choices=("coremltools", "coremlc"),
+        shapes=("compile",),
+        honoured="compiler",
+    )
+    device: str = axis(
+        "where Core ML runs: this Mac, or the iPhone or iPad on its USB port",
+        choices=("local", "usb"),
+        plain="local",
+        shapes=("compile", "place", "load", *axes.RUNS),
+        honoured="device",
+        unhonoured="device={device} is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml",
+    )
+    latency: Mapping[str, Any] = mapping(shapes=("latency",), named=False)
+    limits: Mapping[str, Any] = mapping(named=False)  # enters no task's key
     model_options: Mapping[str, Any]
     precision_options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Cell":
+        """The cell of a composed configuration that has been checked."""
+        model, precision = config["model"], config["precision"]
+        return cls(
+            **{name: config[name] for name in _ITS_OWN},
+            model=model["name"],
+            family=model["family"],
+            size=model["size"],
+            precision=precision["name"],
+            model_options=model,
+            precision_options=precision,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -92,7 +82,7 @@ class Cell:
         """The target as an iOS name: macOS15 and iOS18 are one opset."""
         return MACOS_TARGETS.get(self.target, self.target)
 
-    def label(self, axes: tuple[str, ...] | list[str] = AXES) -> str:
+    def label(self, axes: tuple[str, ...] | list[str]) -> str:
         """`model=gpt2 chunks=2`: the cell by the axes given, dotted names reaching into the policies."""
         return " ".join(f"{axis}={self.value(axis)}" for axis in axes)
 
@@ -105,6 +95,12 @@ class Cell:
         for part in path:
             value = value[part]
         return value
+
+
+DECLARED = axes.declared(Cell)
+AXES = tuple(name for name, known in DECLARED.items() if known.named)
+_OF_GROUPS = ("model", "family", "size", "precision", "model_options", "precision_options")
+_ITS_OWN = tuple(field.name for field in fields(Cell) if field.name not in _OF_GROUPS)
 
 
 def canonical_json(value: Any) -> str:

@@ -8,16 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ane_sweep import host, recipes
+from ane_sweep.axes.cut import AUTO, OWN
 from ane_sweep.cell import Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.placement import sizes
 
-AUTO = "auto"
-AXES = ("chunk_by", "own_chunks", "pipeline", "limits_for")  # mean something only where a model is cut
 # coremltools' bisect_model holds the program three times (measured: 0.5 GB and 3.0 bytes for each of the package's): as much
 # memory as a chunking of ten times the size.
 BISECT_WORK = 10
-OWN = {"none": 0, "embeddings": 1, "head": 1, "both": 2}  # chunks that are set from the start
 
 
 def is_cut(cell: Cell) -> bool:
@@ -72,37 +70,7 @@ def estimate(cell: Cell, source: Source) -> int:
 
 
 def refusal(cell: Cell, source: Source) -> str | None:
-    """Why a cell cannot be cut as asked, in one sentence with the way out; None when it can be tried."""
-    return _pipeline_refusal(cell) or _own_refusal(cell) or _count_refusal(cell, source)
-
-
-def _pipeline_refusal(cell: Cell) -> str | None:
-    if cell.pipeline != "manual" and cell.cache == "stateful" and is_cut(cell):
-        return f"pipeline={cell.pipeline} with cache=stateful: it holds neither states nor several functions; use pipeline=manual"
-    if cell.pipeline != "bisect":
-        return None
-    if cell.chunks != 2:
-        return f"pipeline=bisect: coremltools' bisect_model cuts in two and chunks={cell.chunks}; use chunks=2, or pipeline=manual"
-    if cell.own_chunks != "none" or cell.chunk_by != "bytes":
-        return "pipeline=bisect: coremltools' bisect_model knows neither own_chunks nor chunk_by; use pipeline=manual"
-    return None
-
-
-def _own_refusal(cell: Cell) -> str | None:
-    task, own = cell.model_options["task"], cell.own_chunks
-    if own == "none":
-        return None
-    least = OWN[own] + 1
-    if cell.chunks != AUTO and int(cell.chunks) < least:
-        return f"own_chunks={own} with chunks={cell.chunks}: those are among the chunks, so chunks={least} or more, or auto"
-    if own in ("embeddings", "both") and (cell.embeddings == "out" or task == "features"):
-        return f"own_chunks={own}: this program of {cell.model} looks up no embeddings; use embeddings=in, or own_chunks=none"
-    if own in ("head", "both") and task in ("encoder", "features"):
-        return f"own_chunks={own}: {cell.model} has no vocabulary head or classifier; use own_chunks=embeddings or none"
-    return None
-
-
-def _count_refusal(cell: Cell, source: Source) -> str | None:
+    """Why a cell cannot be cut into so many, in one sentence with the way out; None when it can be tried."""
     most = source.cut_points + 1
     if cell.chunks != AUTO:
         if int(cell.chunks) <= most:

@@ -20,6 +20,7 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -30,6 +31,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ane_sweep import help, option_files, schema
+from ane_sweep.bridge import stages
 from ane_sweep.command import user_path
 from ane_sweep.errors import ConfigError
 from ane_sweep.key import suggestion
@@ -97,6 +99,7 @@ class Composer:
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
         SourcesRegistry.instance().types[FileConfigSource.scheme()] = OptionFiles
+        ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
 
     def options(self, group: str) -> list[str]:

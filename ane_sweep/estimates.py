@@ -1,45 +1,30 @@
 """What a task will cost, before it runs: memory and disk from parameter bytes, time from what was recorded.
 
-The factors were measured on Linux with coremltools 9.0 and torch 2.13 (README, "Measured"); a recorded peak of a task of
-similar size replaces the factor. Time has no formula on purpose: without a record it is unknown.
+The factors, in the stages' own declarations, were measured on Linux with coremltools 9.0 and torch 2.13 (README,
+"Measured"); a recorded peak of a task of similar size replaces the factor. Time has no formula on purpose: without a
+record it is unknown.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ane_sweep.bridge.stages import STAGES
+
 History = Mapping[str, Sequence[Mapping[str, Any]]]  # stage -> [{"work": bytes, "seconds", "peak_bytes"}]
 
 GIB = 1 << 30
-# stage -> (bytes of a process that does nothing yet, bytes per byte of the parameters in fp32)
-MEMORY = {
-    "fetch": (0.2 * GIB, 0.1),
-    "reference": (0.8 * GIB, 1.3),
-    "convert": (0.8 * GIB, 1.9),
-    "calibrate": (1.2 * GIB, 1.5),
-    "compress": (0.8 * GIB, 2.0),
-    "chunk": (0.2 * GIB, 0.2),
-    "predict": (0.2 * GIB, 0.0),
-    "compile": (0.5 * GIB, 1.0),
-    "place": (0.5 * GIB, 1.0),
-    "load": (0.6 * GIB, 1.2),
-    "latency": (0.6 * GIB, 1.2),
-    "score": (0.6 * GIB, 1.2),
-    "throughput": (0.6 * GIB, 1.2),
-    "evidence": (0.6 * GIB, 1.2),
-}
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
 
 def memory_bytes(stage: str, work: int, history: History) -> int:
     """Expected peak of a task over `work` parameter bytes (fp32): the largest similar peak seen, else the formula."""
-    base, factor = MEMORY[stage]
     peaks = [
         entry["peak_bytes"] * max(1.0, work / max(entry["work"], 1))
         for entry in _similar(stage, work, history)
         if entry.get("peak_bytes")
     ]
-    return int(max(peaks)) if peaks else int(base + factor * work)
+    return int(max(peaks) if peaks else STAGES[stage].base_gib * GIB + STAGES[stage].per_byte * work)
 
 
 def seconds(stage: str, work: int, history: History) -> float | None:
@@ -49,15 +34,16 @@ def seconds(stage: str, work: int, history: History) -> float | None:
 
 
 def disk_bytes(stage: str, params: Mapping[str, Any], work: int, arch: Mapping[str, Any], compute: str) -> int:
-    """Bytes that a task will leave in the cache: weights in the compute dtype, or outputs in fp32."""
-    if stage in ("compress", "chunk", "compile") and params.get("bits"):
-        return int(work / 32 * params["bits"])
-    if stage in ("convert", "chunk", "compile"):
-        return work // (2 if compute == "fp16" else 1)
-    if stage in ("reference", "score"):
+    """Bytes that a task will leave in the cache: weights of the recipe or in the compute dtype, or outputs in fp32."""
+    leaves = STAGES[stage].leaves
+    if leaves == "outputs":
         width = arch.get("vocab_size") if params.get("task") == "causal_lm" else _hidden(arch)
         return 4 * params["count"] * params["seq_len"] * int(width or 0)
-    return 0
+    if leaves == "nothing":
+        return 0
+    if STAGES[stage].compressed and params.get("bits"):
+        return int(work / 32 * params["bits"])
+    return work // (2 if compute == "fp16" else 1)
 
 
 def _hidden(arch: Mapping[str, Any]) -> int:

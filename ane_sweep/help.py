@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from ane_sweep import schema
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import AXES
 from ane_sweep.command import BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK, Parser
 from ane_sweep.paths import conf_dir
@@ -87,7 +88,7 @@ def text(args: list[str], verb: str = "sweep") -> str:
     for key in schema.KEYS:
         if key not in AXES and not key.startswith("limits."):
             lines += _line(key, defaults)
-    stages = ",".join(schema.STAGES)
+    stages = ",".join(STAGES)
     lines.append(f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}")
     return "\n".join(lines)
 
@@ -97,7 +98,9 @@ def _defaults() -> dict[str, Any]:
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
-    options = {group: name for entry in shipped.pop("defaults") if entry != "_self_" for group, name in entry.items()}
+    options = {
+        group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
+    }
     return {**dict(schema.leaves(shipped, schema.KEYS)), **options}
 
 

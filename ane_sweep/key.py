@@ -1,7 +1,7 @@
 """What one key of a configuration may be: the check behind schema.py's tables and architecture.py's."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -18,6 +18,7 @@ class Key:
     most    the largest number, or the longest list; `why` there is a limit at all
     items   types of what a list holds
     label   whether it is a name for people, which changes nothing in the work
+    check   of (name, value): what is wrong beyond that, in one sentence, or None
     """
 
     types: tuple[type, ...]
@@ -29,6 +30,7 @@ class Key:
     why: str = ""
     items: tuple[type, ...] = ()
     label: bool = False
+    check: Callable[[str, Any], str | None] | None = None
 
     def problem(self, name: str, value: Any) -> str | None:
         """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
@@ -44,7 +46,9 @@ class Key:
             return f"{name}={shown(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
         if self.items and value is not None and not all(_is(item, self.items) for item in value):
             return f"{name}={shown(value)}: expected a list of {_named(self.items)}"
-        return self._out_of_bounds(name, value)
+        if beyond := self._out_of_bounds(name, value):
+            return beyond
+        return self.check(name, value) if self.check and value is not None else None
 
     def _out_of_bounds(self, name: str, value: Any) -> str | None:
         if self.least is not None and value is not None and value < self.least:

@@ -5,9 +5,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.tasks import Task
 
-LAST = ("throughput", "evidence")  # in this order, when all timings are taken: they load the machine for long
+LAST = [name for name, stage in STAGES.items() if stage.last]  # in this order, when all timings are taken
 
 
 def in_rounds(tasks: list[Task]) -> list[Task]:

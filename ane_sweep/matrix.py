@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ane_sweep import compose, schema
@@ -12,9 +12,9 @@ from ane_sweep.cell import Cell, canonical_json
 from ane_sweep.compose import Composer
 from ane_sweep.errors import ConfigError
 
-SETTINGS = (
-    "budget_minutes", "chips", "gate", "lanes", "max_cells", "memory_gib", "nightly", "out", "resume", "tracking",
-)  # fmt: skip
+SETTINGS = sorted(
+    {key.split(".")[0] for key in schema.KEYS} - {field.name for field in fields(Cell)}
+)  # of a whole sweep
 
 
 @dataclass
@@ -130,7 +130,7 @@ def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: in
             config = compose.resolve(config)
             found.update(dict.fromkeys(schema.problems(config)))
         if not (found or groups.found):
-            cell = _cell(config)
+            cell = Cell.of(config)
             cells.setdefault(cell.key, cell)
     if found := {**found, **groups.found}:
         raise ConfigError(list(found))
@@ -216,23 +216,3 @@ def _matches(rule: Mapping[str, Any], assigned: Mapping[str, Any], base: Mapping
         return node.get("name") if isinstance(node, dict) else node
 
     return all(value(key) in (wanted if isinstance(wanted, list) else [wanted]) for key, wanted in rule.items())
-
-
-def _cell(config: dict[str, Any]) -> Cell:
-    model, precision = config["model"], config["precision"]
-    plain: Iterable[str] = (
-        "variant", "chunks", "compute_units", "seq_len", "target", "runtime", "weights", "seed", "allow_pickle", "fault",
-        "chunk_by", "own_chunks", "pipeline", "limits_for", "copies", "copies_kind", "copies_order", "copies_sizes",
-        "head", "mask", "embeddings", "lm_head_splits", "norm", "pad_last_axis", "cache", "inputs", "numerics", "effects",
-        "compiler", "device",
-        "throughput", "evidence", "latency", "limits",
-    )  # fmt: skip
-    return Cell(
-        model=model["name"],
-        family=model["family"],
-        size=model["size"],
-        precision=precision["name"],
-        model_options=model,
-        precision_options=precision,
-        **{key: config[key] for key in plain},
-    )

@@ -110,8 +110,8 @@ def _new_folder(given: Bundle, out: Path) -> Path:
 
 
 def _is_half(folder: Path) -> bool:
-    """Whether a killed import left this: records, and neither run.json nor the tasks that a run of this machine has."""
-    return (folder / FILE_NAME).is_file() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
+    """Whether an import that was killed, or met a full disk, left this: neither run.json nor the tasks of a run made here."""
+    return folder.is_dir() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
 
 
 def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:

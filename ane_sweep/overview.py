@@ -3,26 +3,10 @@
 from collections import Counter
 from collections.abc import Callable
 
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.display import duration, size
 from ane_sweep.plan import Plan
 from ane_sweep.tasks import CHEAP_S, Task
-
-WORDS = {
-    "fetch": "downloads",
-    "reference": "fp32 references",
-    "convert": "conversions",
-    "calibrate": "calibrations",
-    "compress": "compressions",
-    "chunk": "chunkings",
-    "predict": "predictions",
-    "compile": "compilations",
-    "place": "placements",
-    "load": "loads",
-    "score": "scorings",
-    "latency": "timings",
-    "throughput": "throughput runs",
-    "evidence": "evidence passes",
-}
 
 
 def describe(
@@ -38,13 +22,13 @@ def describe(
     lines = [f"{len(plan.cells)} cells" + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
     shared = Counter(key for chain in plan.chains.values() for key in chain)
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
-    for stage, word in WORDS.items():
+    for stage, declared in STAGES.items():
         tasks = [task for task in plan.tasks.values() if task.stage == stage]
         if not tasks:
             continue
         keys = {task.key for task in tasks}
         uses = sum(not keys.isdisjoint(chain) for chain in plan.chains.values())
-        line = f"  {len(tasks):>5} {word:<16} for {uses} cells"
+        line = f"  {len(tasks):>5} {declared.many:<16} for {uses} cells"
         if alone := sum(not shared[task.key] for task in tasks):
             line += f"; {alone} of them for evidence=auto to compare with"
         if perhaps := sum(bool(task.more_of) for task in tasks):

@@ -9,13 +9,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.models import _options
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.cell import DECLARED
 from ane_sweep.record import Record, flat_cell
 
 DATA = Path(__file__).parent / "data" / "published.csv"
 FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms", "compile_ms", "psnr_db", "size_mb")
 # A request that does not name one of these means its default; what it does not name else (seq_len, target) may be any.
-DEFAULTS: dict[str, Any] = {"precision": "fp16", "chunks": 1, **vars(_options.PLAIN)}
+DEFAULTS: dict[str, Any] = {
+    "precision": "fp16",
+    "chunks": 1,
+    **{name: axis.plain for name, axis in DECLARED.items() if axis.enters},
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Row:
             return False
         cell = flat_cell(record)
         wanted: dict[str, Any] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
-        if "runtime" not in wanted and str(record.realised.get("runtime")).startswith("torch_"):
+        if "runtime" not in wanted and traits(record.realised.get("runtime")).needs == "checkpoint":
             return False
         return all(str(cell.get(key)) == str(value) for key, value in wanted.items())
 

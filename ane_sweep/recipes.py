@@ -22,7 +22,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ane_sweep.cell import TARGETS
+from ane_sweep.axes.targets import TARGETS
 
 Recipe = dict[str, Any]
 

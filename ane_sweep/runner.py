@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import joblib
 
 from ane_sweep import bridge, files, isolate, kept, locks
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import StoreError
 from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.plan import Plan
@@ -23,9 +24,9 @@ from ane_sweep.store import Store
 from ane_sweep.tasks import AUTO_REPEATS, CHEAP_S, Task
 
 GIB = 1 << 30
-# A checkpoint lies in the hub's own cache; what is timed, or asked of Core ML about this machine, is never reused.
-UNSTORED = ("fetch", "latency", "place", "load", "throughput", "evidence")
-HEARD = ("score",)  # stored, and runs the program: what Core ML printed meanwhile belongs to every later verdict
+UNSTORED = {name for name, stage in STAGES.items() if not stage.stored}
+# Stored, and runs the program: what Core ML printed meanwhile belongs to every later verdict.
+HEARD = {name for name, stage in STAGES.items() if stage.stored and stage.runs_program}
 STDERR_BYTES = 1 << 20  # of it
 HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all cores
 PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is prepared
@@ -259,7 +260,7 @@ class Worker:
             "fault": task.fault,
             "threads": None if heavy else self.threads,
         }
-        env = {} if task.stage == "fetch" else {"HF_HUB_OFFLINE": "1"}
+        env = {} if STAGES[task.stage].network else {"HF_HUB_OFFLINE": "1"}
         with self._machine(task.alone):
             if task.round:
                 bridge_task["params"] = {**task.params, "gate": self.gate.wait(self.stop)}

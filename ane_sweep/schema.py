@@ -4,83 +4,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from ane_sweep import recipes
-from ane_sweep.cell import COMPILERS, COMPUTE_UNITS, DEVICES, FAULTS, MACOS_TARGETS, TARGETS, VARIANTS
+from ane_sweep.axes.targets import TARGETS
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.cell import DECLARED
 from ane_sweep.key import NONE, NUMBER, Key, shown, suggestion
-from ane_sweep.runtimes._reference.effects import MODES
 
 _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
-_KEPT, _LOADED = "each is kept, and written to samples.json", "each is a program in memory"
+_KEPT = "each is kept, and written to samples.json"
 _LARGER = "no model is larger"
-STAGES = (
-    "fetch", "reference", "convert", "calibrate", "compress", "chunk", "predict", "compile", "place", "load", "latency",
-    "score", "throughput", "evidence",
-)  # fmt: skip
 
+# The axes first, each as its field of the cell says; then the policies of a cell, and the settings of a whole sweep.
 KEYS: dict[str, Key] = {
-    "variant": Key((str,), "the model as it is, or rewritten for the Neural Engine", VARIANTS),
-    "chunks": Key(
-        (int, str),
-        "how many programs the model is cut into; auto: the fewest that the chip takes",
-        least=1,
-        words=("auto",),
-        most=1000,
-        why="each is a program of its own, and no model here has as many places to cut",
-    ),
-    "chunk_by": Key(
-        (str,), "what is shared out evenly: weights, layers, or estimated time", ("bytes", "layers", "time")
-    ),
-    "own_chunks": Key(
-        (str,), "parts that are chunks of their own, among the number", ("none", "embeddings", "head", "both")
-    ),
-    "pipeline": Key(
-        (str,),
-        "a chain that is driven, one Core ML pipeline package, or coremltools' bisect_model to compare with",
-        ("manual", "coreml", "bisect"),
-    ),
-    "limits_for": Key((str, NONE), "chunks=auto, chunk_by=time: the chip; null: this host's, or m1 where it has none"),
-    "copies": Key((int,), "programs loaded at once and timed in turns", least=1, most=1000, why=_LOADED),
-    "copies_kind": Key((str,), "the same program, or each with other weights", ("identical", "different")),
-    "copies_order": Key(
-        (str,), "in which order they are loaded; they are always called forward", ("forward", "reverse")
-    ),
-    "copies_sizes": Key(
-        (list, NONE),
-        "how much of the program each copy in turn is, 0 to 1; null: all of it",
-        items=NUMBER,
-        most=1000,
-        why=_LOADED,
-    ),
-    "compute_units": Key((str,), "what Core ML may use", COMPUTE_UNITS),
-    "seq_len": Key((int,), "tokens in one input", least=1, most=2**20, why="attention takes the square of it"),
-    "target": Key((str,), "the oldest OS the program must run on", (*TARGETS, *MACOS_TARGETS)),
-    "runtime": Key((str,), "what executes the program; auto = coreml on macOS, else reference"),
-    "weights": Key((str,), "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)"),
-    "seed": Key((int,), "of random weights and synthetic inputs", least=0, most=2**63 - 1, why="a seed has 63 bits"),
-    "allow_pickle": Key((bool,), "accept pytorch_model.bin where there are no safetensors"),
-    "fault": Key((str,), "crash-tests the runner: the fault to commit in the convert process", FAULTS),
-    "head": Key((str,), "decoders: logits of every position, or of the last one", ("all", "last")),
-    "mask": Key((str,), "decoders: the causal mask", ("causal_const", "causal_input", "qk_and_k")),
-    "embeddings": Key((str,), "the token lookup inside the program, or outside", ("in", "out")),
-    "lm_head_splits": Key(
-        (int,), "decoders: convolutions that share the vocabulary", least=1, most=1000, why="each is an op of its own"
-    ),
-    "norm": Key(
-        (str,),
-        "the norms of an fp16 program: in fp16, with their means or all of them in fp32",
-        ("fp16", "fp32_mean", "fp32"),
-    ),
-    "pad_last_axis": Key((int,), "sequence padded inside the program to a multiple of this; 0: not", (0, 64)),
-    "cache": Key((str,), "decoders: keys and values kept in states between calls", ("none", "stateful")),
-    "inputs": Key((str,), "dtype of token ids, or of all inputs of the program", ("int32", "fp16")),
-    "numerics": Key((str,), "how the reference runtime computes; auto = as the program declares", ("auto", *MODES)),
-    "effects": Key(
-        (list, NONE),
-        "numerics=ane: which known effects of the Neural Engine; null: those measured by several",
-        items=(str,),
-    ),
-    "compiler": Key((str,), "what makes the .mlmodelc: Core ML itself, or Xcode's coremlc", COMPILERS),
-    "device": Key((str,), "where Core ML runs: this Mac, or the iPhone or iPad on its USB port", DEVICES),
+    **{name: axis.key for name, axis in DECLARED.items() if axis.key},
     "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0, most=10**6, why=_KEPT),
     "latency.samples": Key((int,), "steady calls", least=1, most=10**6, why=_KEPT),
     "latency.max_seconds": Key(
@@ -100,18 +36,6 @@ KEYS: dict[str, Key] = {
         words=("auto",),
         most=1000,
         why="each loads the program again",
-    ),
-    "throughput": Key(
-        (int,),
-        "inputs predicted one after the other, texts repeated until there are as many; 0: none",
-        least=0,
-        most=10**8,
-        why="at a millisecond each that is a day",
-    ),
-    "evidence": Key(
-        (str,),
-        "auto: coreml also watches power, log and memory in a second pass, and times cpu_only and cpu_and_gpu to compare with",
-        ("auto", "off"),
     ),
     "chips": Key(
         (list,),

@@ -52,10 +52,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import ConfigError
 
 VARIABLE = "ANE_SWEEP_STAND_IN"
 STAGE_VARIABLE = "ANE_SWEEP_STAGE"  # of the task that asks; the worker sets it for itself and for what it starts
+_ON_COREML = {name for name, stage in STAGES.items() if stage.on_coreml}
 QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
 CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
 ACTIONS = (
@@ -102,7 +105,7 @@ def active() -> Script | None:
 
 def concerns(stage: str, params: dict[str, Any]) -> bool:
     """Whether a task asks Core ML at all; the others run as ever."""
-    return stage in ("compile", "load", "place") or params.get("runtime") == "coreml"
+    return stage in _ON_COREML or traits(params.get("runtime")).coreml
 
 
 @lru_cache(maxsize=4)

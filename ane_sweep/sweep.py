@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.command import (
     BAD_CONFIGURATION,
     IN_DOUBT,
@@ -65,7 +66,7 @@ def requested(args: list[str], verb: str) -> Any:
 
 def plan_for(request: Any, store: Any, out: Path) -> Any:
     """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
-    from ane_sweep import checkpoints, host, schema
+    from ane_sweep import checkpoints, host
     from ane_sweep import plan as planning
 
     settled: dict[Any, Any] = {}
@@ -95,7 +96,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
         host=host.digest(),
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],
-        history={stage: [entry for entry in past if entry["stage"] == stage][-500:] for stage in schema.STAGES},
+        history={stage: [entry for entry in past if entry["stage"] == stage][-500:] for stage in STAGES},
         notes=request.notes,
     )
 

@@ -4,16 +4,19 @@ Each task is made by one call of `Chain.add`; its `params`, and the tasks it is 
 beside the digest of the stage's own code and the versions of the packages that do the work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import apple, checks, chunking, data, estimates, files, recipes, runtimes, usb, versions
-from ane_sweep.cell import AXES, Cell, digest
+from ane_sweep.axes import RUNS
+from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.cell import DECLARED, Cell, digest
 from ane_sweep.checkpoints import Source
-from ane_sweep.models import _options
+from ane_sweep.models._options import DECODE, PREFILL
 from ane_sweep.verdict import BASELINES
 
 AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (README, Timings)
@@ -41,6 +44,7 @@ class Task:
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
     more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
+    varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
 
     def also_for(self, other: "Task") -> None:
         """Another cell needs the same task: the widest limits hold, and what is asked for outright is done."""
@@ -92,8 +96,6 @@ class Chain:
         inputs: Mapping[str, Task | None],
         *,
         fault: str | None = None,
-        alone: bool = False,
-        unavailable: str | None = None,
         round: int = 0,
         loaded: int = 1,
         after: tuple[str, ...] = (),
@@ -102,10 +104,15 @@ class Chain:
         """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
         that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
+        declared, traits = STAGES[stage], RUNTIMES[self.runtime]
+        its_own, plain = _entering(stage, traits.honours, tuple(self.shared.axes))
+        if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
+            params = {**params, "options": changed}
+        varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
-        version = versions.code_digest(stage, cell.family if "model" in params else None)
+        version = versions.code_digest(stage, cell.family if "model" in params else None, params.get("runtime"))
         task = Task(
             stage=stage,
             key=digest([files.VERSION, stage, version, params, upstream, dict(self.shared.versions), fault]),
@@ -113,7 +120,7 @@ class Chain:
             inputs=upstream,
             folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
             limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
-            label=label(stage, cell, self.shared.axes, runtimes.get(self.runtime).HONOURS),
+            label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work),
             disk_bytes=estimates.disk_bytes(
@@ -121,11 +128,12 @@ class Chain:
             ),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
-            alone=alone,
-            unavailable=unavailable,
+            alone=declared.alone or (declared.runs_program and traits.alone),
+            unavailable=apple.no_coreml() if declared.on_coreml else None,
             round=round,
             after=after,
             more_of=more_of,
+            varies=varies,
         )
         self.tasks.append(task)
         return task
@@ -137,20 +145,17 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
-    if runtimes.get(runtime).NEEDS == "program":
+    if RUNTIMES[runtime].needs == "program":
         program = _add_program(chain, built, fetched, reference)
         compiled = _add_placement(chain, program)
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
-        if runtime == "coreml":
+        if RUNTIMES[runtime].coreml:
             upstream["compiled"] = compiled
-            several = {"functions": [_options.PREFILL, _options.DECODE]} if cell.cache == "stateful" else {}
-            chain.add("load", {**_on_coreml(chain), **several}, upstream, alone=True)
-        cached = checks.built_with(cell).changed("cache")  # the program is then called in another way
-        params: dict[str, Any] = {"options": cached} if cached else {}
-        _add_figures(chain, params, upstream, built["model"])
+            several = {"functions": [PREFILL, DECODE]} if cell.cache == "stateful" else {}
+            chain.add("load", {**_on_coreml(chain), **several}, upstream)
+        _add_figures(chain, {}, upstream, built["model"])
     else:
-        options = checks.built_with(cell).changed(*_options.IN_TORCH)
-        params = {**built, "variant": cell.variant, "options": options}
+        params = {**built, "variant": cell.variant}
         _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, built["model"])
     return chain
 
@@ -168,8 +173,7 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
     cell = chain.cell
     count = cell.model_options["texts"]["count"]
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
-    options = checks.built_with(cell).changed(*_options.INTERFACE)
-    return chain.add("reference", {**built, "texts": texts, "options": options}, {"checkpoint": fetched})
+    return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
 def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task) -> Task:
@@ -182,7 +186,6 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
         "target": cell.ios_target,
         "compute": precision["compute"],
         **wide,
-        "options": checks.built_with(cell).changed(),
     }
     fault = None if cell.fault == "none" else cell.fault
     program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
@@ -206,14 +209,13 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     """Where the ops would run: our prediction, and Core ML's own plan. Compile and place ask Core ML itself, whatever
     runtime then executes the program. Returns the compilation."""
     cell, shared = chain.cell, chain.shared
-    mac = runtimes.get("coreml").available()
     chain.add("predict", {"chips": shared.chips, "compute_units": cell.compute_units}, {"program": program})
     params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":
         params["xcode"] = apple.xcode()
-    compiled = chain.add("compile", params, {"program": program}, unavailable=mac)
+    compiled = chain.add("compile", params, {"program": program})
     upstream = {"program": program, "compiled": compiled}
-    chain.add("place", _on_coreml(chain), upstream, unavailable=mac, alone=True)
+    chain.add("place", _on_coreml(chain), upstream)
     return compiled
 
 
@@ -232,30 +234,29 @@ def _device(cell: Cell) -> dict[str, Any]:
 
 def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
     """What is scored and timed. Units and the mode of numerics enter the keys only of a runtime that honours them."""
-    runtime, cell = chain.runtime, chain.cell
-    units = cell.compute_units if "compute_units" in runtimes.get(runtime).HONOURS else None
-    mode = checks.numerics(cell) if "numerics" in runtimes.get(runtime).HONOURS else {}
-    device = _device(cell) if runtime == "coreml" else {}
-    if runtime == "reference_cuda":
-        device = {"gpus": runtimes.get(runtime).gpus()}
-    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **mode, **built}
-    chain.add("score", {**runs, "model": model}, inputs, alone=runtime == "coreml")
+    runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
+    units = cell.compute_units if "compute_units" in traits.honours else None
+    mode = checks.numerics(cell) if "numerics" in traits.honours else {}
+    device = _device(cell) if "device" in traits.honours else {}
+    asked = {name: getattr(runtimes.get(runtime), name)() for name in traits.asks}
+    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **asked, **mode, **built}
+    chain.add("score", {**runs, "model": model}, inputs)
     copies = chunking.copies(cell)
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
     auto, first = cell.latency["repeats"] == "auto", ""
     repeats = AUTO_REPEATS if auto else cell.latency["repeats"]
     for number in range(1, repeats + 1):  # cells that ask for fewer share the first ones
         timing = chain.add(
-            "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, alone=True, round=number,
+            "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, round=number,
             loaded=cell.copies, more_of=first if auto else "",
         )  # fmt: skip
         first = first or timing.key
     timed = (first,)  # what died there, dies again
     if cell.throughput:
-        chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, alone=True, after=timed)
-    if runtime == "coreml" and cell.evidence == "auto":
+        chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, after=timed)
+    if traits.coreml and cell.evidence == "auto":
         if cell.device == "local":  # power and log are this Mac's
-            chain.add("evidence", runs, inputs, alone=True, after=timed)
+            chain.add("evidence", runs, inputs, after=timed)
         _add_baselines(chain, {**runs, **copies, "policy": policy, "round": 1}, inputs)
 
 
@@ -267,9 +268,7 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
     for units in BASELINES:
         if units != chain.cell.compute_units:
             other = Chain(replace(chain.cell, compute_units=units), chain.source, chain.runtime, chain.shared)
-            task = other.add(
-                "latency", {**params, "compute_units": units}, inputs, alone=True, round=1, loaded=chain.cell.copies
-            )
+            task = other.add("latency", {**params, "compute_units": units}, inputs, round=1, loaded=chain.cell.copies)
             named = "compute_units" in chain.shared.axes
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
@@ -281,28 +280,19 @@ def _sizes(cell: Cell) -> dict[str, Any]:
     return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len, "bits": bits}
 
 
-_AFTER_CONVERSION = {
-    *("chunks", *chunking.AXES, *checks.COPIES),
-    *("compute_units", "runtime", "numerics", "effects", "compiler", "device"),
-}
-# Axes that make no difference to a stage's work, and so have no place in its label.
-_UNLABELLED = {
-    "fetch": {*AXES} - {"model"},
-    "reference": {*AXES} - {"model", "seq_len", "weights", "seed", *_options.INTERFACE},
-    "convert": _AFTER_CONVERSION,
-    "calibrate": _AFTER_CONVERSION,
-    "compress": _AFTER_CONVERSION,
-    "chunk": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects", "compiler", "device"},
-    "predict": {*checks.COPIES, "runtime", "numerics", "effects", "compiler", "device"},
-    "compile": {*checks.COPIES, "compute_units", "runtime", "numerics", "effects"},
-    "place": {*checks.COPIES, "runtime", "numerics", "effects"},
-}
+@cache
+def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
+    """Of the axes that vary, those that make a difference to a stage's own work; and of all that enter its params as they
+    are, the plain values."""
+    idle = checks.idle(honours) if stage in RUNS else ()
+    found = {name: axis for name, axis in DECLARED.items() if stage in axis.enters + axis.shapes and name not in idle}
+    varies = frozenset(axis for axis in axes if axis.partition(".")[0] in found)
+    return varies, {name: axis.plain for name, axis in found.items() if stage in axis.enters}
 
 
-def label(stage: str, cell: Cell, axes: list[str], honours: frozenset[str]) -> str:
+def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
     """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
-    silent = _UNLABELLED.get(stage, checks.idle(honours))
-    named = [axis for axis in axes if axis != "model" and axis not in silent and not axis.startswith("limits.")]
+    named = [axis for axis in axes if axis != "model"]
     values = [
         str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
     ]

@@ -1,55 +1,86 @@
-"""The version of each stage: a digest of the code that decides its result."""
+"""The version of each stage: a digest of the code that decides its result, which nobody can forget to raise.
+
+That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
+task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME) does not count.
+"""
 
 import hashlib
+import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from ane_sweep import models
+import ane_sweep
+from ane_sweep.bridge import declared
+from ane_sweep.bridge.stages import ALL
 
-PACKAGE = Path(__file__).parent
-CODE = {  # stage -> the code that decides its result, beside stages/NAME.py; a test follows the imports
-    "fetch": [],
-    "reference": ["models/*.py", "nanogpt.py", "foreign.py", "data/*.txt", "stages/_arrays.py", "stages/_tokens.py"],
-    "convert": ["models/*.py", "nanogpt.py", "foreign.py", "stages/_lean.py", "stages/_package.py"],
-    "calibrate": [
-        "compress/*",
-        "recipes.py",
-        "stages/_*.py",
-        "stats/*.py",
-        "coreml_anywhere/*",
-        "runtimes/**/*.py",
-        "mil/**/*.py",
-        "foreign.py",
-    ],
-    "compress": ["compress/*", "recipes.py", "stats/psnr.py", "stages/_package.py", "mil/**/*.py", "foreign.py"],
-    "chunk": ["mil/**/*.py", "placement/**/*", "foreign.py"],  # placement: where a program is cut by time
-    "predict": ["placement/**/*", "mil/**/*.py", "foreign.py"],
-    "compile": ["runtimes/_coremltools.py"],
-    "place": ["stages/_*.py", "stats/*.py", "placement/path.py", "runtimes/_coremltools.py"],
-    "load": ["stages/_*.py", "stats/*.py", "stages/compile.py", "runtimes/*.py", "mil/identity.py"],
-    "latency": ["stages/_*.py", "stats/*.py", "runtimes/**/*.py", "mil/**/*.py"],
-    "score": ["stages/_*.py", "stats/*.py", "runtimes/**/*.py", "mil/**/*.py"],
-    "throughput": ["stages/_*.py", "stats/*.py", "runtimes/**/*.py", "mil/**/*.py"],
-    "evidence": ["evidence/*", "stats/*.py", "runtimes/**/*.py", "mil/**/*.py"],
-}
+PACKAGE = Path(ane_sweep.__file__).parent
+# Words, names, and what carries a result: none of it decides one.
+DECIDE_NOTHING = (
+    "ane_sweep",
+    "ane_sweep.errors",
+    "ane_sweep.cell",
+    "ane_sweep.bridge",
+    "ane_sweep.bridge.declared",
+    "ane_sweep.bridge.runtimes",
+    "ane_sweep.bridge.stages",
+)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",
+    re.MULTILINE,
+)
 
 
 @cache
-def code_digest(stage: str, family: str | None) -> str:
-    """sha256 of the code that decides a stage's result: the stage's version, which nobody can forget to raise.
-
-    Families other than the task's own are left out, so that adding one invalidates nothing.
-    """
-    others = {PACKAGE / "models" / f"{name}.py" for name in models.names() if name != family}
+def code_digest(stage: str, family: str | None = None, runtime: str | None = None) -> str:
+    """sha256 of the code that decides a stage's result, of this family and on this runtime."""
     sha256 = hashlib.sha256()
-    for path in sorted(code_files(stage, family) - others):
-        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in sorted(code_files(stage, family, runtime)):
+        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + _content(path))
     return sha256.hexdigest()
 
 
-def code_files(stage: str, family: str | None) -> set[Path]:
-    """The files that count, those of all families among them."""
-    files = {PACKAGE / "stages" / f"{stage}.py"}
-    for pattern in [*CODE[stage], *(["models/*.py"] if family else [])]:
-        files |= {path for path in PACKAGE.glob(pattern) if path.is_file() and "__pycache__" not in path.parts}
-    return files
+def code_files(stage: str, family: str | None = None, runtime: str | None = None) -> set[Path]:
+    """The files that count. A family's own does where the code builds models at all."""
+    left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
+    started = [f"ane_sweep.stages.{stage}", *([f"ane_sweep.runtimes.{runtime}"] if runtime else [])]
+    found = _closure(map(_file, started), left_out)
+    if family and _file("ane_sweep.models") in found:
+        found |= _closure([_file(f"ane_sweep.models.{family}")], left_out)
+    return found | {path for pattern in ALL[stage].reads for path in PACKAGE.glob(pattern) if path.is_file()}
+
+
+def _closure(files: Iterable[Path | None], left_out: set[Path | None]) -> set[Path]:
+    found: set[Path] = set()
+    new = list(files)
+    while new:
+        if (path := new.pop()) is not None and path not in found and path not in left_out:
+            found.add(path)
+            new += imported(path)
+    return found
+
+
+@cache
+def imported(path: Path) -> frozenset[Path]:
+    """Files of ours that a file imports, wherever in it."""
+    names = set()
+    package = path.relative_to(PACKAGE.parent).parts[:-1]
+    for dots, module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        above = package[: len(package) - len(dots) + 1] if dots else ()
+        base = plain or ".".join([*above, *filter(None, [module])])
+        if base.split(".")[0] == PACKAGE.name:
+            names |= {base, *(f"{base}.{name}" for name in re.findall(r"\w+", re.sub("#.*", "", members)))}
+    return frozenset(file for name in names if (file := _file(name)))
+
+
+@cache
+def _file(module: str) -> Path | None:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    files = (path / "__init__.py", path.with_suffix(".py"))
+    return next((file for file in files if file.is_file()), None)
+
+
+@cache
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    return declared.without(content.decode(), "STAGE", "RUNTIME").encode() if path.suffix == ".py" else content

@@ -184,9 +184,9 @@ def run_stage(task: dict[str, Any]) -> StageResult:
     os.environ[bridge.MEMORY_VARIABLE] = str(task["limits"].get("memory_bytes") or "")
     script = stand_in.active() if stand_in.concerns(task["stage"], params) else None
     if script is not None:
-        from ane_sweep.coreml_anywhere import scripted
+        from ane_sweep.coreml_anywhere import scripted_remote
 
-        scripted.install(script)  # first: whoever imports time.sleep or a clock shall have the scripted one
+        scripted_remote.install(script)  # first: whoever imports time.sleep or a clock shall have the scripted one
     found = importlib.import_module(f"ane_sweep.stages.{task['stage']}").run(params, inputs, out)
     if script is None:
         return found

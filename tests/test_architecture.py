@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import runner, versions
-
 PACKAGE = Path(__file__).parent.parent / "ane_sweep"
 WORKER_ROOMS = (
     "worker.py", "faults.py", "run.py", "diff.py", "stages", "compress", "models", "mil", "runtimes", "coreml_anywhere", "upstream",
@@ -64,35 +62,6 @@ def test_planning_never_loads_the_heavy_packages(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
-
-
-def own_imports(path: Path) -> set[Path]:
-    """Files of ours that a file imports, wherever in it; packages' own files left out."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            start = path.parents[node.level - 1] if node.level else PACKAGE.parent
-            module = start.joinpath(*(node.module or "").split("."))
-            found |= {module.with_suffix(".py"), *(module / f"{alias.name}.py" for alias in node.names)}
-    return {file for file in found if PACKAGE in file.parents and file.is_file()}
-
-
-# Words and names; and doors behind which lies what these stages do not ask for: Core ML itself, predicted plans.
-NO_MATTER = {"cell.py", "errors.py"}
-DOORS = {"runtimes/coreml.py", "coreml_anywhere/plan.py"}
-
-
-@pytest.mark.parametrize("stage", sorted(versions.CODE.keys() - {*runner.UNSTORED, "compile"}))
-def test_what_a_stored_result_is_made_by_is_in_its_key(stage):
-    """Else a change in it would go on being answered from the cache. (What compile leaves is Apple's compiler's.)"""
-    start = PACKAGE / "stages" / f"{stage}.py"
-    seen, new = {start}, [start]
-    while new:
-        reached = own_imports(new.pop()) - seen
-        reached = {path for path in reached if path.relative_to(PACKAGE).as_posix() not in DOORS}
-        seen, new = seen | reached, [*new, *reached]
-    left = {path.relative_to(PACKAGE).as_posix() for path in seen - versions.code_files(stage, None)} - NO_MATTER
-    assert not left, f"add to versions.CODE[{stage!r}]: {sorted(left)}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

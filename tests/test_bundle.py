@@ -1,5 +1,6 @@
 """Bundles: the same figures once, nothing that names a person or a machine, and no trust in what is read."""
 
+import errno
 import hashlib
 import json
 import random
@@ -315,6 +316,21 @@ def test_an_import_that_was_killed_is_made_again_in_its_place(exported, tmp_path
     again = merge.take_in(bundle.read(path), tmp_path / "there")
     assert (again.folder, again.known) == (first, 12) and list(first.parent.iterdir()) == [first]
     assert json.loads((first / "run.json").read_text())["imported"]["sweep"] == constructed.STAMP
+
+
+def test_an_import_that_met_a_full_disk_gets_the_name_that_it_had(exported, tmp_path, monkeypatch):
+    _, path = exported
+
+    def full(folder, records):
+        folder.mkdir(parents=True)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as during:
+        during.setattr(merge, "write_records", full)
+        with pytest.raises(OSError, match="No space"):
+            merge.take_in(bundle.read(path), tmp_path / "there")
+    merged = merge.take_in(bundle.read(path), tmp_path / "there")
+    assert merged.folder.name == constructed.STAMP and list(merged.folder.parent.iterdir()) == [merged.folder]
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_text("{"), lambda path: path.unlink()])

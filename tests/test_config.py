@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from ane_sweep import config, schema
+from ane_sweep.bridge import stages
 from ane_sweep.errors import ConfigError
 from ane_sweep.paths import conf_dir
 
@@ -152,7 +153,7 @@ def test_pairs_of_unequal_length_are_refused(tmp_path):
 
 
 def test_every_shipped_key_is_in_the_table_and_every_name_is_its_files():
-    shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text())
+    shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text()) | {"limits": stages.limits()}
     names = {
         name
         for name, _ in schema.leaves({k: v for k, v in shipped.items() if k not in ("defaults", "hydra")}, schema.KEYS)

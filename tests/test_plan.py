@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tiny import ONCE
 
 from ane_sweep import checkpoints, config, overview, plan, runtimes
-from ane_sweep.cell import TARGETS
+from ane_sweep.axes.targets import TARGETS
 from ane_sweep.errors import ConfigError
 
 TOOLS = {"torch": "1", "coremltools": "2", "transformers": "3", "numpy": "4"}

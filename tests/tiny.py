@@ -1,12 +1,16 @@
 """Tiny checkpoints made here: a folder as the hub would hold it, written with numpy alone (no torch in fast tests)."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
+from ane_sweep import axes
+from ane_sweep.models._options import Options
 from ane_sweep.paths import conf_dir
 
 ONCE = "latency.repeats=1"  # for sweeps that are about something else: the default times in four processes
@@ -55,3 +59,10 @@ def _byte_tokenizer() -> dict:
 def option(name: str) -> dict:
     """A shipped model option."""
     return yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
+
+
+def refused(chosen: Options, given: Mapping[str, Any] = {}, **more: Any) -> str | None:
+    """Why options cannot be had together with the rest of a cell, which is a plain decoder's but for what is given."""
+    cell = {"model": "x", "task": "causal_lm", "variant": "original", "compute": "fp16", "seq_len": 64, "longest": 64,
+            "ios_target": "iOS18", "vocabulary": 300, "copies": 1, "device": "local"}  # fmt: skip
+    return axes.refusal(axes.declared(Options), {**vars(chosen), **cell, **given, **more})

@@ -104,7 +104,7 @@ def _child(task_path: str, delay_ms: float) -> None:
     from ane_sweep.stages import latency
 
     task = json.loads(Path(task_path).read_text())
-    runtime = runtimes.get(task["params"]["runtime"])
+    runtime: Any = runtimes.get(task["params"]["runtime"])
     load = runtime.load
 
     def slow(params: Any, inputs: Any) -> Any:
@@ -113,7 +113,7 @@ def _child(task_path: str, delay_ms: float) -> None:
         return loaded
 
     if delay_ms:
-        runtime.load = slow  # type: ignore[attr-defined]
+        runtime.load = slow
     with tempfile.TemporaryDirectory() as out:
         inputs = {role: Path(folder) for role, folder in task["inputs"].items()}
         print(json.dumps(latency.run(task["params"], inputs, Path(out)).facts["timing"]))

@@ -78,14 +78,15 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
 
 def measure(option: dict[str, Any], variant: str, target: str, compute: str = "fp16", **options: Any) -> dict[str, Any]:
     """Convert one variant and run it in the reference runtime: {"ops", "psnr_db", ...} against fp32 torch."""
-    from ane_sweep.models._options import INTERFACE
+    from ane_sweep.axes import declared
+    from ane_sweep.models._options import Options
     from ane_sweep.stages import convert, reference, score
 
     model = {key: option[key] for key in ("family", "task", "arch")}
     weights = {"kind": "random", "digest": "random:0", "seed": 0}
     common = {"model": model, "weights": weights, "seq_len": SEQ_LEN}
     texts = {"count": 2, "seed": 0, "text": "", "tokenizer": None}
-    interface = {name: value for name, value in options.items() if name in INTERFACE}
+    interface = {name: value for name, value in options.items() if "reference" in declared(Options)[name].enters}
     with tempfile.TemporaryDirectory() as folder:
         places = {name: Path(folder, name) for name in ("reference", "program", "score")}
         for place in places.values():

@@ -17,6 +17,7 @@ from ane_sweep.record import Record
 from ane_sweep.stats.student import middle
 
 RUNS = 60
+SHORT = f"the last run does not stand out; with fewer than {FEWEST} runs, steps could not be tested"
 
 
 @dataclass
@@ -163,8 +164,10 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
                 f"p = {cell.last_p:.2g} against {len(cell.steady)} runs before"
             )
     few = [cell for cell in cells if not cell.tested]
-    if calm := sum(cell.tested and not cell.found and cell.last_p is None for cell in cells):
-        lines.append(f"{calm} of {len(cells) - len(few)} cells: no step, and the last run does not stand out")
+    calm = [cell for cell in cells if cell.tested and not cell.found and cell.last_p is None]
+    long = sum(len(cell.levels) >= FEWEST for cell in calm)
+    for count, said in ((long, "no step, and the last run does not stand out"), (len(calm) - long, SHORT)):
+        lines += [f"{count} of {len(cells) - len(few)} cells: {said}"] if count else []
     if few:
         lines.append(
             f"{len(few)} of {len(cells)} cells could not be tested: {max(len(cell.levels) for cell in few)} runs at most, "

@@ -8,6 +8,7 @@ from typing import Any
 
 from ane_sweep.compare.sides import Side, text_of
 from ane_sweep.errors import ConfigError
+from ane_sweep.pool import in_vain
 from ane_sweep.record import Record, Status, as_typed, flat_cell, varying_names
 
 HOST = ("system", "machine", "chip", "cores", "stand_in")  # other values: another machine
@@ -105,15 +106,21 @@ def _tell_apart(cells: Sequence[_Asked], names: set[str], new: set[str]) -> None
 
 
 def _pair(label: str, a: Record, b: Record) -> Pair:
-    pair = Pair(label, a, b)
-    for name in HOST:
-        if a.host.get(name) != b.host.get(name):
-            pair.unlike.append(f"host: {name} was {_say(a.host.get(name))}, is {_say(b.host.get(name))}")
+    pair = Pair(label, a, b, _changed("host", _machine(a), _machine(b)))
     before, after = a.realised.get("runtime"), b.realised.get("runtime")
     if before and after and before != after:
         pair.unlike.append(f"ran on {before}, runs on {after}")
     pair.marks = marks(a, b)
     return pair
+
+
+def _machine(record: Record) -> dict[str, Any]:
+    """What HOST names, part by part: of cores, the kind that differs is told."""
+    parts: dict[str, Any] = {}
+    for name in HOST:
+        value = record.host.get(name)
+        parts |= {f"{name}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
+    return parts
 
 
 def marks(a: Record, b: Record) -> list[str]:
@@ -125,7 +132,14 @@ def marks(a: Record, b: Record) -> list[str]:
         *_changed("power", {"source": a.host.get("power")}, {"source": b.host.get("power")}),
         *_changed("weights", {"digest": a.weights.get("digest")}, {"digest": b.weights.get("digest")}),
         *_changed("how it was run", *how),
+        *_busy(a, b),
     ]
+
+
+def _busy(a: Record, b: Record) -> list[str]:
+    """A machine that was busy or hot on one side only is no difference between the programs, but reads like one."""
+    found = {side: said for side, one in (("before", a), ("now", b)) if (said := in_vain(one.timings))}
+    return [f"machine: {side} {said}" for side, said in found.items()] if len(found) == 1 else []
 
 
 def _changed(what: str, a: dict[str, Any], b: dict[str, Any]) -> list[str]:

@@ -23,7 +23,6 @@ from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, str
 from ane_sweep.stand_in import Script
 
 E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
-REMOTE = "coremltools.models.ml_program.experimental.remote_device"
 _SLEPT_S = 0.002
 
 _real_counter, _real_counter_ns, _real_sleep = time.perf_counter, time.perf_counter_ns, time.sleep
@@ -47,21 +46,18 @@ def install(script: Script) -> None:
     devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _cores  # type: ignore[method-assign]
     hook.uninstall()  # a plain drop-in's classes would stay where they were copied to
     hook.install(replace_native=True)
-    _reach_remote()
 
 
-def _reach_remote() -> None:
-    """Now, where coremltools' remote device support is loaded, else right after its import."""
+def after_import(module: str, patch: Callable[[Any], Callable[[], None]]) -> None:
+    """Patch a module now, where it is loaded, else right after its import; `patch` returns what undoes it."""
 
     def reach() -> None:
-        from ane_sweep.coreml_anywhere import scripted_remote
+        _restore.append(patch(sys.modules[module]))
 
-        _restore.append(scripted_remote.reach(sys.modules[REMOTE]))
-
-    if REMOTE in sys.modules:
+    if module in sys.modules:
         reach()
     else:
-        sys.meta_path.insert(0, finder := hook.AfterImport(REMOTE, reach))
+        sys.meta_path.insert(0, finder := hook.AfterImport(module, reach))
         _restore.append(lambda: sys.meta_path.remove(finder))
 
 

@@ -14,6 +14,15 @@ from typing import Any
 
 from ane_sweep import tools
 from ane_sweep.coreml_anywhere import scripted
+from ane_sweep.stand_in import Script
+
+REMOTE = "coremltools.models.ml_program.experimental.remote_device"
+
+
+def install(script: Script) -> None:
+    """The scripted drop-in, with its iPhone."""
+    scripted.install(script)
+    scripted.after_import(REMOTE, reach)
 
 
 def reach(remote_device: ModuleType) -> Callable[[], None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import tables
+from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK
 from ane_sweep.errors import AneSweepError
 from ane_sweep.record import Record, read_records
@@ -21,6 +22,7 @@ CONFIRMED, CONTRADICTED, NOT_SEEN = "confirmed", "contradicted", "not seen"
 NATIVE_SLACK = 1.05  # what Core ML says a call took may not exceed what we saw, but for the clock's grain
 LEAST_PSNR_DB = 40.0
 Answer = tuple[str, str]
+TORCH_ON_GPU = [name for name, one in RUNTIMES.items() if one.hardware == "Apple" and one.needs == "checkpoint"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     """(what, state, what was seen) of every check."""
-    mine = [r for r in records if r.cell.get("runtime") == "coreml" or r.realised.get("runtime") == "coreml"]
+    mine = [r for r in records if traits(r.cell.get("runtime")).coreml or traits(r.realised.get("runtime")).coreml]
     found = [(check.what, *check.judge(mine)) for check in CHECKS]
     return [*found, ("PyTorch runs on the GPU", *_mps(records))]
 
@@ -144,9 +146,11 @@ def _verdicts(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer]:
 
 
 def _mps(records: Sequence[Record]) -> Answer:
-    asked = [record for record in records if record.cell.get("runtime") == "torch_mps"]
-    if not asked or asked[0].status == "refused":
-        return NOT_SEEN, asked[0].reason or "refused" if asked else "no cell asked for runtime=torch_mps"
+    asked = [record for record in records if record.cell.get("runtime") in TORCH_ON_GPU]
+    if not asked:
+        return NOT_SEEN, f"no cell asked for runtime={' or '.join(TORCH_ON_GPU)}"
+    if asked[0].status == "refused":
+        return NOT_SEEN, asked[0].reason or "refused"
     if bad := [record for record in asked if record.value("psnr_db") is None]:
         return CONTRADICTED, f"{bad[0].status}: {bad[0].reason}"
     psnr = min(record.value("psnr_db") for record in asked)

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import verdict
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import Cell
 from ane_sweep.evidence import syslog
 from ane_sweep.runner import STDERR_BYTES, Outcome
 from ane_sweep.tasks import Task
-
-RUNS_IT = ("place", "load", "score", "latency", "throughput", "evidence")  # whose process compiles or runs the program
 
 Chain = list[tuple[Task, Outcome]]
 
@@ -38,7 +37,9 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
 
 def printed(chain: Chain) -> list[dict[str, Any]]:
     """Known lines among what Core ML printed in the processes that ran the program."""
-    files = [outcome.stderr for task, outcome in chain if task.stage in RUNS_IT and outcome.stderr is not None]
+    files = [
+        outcome.stderr for task, outcome in chain if STAGES[task.stage].runs_program and outcome.stderr is not None
+    ]
     return syslog.stderr_findings(map(_text, files))
 
 
@@ -52,10 +53,7 @@ def _text(path: Path) -> str:
 
 def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
     entries: Iterable[dict[str, Any]] = (
-        entry
-        for task, outcome in chain
-        if task.stage == "place" and outcome.done
-        for entry in outcome.result["facts"].get("placement", [])
+        entry for _, outcome in chain if outcome.done for entry in outcome.result["facts"].get("placement", [])
     )
     found = (e["cost_share"] for e in entries if e["kind"] == "planned" and e["compute_units"] == cell.compute_units)
     return next(found, None)
@@ -63,7 +61,7 @@ def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
     """Of one process a side: what is timed to compare with is timed once, in the first round."""
-    own = next(outcome for task, outcome in chain if task.stage == "latency")
+    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
     found = {name: _timed(outcome) for name, outcome in {"own": own, **beside}.items()}
     return {name: samples for name, samples in found.items() if samples}
 

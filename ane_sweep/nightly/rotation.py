@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ane_sweep import bridge, kept, runs
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.plan import Plan
 from ane_sweep.record import Record, Status
 from ane_sweep.tasks import Task
 
 FORM = {"measured": {str: str}, "again": [str]}  # of state.json
 FILL = 0.85  # of the budget is filled by estimates: they are medians, and the last task may end late
-UNKNOWN_S = {"latency": 20.0, "predict": 5.0}  # what a task is taken to last where none like it was ever run
-UNKNOWN_OTHER_S = 60.0
 
 
 @dataclass
@@ -83,4 +82,4 @@ def seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
     """What a task is expected to take tonight."""
     if task.unavailable or is_cached(task):
         return 0.0
-    return task.seconds if task.seconds is not None else UNKNOWN_S.get(task.stage, UNKNOWN_OTHER_S)
+    return task.seconds if task.seconds is not None else STAGES[task.stage].guess_s

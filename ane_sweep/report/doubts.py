@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.record import Record, Status, as_typed, flat_cell, varying_axes
 
 
@@ -95,14 +96,15 @@ def _timing(records: list[Record]) -> Iterable[str]:
 
 def _not_apple(records: list[Record]) -> Iterable[str]:
     runtimes = Counter(r.realised.get("runtime") for r in records if r.value("latency_median_ms") is not None)
-    names = sorted(str(name) for name in runtimes if name not in (None, "coreml", "torch_mps", "reference_cuda"))
+    names = sorted(str(name) for name in runtimes if name is not None and traits(name).hardware == "CPU")
     if names:
         yield (
             f"latency of runtime={','.join(names)} is this host's CPU and says nothing about the Neural Engine. "
             "Next: the same command on a Mac, where runtime=auto means coreml."
         )
-    if "reference_cuda" in runtimes:
-        yield "latency of runtime=reference_cuda is that of this host's NVIDIA GPU and says nothing about Apple hardware."
+    for name in runtimes:
+        if (hardware := traits(name).hardware) not in ("CPU", "Apple"):
+            yield f"latency of runtime={name} is that of this host's {hardware} and says nothing about Apple hardware."
 
 
 def _unavailable(records: list[Record]) -> Iterable[str]:

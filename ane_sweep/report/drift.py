@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.record import Record
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
@@ -18,7 +19,8 @@ COUNT = 10
 SMALL_BYTES = 60_000_000
 TIMEOUT_S, SMALL_TIMEOUT_S = 3600, 60
 _RATES = ("own", "jump", "drift")
-PROGRAMS = ("compress", "convert")  # before it is cut: cutting changes no figure
+# What computes the cell's figures is the last of these; the first is what the others were made of.
+PROGRAMS = [name for name, stage in reversed(STAGES.items()) if stage.leaves == "program"]
 
 
 def worst_cell(records: Sequence[Record]) -> int | None:
@@ -26,7 +28,7 @@ def worst_cell(records: Sequence[Record]) -> int | None:
     rated = [
         (record.value("psnr_db"), n)
         for n, record in enumerate(records)
-        if record.value("psnr_db") is not None and any(stage.stage == "convert" for stage in record.stages)
+        if record.value("psnr_db") is not None and any(stage.stage in PROGRAMS for stage in record.stages)
     ]
     return min(rated)[1] if rated else None
 
@@ -75,9 +77,9 @@ def _inputs(record: Record, store: Any) -> dict[str, Path]:
     """The artifacts of the cell that are needed. Raises ConfigError when the cache no longer has one."""
     keys = {stage.stage: stage.key for stage in record.stages if stage.key and stage.status in ("ok", "cached")}
     made = [stage for stage in PROGRAMS if stage in keys]
-    wanted = {"program": made[0] if made else "convert", "reference": "reference"}
-    if len(made) == 2:
-        wanted["exact"] = "convert"
+    wanted = {"program": made[0] if made else PROGRAMS[-1], "reference": "reference"}
+    if len(made) > 1:
+        wanted["exact"] = made[-1]
     found = {role: store.intact(stage, keys.get(stage, "")) for role, stage in wanted.items()}
     if missing := [wanted[role] for role, path in found.items() if path is None]:
         raise ConfigError(

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ane_sweep import outward, tables
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts, not_ok_groups
@@ -24,12 +25,6 @@ from ane_sweep.report.doubts import doubts, not_ok_groups
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
 _HEADS = {"compute_units": "units"}
-_RUNTIMES = {
-    "reference": "reference runtime on this CPU",
-    "reference_cuda": "reference runtime on this NVIDIA GPU",
-    "torch_eager": "PyTorch eager on this CPU",
-    "torch_mps": "PyTorch on this GPU",
-}
 LATENCY, PACKAGE, BITS, PREDICTED = "latency ms", "package MB", "bits a weight", "ANE ops % (predicted)"
 VERDICT = "ran where asked"
 REASON_LIMIT = 60
@@ -142,7 +137,8 @@ def head_lines(records: list[Record]) -> list[str]:
             + " or ".join(_ran_on(name, records) for name in runtimes)
         )
         if any(r.realised and r.realised.get("compute_units") is None for r in records):
-            words += "; units not applicable" + ("" if "coreml" not in runtimes else " where it is not Core ML")
+            mixed = any(traits(name).coreml for name in runtimes)
+            words += "; units not applicable" + (" where it is not Core ML" if mixed else "")
         lines.append(words)
     chips = dict.fromkeys(e["chip"] for record in records for e in record.placement if e["kind"] == "predicted")
     if chips:
@@ -248,9 +244,8 @@ def _processes(records: list[Record]) -> str:
 
 
 def _ran_on(runtime: str, records: list[Record]) -> str:
-    if runtime == "coreml":
-        return f"Core ML on {records[0].host.get('chip') or 'this machine'}"
-    return _RUNTIMES.get(runtime, f"{runtime} on this host")
+    measured = traits(runtime).measured or f"{runtime} on this host"
+    return measured.replace("{chip}", records[0].host.get("chip") or "this machine")
 
 
 def _is_nested(value: Any) -> bool:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import StageError
+from ane_sweep.runtimes._runtime import Module, Runtime
 from ane_sweep.stages import _package, metric
 
 if TYPE_CHECKING:
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from ane_sweep.stages._timing import Samples
 
 PAGE_BYTES = 16384  # of Apple's chips; one change in each keeps the kernel and the ANE from sharing it
-MOST_DIFFERENT = 15  # what four bits tell apart
 _FLOATS = {"fp16": 2, "fp32": 4, "bf16": 2}
 
 
-class Copies:
+class Copies(Runtime):
     """A Runtime made of several. `predict` calls each once, in the order of their numbers, and gives the first's
     outputs."""
 
-    def __init__(self, loaded: list[Any], load_s: list[float], clock: Callable[[], float]):
+    clock: Callable[[], float]
+
+    def __init__(self, loaded: list[Runtime], load_s: list[float], clock: Callable[[], float]):
         self.loaded, self.load_s, self.clock = loaded, load_s, clock
         self.calls_s: list[list[float]] = [[] for _ in loaded]
         self.realised: dict[str, Any] = {**loaded[0].realised, "copies": len(loaded)}
 
     @property
     def last_native_ms(self) -> float | None:
-        said = [ms for one in self.loaded if (ms := getattr(one, "last_native_ms", None)) is not None]
+        said = [ms for one in self.loaded if (ms := one.last_native_ms) is not None]
         return sum(said) if len(said) == len(self.loaded) else None
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Inputs in the types that the runtime takes at once."""
-        first = self.loaded[0]
-        return first.prepare(inputs) if hasattr(first, "prepare") else inputs
+        return self.loaded[0].prepare(inputs)
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, of copy 1."""
@@ -95,7 +95,7 @@ class Copies:
 
 
 def load(
-    runtime: ModuleType,
+    runtime: Module,
     params: dict[str, Any],
     inputs: dict[str, Path],
     clock: Callable[[], float] = time.perf_counter,
@@ -176,7 +176,7 @@ def _vary(package_path: Path, number: int) -> int:
             for record in records:
                 if record.dtype_name in _FLOATS:
                     page = weights[record.data_offset : record.data_offset + record.size : PAGE_BYTES]
-                    page ^= number  # at most MOST_DIFFERENT: the lowest of the mantissa's bits
+                    page ^= number  # at most axes.copies.MOST_DIFFERENT: the lowest of the mantissa's bits
                     changed += len(page)
             weights.flush()
     return changed

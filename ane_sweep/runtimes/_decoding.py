@@ -4,24 +4,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.models._options import DECODE, POSITION, PREFILL, STEPS
+from ane_sweep.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ane_sweep.runtimes import Runtime
 
-
-class Decoding:
+class Decoding(Runtime):
     """`functions` are runtimes of prefill and decode with `reset()` and `states`; here they share their states.
 
     As a runtime it takes what a program without a cache takes, and gives the same: so whatever compares outputs
     compares those of decoding with those of one forward pass.
     """
 
-    def __init__(self, functions: "dict[str, Runtime]"):
-        self._prefill: Any = functions[PREFILL]
-        self._decode: Any = functions[DECODE]
-        self._prepare = getattr(self._decode, "prepare", lambda values: values)
+    def __init__(self, functions: dict[str, Runtime]):
+        self._prefill, self._decode = functions[PREFILL], functions[DECODE]
         self.realised: dict[str, Any] = {**self._decode.realised, "functions": [PREFILL, DECODE]}
 
     def reset(self) -> None:
@@ -38,21 +35,23 @@ class Decoding:
         first = length - min(length // 2, STEPS)
         self.realised["decoded_tokens"] = length - first
         logits = self._prompt(inputs, first)
-        steps = [self._decode.predict(self._prepare(step(inputs, place)))["logits"] for place in range(first, length)]
+        steps = [
+            self._decode.predict(self._decode.prepare(step(inputs, place)))["logits"] for place in range(first, length)
+        ]
         if logits.shape[1] == 1 and steps:  # of the last position alone
             return {"logits": steps[-1]}
         return {"logits": np.concatenate([logits[:, :first], *steps], axis=1)}
 
     def timed(self, inputs: "dict[str, np.ndarray]") -> tuple[Callable[[], Any], Callable[[], Any]]:
         """(decode the window's last token, prefill the window), ready to be called again and again."""
-        last, whole = self._prepare(step(inputs, _tokens(inputs).shape[1] - 1)), self._prepare(inputs)
+        last, whole = self._decode.prepare(step(inputs, _tokens(inputs).shape[1] - 1)), self._decode.prepare(inputs)
         self._prompt(inputs, _tokens(inputs).shape[1])
         return (lambda: self._decode.predict(last)), (lambda: self._prefill.predict(whole))
 
     @property
     def last_native_ms(self) -> float | None:
         """What the runtime itself says that the last decoding step took, where it does."""
-        return getattr(self._decode, "last_native_ms", None)
+        return self._decode.last_native_ms
 
     def _prompt(self, inputs: "dict[str, np.ndarray]", length: int) -> "np.ndarray":
         """Logits of prefill on the first `length` tokens; what stands beyond them is left behind and overwritten."""
@@ -60,7 +59,7 @@ class Decoding:
         (name,) = (name for name in inputs if name in TOKENS)
         prompt = inputs[name].copy()
         prompt[:, length:] = 0
-        return self._prefill.predict(self._prepare({**inputs, name: prompt}))["logits"]
+        return self._prefill.predict(self._decode.prepare({**inputs, name: prompt}))["logits"]
 
 
 TOKENS = ("input_ids", "inputs_embeds")

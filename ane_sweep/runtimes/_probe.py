@@ -17,9 +17,9 @@ def coreml() -> dict[str, Any]:
     from ane_sweep.runtimes._coremltools import lean
 
     if script := stand_in.active():
-        from ane_sweep.coreml_anywhere import scripted
+        from ane_sweep.coreml_anywhere import scripted_remote
 
-        scripted.install(script)
+        scripted_remote.install(script)
     ct = lean()
     found: dict[str, Any] = {"native": ct.models.model._MLModelProxy is not None}
     found["storage"] = _imports("coremltools.libmilstoragepython")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 TEAM_VARIABLE = "ANE_SWEEP_TEAM"  # an Apple development team's id, for signing
 
 
-class RemoteRuntime:
+class RemoteRuntime(Runtime):
     """A chain of models on the device; the same contract as CoreMLRuntime."""
+
+    last_native_ms: float | None = None
 
     def __init__(self, programs: list[Path], units: str, function: str | None = None):
         from ane_sweep.runtimes import coreml
@@ -35,7 +38,8 @@ class RemoteRuntime:
         if any(self._chain.stateful):
             raise StageError("device=usb: coremltools' remote devices keep no states; cache=none, or device=local")
         device = prepared_device()
-        self._spent_s = 0.0
+        self._spent_s = 0.0  # what Core ML on the device has spent so far
+        self.clock = lambda: self._spent_s
         self._models = []
         self.load_ms: list[float] = []
         for program in programs:
@@ -51,19 +55,11 @@ class RemoteRuntime:
             self._spent_s += self.load_ms[-1] / 1e3
             self._models.append(model)
         self.load_native_ms: list[float | None] = list(self.load_ms)
-        self.last_native_ms: float | None = None
         self.realised: dict[str, Any] = {
             **self._chain.realised,
             "loaded_from": "package",
             "device": f"usb: {device.type.value}, {device.os_version} ({device.os_build_number})",
         }
-
-    def clock(self) -> float:
-        """Seconds that Core ML on the device has spent so far."""
-        return self._spent_s
-
-    def reset(self) -> None:
-        """There are no states."""
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         from ane_sweep.runtimes.coreml import bindable

@@ -7,27 +7,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep import apple
+from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
+from ane_sweep.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
     import numpy as np
 
-HONOURS = frozenset({"chunks", "compute_units", "precision", "target", "compiler", "device"})
-NEEDS = "program"
+    from ane_sweep.runtimes._remote import RemoteRuntime
+
+RUNTIME = Traits(
+    needs="program",
+    measured="Core ML on {chip}",
+    hardware="Apple",
+    honours=("chunks", "compute_units", "precision", "target", "compiler", "device"),
+    auto=1,
+    coreml=True,
+    alone=True,
+    idle_s=2.0,
+)
+
 # our words -> members of coremltools.ComputeUnit
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
 
 
 def available() -> str | None:
     """None, or why this host cannot."""
-    if not apple.is_mac():
-        return "needs macOS"
-    if apple.translated():
-        return (
-            "is refused under Rosetta: this Python is x86-64 code on an Apple chip, so no Neural Engine and no true time; "
-            "use an arm64 Python (`python3 -c 'import platform; print(platform.machine())'` tells)"
-        )
-    return None
+    return apple.no_coreml()
 
 
 class Chain:
@@ -57,7 +63,7 @@ class Chain:
         }
 
 
-class CoreMLRuntime:
+class CoreMLRuntime(Runtime):
     """A chain of models, or one pipeline, on the given compute units; tensors are handed over by name.
 
     programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
@@ -67,6 +73,8 @@ class CoreMLRuntime:
     to say. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is what Core ML itself says that
     the last prediction took, all programs together, without Python's share (None where it says nothing).
     """
+
+    last_native_ms: float | None = None
 
     def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
         from ane_sweep.runtimes._coremltools import lean
@@ -86,8 +94,6 @@ class CoreMLRuntime:
             self._models.append(model)
         self._proxies = [_proxy(model, program) for model, program in zip(self._models, programs)]
         self.load_native_ms = [_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
-        self.last_native_ms: float | None = None
-        self.states: list[Any] = []
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
         self.realised: dict[str, Any] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
@@ -129,7 +135,7 @@ def bindable(value: "np.ndarray") -> "np.ndarray":
     return value
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | RemoteRuntime":
     """Load the programs in `inputs["program"]`, compiled ones in `inputs["compiled"]` if given.
 
     params  compute_units; device ("local", "usb"); function, of multifunction programs

@@ -8,18 +8,26 @@ this CPU and says nothing about Apple hardware.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.runtimes._runtime import Runtime
+
 if TYPE_CHECKING:
     import numpy as np
 
-HONOURS = frozenset({"chunks", "precision", "target", "numerics", "effects"})
-NEEDS = "program"
+RUNTIME = Traits(
+    needs="program",
+    measured="reference runtime on this CPU",
+    hardware="CPU",
+    honours=("chunks", "precision", "target", "numerics", "effects"),
+    auto=2,
+)
 
 
 def available() -> str | None:
     return None
 
 
-class ReferenceRuntime:
+class ReferenceRuntime(Runtime):
     """A chain of compiled programs; tensors are handed over by name, as they are.
 
     function   of programs that have several; "": the default one
@@ -43,7 +51,6 @@ class ReferenceRuntime:
         specs = [model.spec for model in self.models]
         where = paths[0].parent if len(paths) > 1 else paths[0]
         self._where = where
-        self.states: list[Any] | None = None
         if len(paths) > 1:
             self._inputs = {
                 name: features.describe(item, where) for name, item in chain.inputs(specs, function).items()

@@ -10,10 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import tools
+from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.runtimes import reference
 
-HONOURS = reference.HONOURS
-NEEDS = reference.NEEDS
+RUNTIME = Traits(
+    needs="program",
+    measured="reference runtime on this NVIDIA GPU",
+    hardware="NVIDIA GPU",
+    honours=("chunks", "precision", "target", "numerics", "effects"),
+    asks=("gpus",),
+)
 
 
 @cache

@@ -7,31 +7,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError
+from ane_sweep.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
     import numpy as np
 
-HONOURS: frozenset[str] = frozenset()
-NEEDS = "checkpoint"
+RUNTIME = Traits(
+    needs="checkpoint",
+    measured="PyTorch eager on this CPU",
+    hardware="CPU",
+)
 
 
 def available() -> str | None:
     return None
 
 
-class TorchRuntime:
+class TorchRuntime(Runtime):
     """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs.
 
-    `states` and `reset` are those of a module with a key-value cache (models/_cache.py), where it is one.
+    cache   the module whose states they are, of one with a key-value cache (models/_cache.py)
     """
 
-    def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu"):
+    def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu", cache: Any = None):
         import torch
 
-        self._module, self._ports, self._device = module.to(device), ports, device
-        self.states: Any = {}
-        self.reset: Callable[[], None] = lambda: None
+        self._module, self._ports, self._device, self._cache = module.to(device), ports, device, cache
+        self.states = cache.states if cache else {}
         self.realised: dict[str, Any] = {
             "runtime": name,
             "numerics": "fp32",
@@ -39,6 +43,11 @@ class TorchRuntime:
             "compute_units": None,
             "chunks": 1,
         }
+
+    def reset(self) -> None:
+        """Zeros in all states of the module."""
+        if self._cache:
+            self._cache.reset()
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, fp32. Raises errors.PackageError for a wrong name or shape of input."""
@@ -86,10 +95,9 @@ def functions(
     """Functions of a module with a key-value cache; weights and states are shared."""
     module, ports = _build(params, inputs)
     module = module.to(device)
-    found = {which: TorchRuntime(module.functions[which], ports(function=which), name, device) for which in names}
-    for runtime in found.values():
-        runtime.states, runtime.reset = module.states, module.reset
-    return found
+    return {
+        which: TorchRuntime(module.functions[which], ports(function=which), name, device, module) for which in names
+    }
 
 
 def _build(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:

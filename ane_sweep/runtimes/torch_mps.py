@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import StageError, Unavailable
 
-HONOURS: frozenset[str] = frozenset()
-NEEDS = "checkpoint"
+RUNTIME = Traits(
+    needs="checkpoint",
+    measured="PyTorch on this GPU",
+    hardware="Apple",
+)
+
 _FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 
 

@@ -108,9 +108,9 @@ def main(path: str) -> None:
     worker.explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
     if script := stand_in.active():
-        from ane_sweep.coreml_anywhere import scripted
+        from ane_sweep.coreml_anywhere import scripted_remote
 
-        scripted.install(script)
+        scripted_remote.install(script)
     began = time.perf_counter()
     try:
         found = getattr(importlib.import_module(f"ane_sweep.stages.{request['stage']}"), request["step"])(request)

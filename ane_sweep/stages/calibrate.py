@@ -13,7 +13,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
+
 from . import StageResult, metric
+
+STAGE = Stage(
+    order=40,
+    many="calibrations",
+    timeout_s=7200,
+    base_gib=1.2,
+    per_byte=1.5,
+    artifact=True,
+    ignores=("ane_sweep.coreml_anywhere.plan",),
+)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

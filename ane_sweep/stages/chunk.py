@@ -10,7 +10,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.stages import StageResult, metric
+
+STAGE = Stage(
+    order=60,
+    many="chunkings",
+    timeout_s=1800,
+    base_gib=0.2,
+    per_byte=0.2,
+    leaves="same program",
+    compressed=True,
+    artifact=True,
+    reads=("placement/data/**/*",),
+)
 
 PIPELINES = ("manual", "coreml", "bisect")
 

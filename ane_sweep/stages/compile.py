@@ -12,11 +12,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import tools
+from ane_sweep import apple, tools
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.runtimes import coreml
 
 from . import StageResult, metric
+
+STAGE = Stage(
+    order=80,
+    many="compilations",
+    timeout_s=7200,
+    base_gib=0.5,
+    per_byte=1.0,
+    leaves="same program",
+    compressed=True,
+    artifact=True,
+    on_coreml=True,
+    ignores=("ane_sweep.coreml_anywhere", "ane_sweep.coreml_anywhere.native"),
+)
 
 _LINES = 6  # of the compiler's own, in a reason
 _XCRUN_S = 3600.0
@@ -24,7 +37,7 @@ _XCRUN_S = 3600.0
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Raises Unavailable off macOS, StageError with the compiler's own lines where it refuses a program."""
-    if reason := coreml.available():
+    if reason := apple.no_coreml():
         raise Unavailable(reason)
     from ane_sweep.mil import package
 

@@ -10,9 +10,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 
 from . import StageResult, _package, metric
+
+STAGE = Stage(
+    order=50,
+    many="compressions",
+    timeout_s=7200,
+    base_gib=0.8,
+    per_byte=2.0,
+    leaves="program",
+    compressed=True,
+    artifact=True,
+)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

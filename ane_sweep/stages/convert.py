@@ -16,9 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import models
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 
 from . import StageResult, _package, metric
+
+STAGE = Stage(
+    order=30,
+    many="conversions",
+    timeout_s=7200,
+    base_gib=0.8,
+    per_byte=1.9,
+    leaves="program",
+    artifact=True,
+)
 
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 

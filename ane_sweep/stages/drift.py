@@ -13,7 +13,17 @@ facts   values: [[op index, PSNR dB of the value], ...] in the order of the prog
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.stages import StageResult
+
+STAGE = Stage(
+    order=150,
+    many="drifts",
+    timeout_s=3600,
+    base_gib=0.8,
+    per_byte=2.0,
+    planned=False,
+)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

@@ -18,11 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.evidence import footprint, powermetrics, syslog, thermal
 from ane_sweep.evidence.listener import Listener
 
 from . import StageResult, metric
+
+STAGE = Stage(
+    order=140,
+    many="evidence passes",
+    timeout_s=1800,
+    base_gib=0.6,
+    per_byte=1.2,
+    stored=False,
+    alone=True,
+    last=True,
+    runs_program=True,
+    fatal=False,
+    reads=("evidence/*.csv",),
+)
 
 IDLE_SAMPLES, LOADED_SAMPLES = 20, 30  # of powermetrics.INTERVAL_MS each
 LISTEN_S = 1.0  # of predictions under the log's eye
@@ -52,16 +67,16 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(pass_.metrics, realised, facts={"evidence": {**pass_.facts, "missing": pass_.missing()}})
 
 
-def predictor(loaded: Any, values: dict[str, Any]) -> Callable[[], Any]:
+def predictor(loaded: runtimes.Runtime, values: dict[str, Any]) -> Callable[[], Any]:
     """One prediction of the same input, as a call; states begin anew each time. Of a program with a key-value cache one
     decoding step, which is what `latency` times."""
-    if hasattr(loaded, "timed"):
-        return loaded.timed(values)[0]
-    ready = loaded.prepare(values) if hasattr(loaded, "prepare") else values
-    reset = getattr(loaded, "reset", lambda: None)
+    ready = loaded.prepare(values)
+    call, prefill = loaded.timed(ready)
+    if prefill:
+        return call
 
     def predict() -> Any:
-        reset()
+        loaded.reset()
         return loaded.predict(ready)
 
     return predict

@@ -3,8 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import WeightsError
 from ane_sweep.stages import StageResult
+
+STAGE = Stage(
+    order=10,
+    many="downloads",
+    timeout_s=14400,
+    memory_gib=4,
+    base_gib=0.2,
+    per_byte=0.1,
+    stored=False,
+    network=True,
+)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:

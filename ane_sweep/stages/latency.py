@@ -12,13 +12,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, runtimes
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Unavailable
+from ane_sweep.runtimes import _copies
 from ane_sweep.stages import StageResult, _timing, _verdicts, metric
 from ane_sweep.stages._arrays import Inputs
 from ane_sweep.stats import samples
 
-IDLE_S = {"coreml": 2.0}  # where latency.idle_s is null: what falls asleep is Apple's hardware, not a CPU
+STAGE = Stage(
+    order=120,
+    many="timings",
+    timeout_s=1800,
+    base_gib=0.6,
+    per_byte=1.2,
+    stored=False,
+    alone=True,
+    runs_program=True,
+    pooled=True,
+    guess_s=20.0,
+)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -38,29 +52,26 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     Raises errors.Unavailable where this host has no such runtime.
     """
-    from ane_sweep import runtimes
-    from ane_sweep.runtimes import _copies
-
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     values = Inputs(inputs["reference"])[0]
     clock = time.perf_counter
     start = clock()
-    loaded = _copies.load(runtime, params, inputs, clock) if "copies" in params else runtimes.load(params, inputs)
+    copies = _copies.load(runtime, params, inputs, clock) if "copies" in params else None
+    loaded: runtimes.Runtime = copies or runtimes.load(params, inputs)
     load_s = clock() - start
-    values = loaded.prepare(values) if hasattr(loaded, "prepare") else values
     policy = params["policy"]
-    call, prefill = loaded.timed(values) if hasattr(loaded, "timed") else (lambda: loaded.predict(values), None)
-    common = _common(policy, getattr(loaded, "clock", clock))  # a remote device's own time, without the way there
+    call, prefill = loaded.timed(loaded.prepare(values))
+    common = _common(policy, loaded.clock or clock)
     taken = _timing.measure(
         call,
         **common,
         idle_s=idle_seconds(policy, params["runtime"]),
-        native=lambda: getattr(loaded, "last_native_ms", None),
+        native=lambda: loaded.last_native_ms,
     )
-    if "copies" in params:
-        taken = loaded.per_prediction(taken)
+    if copies:
+        taken = copies.per_prediction(taken)
     written = {"unit": "s", "clock": "perf_counter", **asdict(taken)}
     result = _result(taken, load_s, loaded.realised, params)
     if prefill:
@@ -68,8 +79,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         written["prefill"] = asdict(whole)
         result.metrics += _prefill_metrics(whole, params["runtime"])
         result.facts["timing"]["prefill_median_ms"] = _median_ms(whole.steady_s)
-    if "copies" in params:
-        result.metrics += loaded.metrics(params["runtime"])
+    if copies:
+        result.metrics += copies.metrics(params["runtime"])
     (out / "samples.json").write_text(json.dumps(written, indent=1))
     return result
 
@@ -90,7 +101,7 @@ def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[dict[str, Any
 def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
     """The pause before the last call: what was asked for, or what this runtime's hardware needs to fall asleep."""
     asked = policy.get("idle_s")
-    return float(IDLE_S.get(runtime, 0.0) if asked is None else asked)
+    return float(traits(runtime).idle_s if asked is None else asked)
 
 
 def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:

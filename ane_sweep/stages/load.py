@@ -22,10 +22,25 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, helpers
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
 from . import StageResult, _steps, compile, metric
+
+STAGE = Stage(
+    order=100,
+    many="loads",
+    timeout_s=14400,
+    base_gib=0.6,
+    per_byte=1.2,
+    stored=False,
+    artifact=True,
+    alone=True,
+    runs_program=True,
+    on_coreml=True,
+    compiles_for_ane=True,
+)
 
 HOME_VARIABLE = "CFFIXED_USER_HOME"
 E5_CACHE = "Library/Caches/*/com.apple.e5rt.e5bundlecache/*/*"  # <process>/.../<OS build>/<hash>

@@ -21,10 +21,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
 from . import StageResult, _trace, compile, load, metric
+
+STAGE = Stage(
+    order=90,
+    many="placements",
+    timeout_s=7200,
+    base_gib=0.5,
+    per_byte=1.0,
+    stored=False,
+    artifact=True,
+    alone=True,
+    runs_program=True,
+    on_coreml=True,
+    compiles_for_ane=True,
+)
 
 _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
 _NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken into a row

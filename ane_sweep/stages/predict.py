@@ -12,7 +12,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.stages import Stage
+
 from . import StageResult, metric
+
+STAGE = Stage(
+    order=70,
+    many="predictions",
+    timeout_s=600,
+    memory_gib=4,
+    base_gib=0.2,
+    per_byte=0.0,
+    artifact=True,
+    guess_s=5.0,
+    reads=("placement/data/**/*",),
+)
 
 SCHEMA = 1
 _SOURCE = "ane_sweep/placement: rules and cost model of an M4, see METHOD.md"

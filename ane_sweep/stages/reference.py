@@ -12,8 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import models
+from ane_sweep.bridge.stages import Stage
 
 from . import StageResult
+
+STAGE = Stage(
+    order=20,
+    many="fp32 references",
+    timeout_s=3600,
+    base_gib=0.8,
+    per_byte=1.3,
+    leaves="outputs",
+    reads=("data/*.txt",),
+)
 
 CALIBRATION = 8  # inputs to calibrate on
 

@@ -13,9 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 
 from . import StageResult, metric
+
+STAGE = Stage(
+    order=110,
+    many="scorings",
+    timeout_s=3600,
+    base_gib=0.6,
+    per_byte=1.2,
+    leaves="outputs",
+    runs_program=True,
+)
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -24,13 +35,11 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     runtime = runtimes.load(params, inputs)
-    prepare = getattr(runtime, "prepare", lambda values: values)
-    reset = getattr(runtime, "reset", lambda: None)  # each input is a sequence of its own
     scores = _Scores(params["model"]["task"])
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
-            reset()
-            got = runtime.predict(prepare(feeds[index]))
+            runtime.reset()  # each input is a sequence of its own
+            got = runtime.predict(runtime.prepare(feeds[index]))
             got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():

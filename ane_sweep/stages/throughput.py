@@ -16,9 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Unavailable
 
 from . import StageResult, metric
+
+STAGE = Stage(
+    order=130,
+    many="throughput runs",
+    timeout_s=3600,
+    base_gib=0.6,
+    per_byte=1.2,
+    stored=False,
+    alone=True,
+    last=True,
+    runs_program=True,
+)
 
 WARMUP = 3
 
@@ -32,12 +45,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     feeds = list(Inputs(inputs["reference"]))
     loaded = runtimes.load(params, inputs)
-    if hasattr(loaded, "prepare"):
-        feeds = [loaded.prepare(values) for values in feeds]
-    reset = getattr(loaded, "reset", lambda: None)  # each input is a sequence of its own
+    feeds = [loaded.prepare(values) for values in feeds]
 
     def predict(values: dict[str, Any]) -> None:
-        reset()
+        loaded.reset()  # each input is a sequence of its own
         loaded.predict(values)
 
     count = params["throughput"]

@@ -81,6 +81,22 @@ def test_hosts_that_differ_are_refused_and_other_differences_marked():
     assert found.regressed
 
 
+def test_of_a_machine_the_part_that_differs_is_told():
+    of = {"cores": {"physical": 2, "logical": 2, "usable": 1}}
+    whole = {"cores": {**of["cores"], "usable": 2}}
+    assert compared([cell(host=whole)], [cell(host=of)]).pairs[0].unlike == ["host: cores.usable was 2, is 1"]
+
+
+def test_a_machine_that_was_busy_on_one_side_only_is_told_beside_the_verdict():
+    busy, quiet = cell(slower(2)), cell()
+    for timing in busy.timings:
+        timing["gate"] = {"in_vain": ["other programs were using the processor"]}
+    said = "timed while other programs were using the processor (5 of 5 processes)"
+    found = compared([quiet], [busy])
+    assert found.regressed and found.marks == [f"machine: now {said}"]
+    assert compared([busy], [quiet]).marks == [f"machine: before {said}"] and compared([busy], [busy]).marks == []
+
+
 def test_when_nearly_all_move_the_machine_is_named():
     found = compared([cell(chunks=n) for n in range(6)], [cell(slower(1.3), chunks=n) for n in range(6)])
     assert found.marks[0].startswith("6 of 6 timings moved the same way, +30.0 % in the middle") and found.regressed

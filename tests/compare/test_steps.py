@@ -89,7 +89,8 @@ def test_the_verb(out, capsys):
     assert "from n08 on" in said and "changed then: toolchain: coremltools was 9.0, is 9.1" in said
     assert "1 of 2 cells: no step" in said
     assert main(["history", "6", f"out={out}"]) == 0
-    assert "fewer than 10 runs" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "fewer than 10 runs" in said and "no step" not in said
     assert main(["history", "--json", f"out={out}"]) == 1
     first, second = json.loads(capsys.readouterr().out)["cells"]
     assert first["steps"][0]["run"] == "n08" and len(first["latency_ms"]) == 14 and second["steps"] == []
@@ -104,7 +105,8 @@ def test_too_few_runs_are_no_calm_history(tmp_path, capsys):
     write_run(tmp_path, "n5", [cell()])
     assert main(["history", f"out={tmp_path}"]) == 0
     said = capsys.readouterr().out
-    assert "1 of 1 cells: no step" in said and "1 of 2 cells could not be tested: 5 runs at most" in said
+    assert "1 of 1 cells: the last run does not stand out" in said and "no step" not in said
+    assert "1 of 2 cells could not be tested: 5 runs at most" in said
     assert (
         json.loads((main(["history", "--json", f"out={tmp_path}"]), capsys.readouterr().out)[1])["cells"][1]["tested"]
         is False

@@ -9,7 +9,7 @@ import pytest
 from shipped_recipes import OPTIONS, predicted, recipe
 
 from ane_sweep import recipes
-from ane_sweep.cell import TARGETS
+from ane_sweep.axes.targets import TARGETS
 from ane_sweep.errors import StageError
 from ane_sweep.mil import graph, package
 from ane_sweep.stages import chunk

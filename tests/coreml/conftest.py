@@ -69,6 +69,7 @@ def programs(tmp_path_factory):
 def scripted(tmp_path, monkeypatch):
     """Puts a script of these answers in force, in this process too; returns nothing."""
     from ane_sweep.coreml_anywhere import scripted as room
+    from ane_sweep.coreml_anywhere import scripted_remote
 
     def make(*answers, host=None):
         path = tmp_path / "script.json"
@@ -78,7 +79,7 @@ def scripted(tmp_path, monkeypatch):
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         monkeypatch.setattr("tempfile.tempdir", None)
         stand_in._read.cache_clear()
-        room.install(stand_in.active())
+        scripted_remote.install(stand_in.active())
 
     yield make
     room.uninstall()

@@ -1,6 +1,7 @@
 """Every probe of the doctor, said yes and said no. Both machines are constructed; no tool's output here was recorded."""
 
 import json
+import os
 import plistlib
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ane_sweep
 from ane_sweep import doctor, tools, usb
 from ane_sweep.doctor import probes, world
 from ane_sweep.errors import ConfigError
@@ -205,6 +207,17 @@ def test_nothing_of_the_working_folder_is_executed(search, tmp_path, monkeypatch
     child = world.World(out=tmp_path).child("coreml")
     assert child and tools.ask(*thermal.SENSORS) is not None
     assert not (tmp_path / "executed").exists()
+
+
+def test_an_empty_entry_of_pythonpath_gives_the_parent_no_code_either(tmp_path):
+    (tmp_path / "json.py").write_text("import os\nos.mkdir('executed')\nraise SystemExit(3)\n")
+    ours = str(Path(ane_sweep.__file__).parents[1])
+    line = f"import sys; sys.path.append({ours!r}); import ane_sweep.__main__, json; print(json.dumps(1))"
+    environment = {**os.environ, "PYTHONPATH": f"/nowhere{os.pathsep}"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "1\n" and not (tmp_path / "executed").exists(), done.stderr
 
 
 def test_a_child_that_dies_is_a_sentence(monkeypatch):

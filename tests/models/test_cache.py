@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from tiny import refused
 
 from ane_sweep import models
 from ane_sweep.bench import families
@@ -117,30 +118,26 @@ def test_states_are_laid_out_as_each_variant_attends():
     assert list(made["original"].states) == ["key_cache_0", "value_cache_0", "key_cache_1", "value_cache_1"]
 
 
-GIVEN = {"model": "x", "variant": "original", "compute": "fp16", "seq_len": 64, "longest": 64, "target": "iOS18",
-         "vocabulary": 300, "task": "causal_lm"}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("options", "more", "reason"),
     [
         ({"cache": "stateful"}, {"task": "encoder"}, "decodes no text"),
         ({"cache": "stateful"}, {"task": "seq2seq"}, "one program that encodes and decodes a whole window"),
-        ({"cache": "stateful"}, {"target": "iOS17"}, "needs target=iOS18 or newer, not iOS17"),
+        ({"cache": "stateful"}, {"ios_target": "iOS17"}, "needs target=iOS18 or newer, not iOS17"),
         ({"cache": "stateful"}, {"compute": "fp32"}, "the one dtype of Core ML's states"),
-        ({"inputs": "fp16"}, {"target": "iOS15"}, "needs target=iOS16 or newer"),
+        ({"inputs": "fp16"}, {"ios_target": "iOS15"}, "needs target=iOS16 or newer"),
         ({"inputs": "fp16"}, {"vocabulary": 50257}, "50,257 token ids"),
         ({"inputs": "fp16"}, {"vocabulary": 2050}, "exactly up to 2,048"),
     ],
 )
 def test_refusals(options, more, reason):
-    assert reason in _options.refusal(Options(**options), **{**GIVEN, **more})
-    assert _options.refusal(Options(**options), **GIVEN) is None
+    assert reason in refused(Options(**options), more)
+    assert refused(Options(**options)) is None
 
 
 def test_fp16_ids_are_exact_where_they_are_allowed():
     ids = np.arange(_options.FP16_EXACT + 1)
     assert (ids.astype(np.float16).astype(int) == ids).all()
     assert int(np.float16(_options.FP16_EXACT + 1)) != _options.FP16_EXACT + 1
-    assert _options.refusal(Options(inputs="fp16"), **{**GIVEN, "vocabulary": _options.FP16_EXACT + 1}) is None
-    assert _options.refusal(Options(inputs="fp16", embeddings="out"), **{**GIVEN, "vocabulary": 50257}) is None
+    assert refused(Options(inputs="fp16"), vocabulary=_options.FP16_EXACT + 1) is None
+    assert refused(Options(inputs="fp16", embeddings="out"), vocabulary=50257) is None

@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from tiny import refused
 
 from ane_sweep import models
 from ane_sweep.bench import families
@@ -76,11 +77,8 @@ def run(option: dict, variant: str, options: Options, padding: int = 0) -> dict[
 
 def allowed(option: dict, variant: str, options: Options) -> bool:
     longest = option["max_seq_len"]
-    told = _options.refusal(
-        options, model="x", task=option["task"], variant=variant, compute="fp16", seq_len=SEQ, longest=longest,
-        target="iOS18", vocabulary=option["arch"]["vocab_size"],
-    )  # fmt: skip
-    return told is None
+    given = {"task": option["task"], "variant": variant, "seq_len": SEQ, "longest": longest}
+    return refused(options, given, vocabulary=option["arch"]["vocab_size"]) is None
 
 
 VALUES = {
@@ -190,21 +188,9 @@ def test_an_unknown_task_is_named(name):
     ],
 )
 def test_what_cannot_be_honoured_is_refused_with_the_reason(options, more, reason):
-    given = {
-        "model": "x",
-        "task": "causal_lm",
-        "variant": "split_einsum",
-        "compute": "fp16",
-        "seq_len": 8,
-        "longest": 512,
-        "target": "iOS18",
-        "vocabulary": 1000,
-    }
-    told = _options.refusal(Options(**options), **{**given, **more})
+    told = refused(Options(**options), {"variant": "split_einsum", "seq_len": 8, "longest": 512}, **more)
     assert told == reason if reason is None else reason in told
 
 
-def test_only_changed_options_enter_a_key():
-    assert Options().changed() == {}
-    assert Options(head="last", norm="fp32").changed(*_options.INTERFACE) == {"head": "last"}
+def test_a_stage_takes_its_options_from_those_that_are_not_plain():
     assert _options.options({"options": {"head": "last"}}) == Options(head="last") and _options.options({}) == Options()

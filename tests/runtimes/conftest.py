@@ -25,9 +25,9 @@ def elsewhere(monkeypatch):
             stack.enter_context(Made())
             monkeypatch.setattr(cuda, "placed", partial(checked, cuda.placed))
         if device:
-            from ane_sweep.runtimes._reference import model
+            from ane_sweep.runtimes._reference import pipeline
 
-            monkeypatch.setattr(model, "load", partial(_elsewhere, model.load, device))
+            monkeypatch.setattr(pipeline, "load", partial(_elsewhere, pipeline.load, device))
         yield
 
 

@@ -35,7 +35,9 @@ def scripted(clock: Clock, seconds: list[float]) -> SimpleNamespace:
             clock.now += seconds[number]
             return {"y": number}
 
-        return SimpleNamespace(realised={"runtime": "scripted"}, predict=predict)
+        return SimpleNamespace(
+            realised={"runtime": "scripted"}, predict=predict, last_native_ms=None, prepare=lambda values: values
+        )
 
     return SimpleNamespace(load=load, opened=opened)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.runtimes import reference
 from ane_sweep.runtimes.reference import ReferenceRuntime
@@ -26,7 +27,11 @@ def test_what_it_says_of_itself(double, mil, tmp_path):
     assert runtime.realised["compute_units"] is None and runtime.realised["chunks"] == 1
     wide = mil.write(tmp_path / "wide.mlpackage", {"x": X.astype(np.float32)}, lambda x: mil.mb.add(x=x, y=x))
     assert ReferenceRuntime([wide]).realised["numerics"] == "fp32"
-    assert reference.available() is None and reference.NEEDS == "program" and "compute_units" not in reference.HONOURS
+    assert (
+        reference.available() is None
+        and RUNTIMES["reference"].needs == "program"
+        and "compute_units" not in RUNTIMES["reference"].honours
+    )
 
 
 def test_inputs_are_cast_to_the_declared_type(double):

@@ -9,25 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ane_sweep import runtimes
+from ane_sweep import checks, runtimes
+from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN
 from ane_sweep.errors import ConfigError, PackageError, Unavailable
 
 
 def test_names_are_the_files():
-    assert runtimes.names() == ["coreml", "reference", "reference_cuda", "torch_eager", "torch_mps"]
-    for name in runtimes.names():
+    assert list(RUNTIMES) == ["coreml", "reference", "reference_cuda", "torch_eager", "torch_mps"]
+    for name, traits in RUNTIMES.items():
         module = runtimes.get(name)
-        assert module.NEEDS in ("program", "checkpoint")
-        assert {
-            "chunks",
-            "compute_units",
-            "precision",
-            "target",
-            "numerics",
-            "effects",
-            "compiler",
-            "device",
-        } >= module.HONOURS
+        assert set(checks.APPLICABLE) >= set(traits.honours)
+        assert all(callable(getattr(module, asked)) for asked in traits.asks)
         assert callable(module.available) and callable(module.load)
 
 
@@ -42,7 +34,7 @@ def test_an_unknown_name_lists_the_known_ones(name):
 
 def test_a_broken_import_is_not_called_unknown(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("import a_module_that_is_not_there\n")
-    monkeypatch.setattr(runtimes, "_HERE", tmp_path)
+    monkeypatch.setitem(RUNTIMES, "broken", UNKNOWN)
     monkeypatch.setattr(runtimes, "__path__", [str(tmp_path)])
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
         runtimes.get("broken")
@@ -50,7 +42,7 @@ def test_a_broken_import_is_not_called_unknown(tmp_path, monkeypatch):
 
 def test_reading_constants_of_a_runtime_costs_no_torch():
     heavy = {"torch", "coremltools", "transformers"}
-    for name in runtimes.names():
+    for name in RUNTIMES:
         tree = ast.parse(Path(importlib.import_module(f"ane_sweep.runtimes.{name}").__file__).read_text())
         for node in tree.body:
             names = {alias.name.split(".")[0] for alias in node.names} if isinstance(node, ast.Import) else set()

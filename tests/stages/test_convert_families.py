@@ -8,9 +8,10 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
+from tiny import refused
 
 from ane_sweep.bench import families
-from ane_sweep.models import _options
+from ane_sweep.models._options import Options
 from ane_sweep.stages import _package, convert
 
 TINY = {option["name"]: option for option in families.tiny_options()}
@@ -54,12 +55,9 @@ ALONE = (
 )  # fmt: skip
 
 
-def refused(name: str, variant: str, options: dict) -> bool:
-    given = {
-        "model": name, "task": TINY[name]["task"], "variant": variant, "compute": "fp16", "longest": 512,
-        "target": "iOS18", "vocabulary": TINY[name]["arch"]["vocab_size"],
-    }  # fmt: skip
-    return bool(_options.refusal(_options.Options(**options), seq_len=families.SEQ_LEN, **given))
+def allowed(name: str, variant: str, options: dict) -> bool:
+    given = {"task": TINY[name]["task"], "variant": variant, "seq_len": families.SEQ_LEN, "longest": 512}
+    return refused(Options(**options), given, vocabulary=TINY[name]["arch"]["vocab_size"]) is None
 
 
 def cases(names, choices) -> list:
@@ -69,7 +67,7 @@ def cases(names, choices) -> list:
         for name in names
         for variant in VARIANTS
         for options in choices
-        if not refused(name, variant, options)
+        if allowed(name, variant, options)
     ]
 
 

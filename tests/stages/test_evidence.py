@@ -32,7 +32,7 @@ def said(message: str, pid: int) -> str:
     return json.dumps({"eventMessage": message, "processID": pid, "processImagePath": "/usr/libexec/aned"}) + "\n"
 
 
-class Loaded:
+class Loaded(runtimes.Runtime):
     def __init__(self, error: Exception | None = None):
         self.error, self.calls = error, 0
 

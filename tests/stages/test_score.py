@@ -134,7 +134,7 @@ def test_stacks_are_plain_npz_files_and_repeatable(tmp_path):
     np.testing.assert_array_equal(mapped(tmp_path / "c.npz", "x"), planes)
 
 
-class Fake:
+class Fake(runtimes.Runtime):
     """A runtime: `answer(index, expected plane) -> outputs`."""
 
     def __init__(self, answer, expected):

@@ -24,7 +24,7 @@ What others may build on is `load` below and the `Model` and `State` that come o
 Everything that is wrong with a file or an input is errors.PackageError (UnsupportedOp for what is not executed here),
 raised by `load` where it can be known before running.
 
-    model.py                 the API above       pipeline.py   pipelines and linear regressors behind the same API
+    model.py                 the API above       pipeline.py   loading; pipelines and linear regressors behind the same API
     features.py              values at the border: arrays, images, classifiers, flexible shapes
     site.py                  what an op's builder sees, the table of ops, and the two laws below as helpers
     plan.py                  block -> flat plan of closures; constants prepared once, dead values freed
@@ -63,6 +63,6 @@ def load(
     device: str = "cpu",
 ) -> Any:
     """Read, check and compile one function of a package: a `Model` (see above). Raises errors.PackageError."""
-    from ane_sweep.runtimes._reference import model
+    from ane_sweep.runtimes._reference import pipeline
 
-    return model.load(source, function, numerics=numerics, effects=effects, strict=strict, device=device)
+    return pipeline.load(source, function, numerics=numerics, effects=effects, strict=strict, device=device)

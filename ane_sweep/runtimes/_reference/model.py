@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ import torch
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import graph
-from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
-from ane_sweep.runtimes._reference import cuda, features, pipeline, plan
+from ane_sweep.runtimes._reference import cuda, features, plan
 from ane_sweep.runtimes._reference.control import Cell
 from ane_sweep.runtimes._reference.features import Feature
-from ane_sweep.runtimes._reference.numerics import Mode, mode
+from ane_sweep.runtimes._reference.numerics import Mode
 
 
 class State:
@@ -163,24 +161,3 @@ def _holds_half(block: Any) -> bool:
         if op.type != "const"
         for value in op.proto.outputs
     )
-
-
-def load(
-    source: Path | str | Package,
-    function: str = "",
-    *,
-    numerics: str | None = None,
-    effects: list[str] | None = None,
-    strict: bool = True,
-    device: str = "cpu",
-) -> Any:
-    """A Model, or a pipeline.Pipeline with the same methods. Raises errors.PackageError, errors.ConfigError,
-    errors.Unavailable.
-    """
-    numerics_mode = mode(numerics, effects, device)
-    package = (
-        source if isinstance(source, Package) else packages.read(Path(source), kinds=("mlProgram", *pipeline.KINDS))
-    )
-    if package.spec.WhichOneof("Type") != "mlProgram":
-        return pipeline.load(package, numerics_mode, strict)
-    return Model(package, function, numerics_mode, strict)

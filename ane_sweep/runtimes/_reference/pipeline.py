@@ -1,16 +1,21 @@
-"""Pipelines of models, and linear regressors: cheap, and part of Apple's own examples. Same methods as model.Model."""
+"""Loading whatever is executed here: a model.Model, and with the same methods pipelines of models and linear regressors,
+which are cheap, and part of Apple's own examples.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from ane_sweep.errors import PackageError
+from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
 from ane_sweep.runtimes._reference import cuda, features
-from ane_sweep.runtimes._reference.numerics import Mode
+from ane_sweep.runtimes._reference.model import Model, State
+from ane_sweep.runtimes._reference.numerics import Mode, mode
 
 _PIPELINES = ("pipeline", "pipelineRegressor", "pipelineClassifier")
 KINDS = (*_PIPELINES, "glmRegressor")
@@ -34,8 +39,6 @@ class _Described:
         }
 
     def new_state(self) -> Any:
-        from ane_sweep.runtimes._reference.model import State
-
         return State({}, {})
 
     def trace(self, inputs: dict[str, Any], watch: Any, state: Any = None) -> dict[str, Any]:
@@ -104,8 +107,6 @@ class Pipeline(_Described):
 
 
 def _loaded(package: Package, spec: Any, numerics: Mode, depth: int) -> Any:
-    from ane_sweep.runtimes._reference.model import Model
-
     kind = spec.WhichOneof("Type")
     inner = Package(package.path, package.model_path, spec)
     if kind == "mlProgram":
@@ -117,8 +118,25 @@ def _loaded(package: Package, spec: Any, numerics: Mode, depth: int) -> Any:
     raise PackageError(f"{package.path}: holds a {kind}, which is not executed here")
 
 
-def load(package: Package, numerics: Mode, strict: bool) -> Any:
-    """A Pipeline or a LinearRegressor. Raises errors.PackageError for other kinds of models."""
-    if package.spec.WhichOneof("Type") == "glmRegressor":
+def load(
+    source: Path | str | Package,
+    function: str = "",
+    *,
+    numerics: str | None = None,
+    effects: list[str] | None = None,
+    strict: bool = True,
+    device: str = "cpu",
+) -> Any:
+    """A Model, or a Pipeline or a LinearRegressor with the same methods. Raises errors.PackageError, errors.ConfigError,
+    errors.Unavailable.
+    """
+    numerics_mode = mode(numerics, effects, device)
+    package = (
+        source if isinstance(source, Package) else packages.read(Path(source), kinds=("mlProgram", *KINDS))
+    )
+    kind = package.spec.WhichOneof("Type")
+    if kind == "mlProgram":
+        return Model(package, function, numerics_mode, strict)
+    if kind == "glmRegressor":
         return LinearRegressor(package, package.spec, strict)
-    return Pipeline(package, package.spec, numerics, strict)
+    return Pipeline(package, package.spec, numerics_mode, strict)

@@ -1,0 +1,70 @@
+"""What every stage says of itself: the literal STAGE of its module (stages/NAME.py). Its edges are in tasks.py, and nothing else
+stands elsewhere.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ane_sweep.bridge.declared import Declared
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a cell, as planner and runner see it.
+
+    order        its place in every list of stages
+    many         what people call several of its tasks: "conversions"
+    timeout_s, memory_gib   what `limits` are where nobody says otherwise
+    base_gib, per_byte      estimated memory: of a process that does nothing yet; bytes per byte of the parameters in fp32
+    leaves       what lies in its folder, for the estimate of disk: a program that computes other figures than the one it is
+                 made of, the same program in another form, or the outputs of the model
+    compressed   of a program: its weights are those of the recipe, where the cell has one
+    planned      False: no part of a cell's plan, asked for by a report
+    stored       its result is kept in the cache. What is timed, or asked of Core ML about this machine, is never reused, and a
+                 checkpoint lies in the hub's own cache
+    artifact     its files are named in the record
+    network      it may use the network
+    alone        nothing else runs meanwhile
+    last         it loads the machine for long: when everything else is done
+    runs_program its process compiles or runs the program: what Core ML prints there belongs to the verdict, and it runs alone
+                 where the runtime asks for that
+    on_coreml    it asks Core ML itself, whatever the runtime
+    compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill
+    pooled       it times: its processes' figures are pooled, and no cell is without one
+    fatal        False: when it fails the cell keeps its figures, with a doubt
+    guess_s      seconds that a task is taken to last where none like it was ever run
+    reads        data files that decide its result beside code, as patterns below the package
+    ignores      modules that its code reaches and that decide nothing of its result
+    """
+
+    order: int
+    many: str
+    timeout_s: int
+    base_gib: float
+    per_byte: float
+    memory_gib: int | float | None = None
+    leaves: Literal["nothing", "program", "same program", "outputs"] = "nothing"
+    compressed: bool = False
+    planned: bool = True
+    stored: bool = True
+    artifact: bool = False
+    network: bool = False
+    alone: bool = False
+    last: bool = False
+    runs_program: bool = False
+    on_coreml: bool = False
+    compiles_for_ane: bool = False
+    pooled: bool = False
+    fatal: bool = True
+    guess_s: float = 60.0
+    reads: tuple[str, ...] = ()
+    ignores: tuple[str, ...] = ()
+
+
+ALL = Declared("ane_sweep.stages", "STAGE", Stage, lambda stage: stage.order)
+STAGES = {name: stage for name, stage in ALL.items() if stage.planned}
+
+
+def limits() -> dict[str, dict[str, float | None]]:
+    """The block `limits` of the configuration as the stages declare it."""
+    return {name: {"timeout_s": stage.timeout_s, "memory_gib": stage.memory_gib} for name, stage in STAGES.items()}

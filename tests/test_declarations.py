@@ -1,0 +1,216 @@
+"""One declaration a thing: how many files one more of each needs, and that nobody else keeps a list of them."""
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import ane_sweep
+from ane_sweep.bridge import declared
+from ane_sweep.bridge.runtimes import RUNTIMES, Traits, traits
+from ane_sweep.bridge.stages import ALL, STAGES, Stage
+from ane_sweep.errors import ConfigError
+from ane_sweep.paths import conf_dir
+
+PACKAGE = Path(ane_sweep.__file__).parent
+TINY = (
+    "model=tiny-gpt2",
+    "weights=random",
+    "seq_len=8",
+    "tracking.enabled=false",
+    "latency.repeats=1",
+    "latency.samples=2",
+)
+STAGE = """
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.stages import StageResult, metric
+
+STAGE = Stage(order=115, many="warm-ups", timeout_s=77, base_gib=0.5, per_byte=0.5, stored=False, alone=True, last=True)
+
+
+def run(params, inputs, out):
+    return StageResult([metric("warmth", 3, "1")])
+"""
+RUNTIME = """
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.runtimes import reference
+
+RUNTIME = Traits(
+    needs="program",
+    measured="reference runtime in another room",
+    hardware="abacus",
+    honours=("chunks", "precision", "target"),
+    asks=("beads",),
+)
+
+
+def beads():
+    return 7
+
+
+def available():
+    return None
+
+
+def load(params, inputs):
+    loaded = reference.load(params, inputs)
+    loaded.realised["runtime"] = "echo"
+    return loaded
+"""
+
+
+@dataclass
+class House:
+    """A copy of the package. `run` is its command line; `written` counts the files that were touched."""
+
+    root: Path
+    written: int = 0
+
+    def write(self, file: str, text: str) -> None:
+        (self.root / file).write_text(text)
+        self.written += 1
+
+    def run(self, *args: str, code: tuple[int, ...] = (0,)) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "ane_sweep", *args], cwd=self.root, capture_output=True, text=True,
+            env={"PYTHONPATH": str(self.root), "PATH": "", "HOME": str(self.root), "COLUMNS": "200"},
+        )  # fmt: skip
+        assert done.returncode in code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def house(tmp_path) -> House:
+    shutil.copytree(PACKAGE, tmp_path / "ane_sweep", ignore=shutil.ignore_patterns("__pycache__", "conf"))
+    shutil.copytree(conf_dir(), tmp_path / "conf")
+    return House(tmp_path)
+
+
+def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(house):
+    tasks = (house.root / "ane_sweep/tasks.py").read_text()
+    edge = '    chain.add("score", '
+    house.write("ane_sweep/stages/warm.py", STAGE)
+    house.write("ane_sweep/tasks.py", tasks.replace(edge, f'    chain.add("warm", {{}}, {{}})\n{edge}'))
+    assert house.written == 2
+    house.write("ane_sweep/runtimes/echo.py", RUNTIME)
+    assert house.written == 2 + 1
+
+    assert ",score,warm,latency," in house.run("--help").replace("\n", "").replace(" ", "")
+    assert "  warm:\n    timeout_s: 77\n    memory_gib: null\n" in house.run("--cfg", "job")
+    assert "limits.warm.timeout_s=0: must be 1 or more" in house.run("plan", "limits.warm.timeout_s=0", code=(2,))
+    assert "unknown; choices: auto, coreml, echo, reference" in house.run("plan", *TINY, "runtime=eco", code=(2,))
+    planned = house.run("plan", *TINY, "runtime=echo", "numerics=auto")
+    assert "      1 scorings         for 1 cells\n      1 warm-ups         for 1 cells\n" in planned
+    assert "1 refused" in house.run("plan", *TINY, "runtime=echo", "numerics=fp16", code=(2,))
+
+    said = house.run(*TINY, "runtime=echo", "gate.wait_s=0", "out=out", code=(0, 3))  # 3: timed beside other tests
+    (records,) = house.root.glob("out/runs/*/records.jsonl")
+    (record,) = map(json.loads, records.read_text().splitlines())
+    assert [stage["stage"] for stage in record["stages"]][-3:] == ["warm", "score", "latency"], "as the edges say"
+    assert {m["name"]: m["value"] for m in record["metrics"]}["warmth"] == 3
+    assert record["realised"]["runtime"] == "echo"
+    assert (
+        "reference runtime in another room" in said and "latency of runtime=echo is that of this host's abacus" in said
+    )
+    assert all(
+        json.loads(path.read_text())["params"]["beads"] == 7
+        for path in house.root.glob("out/runs/*/tasks/score-*/task.json")
+    )
+
+
+def test_one_more_family_is_one_module_and_one_yaml(house):
+    house.write("ane_sweep/models/gpt9.py", (PACKAGE / "models/gpt2.py").read_text())
+    text = (conf_dir() / "model/tiny-gpt2.yaml").read_text()
+    house.write(
+        "conf/model/nine.yaml", text.replace("name: tiny-gpt2", "name: nine").replace("family: gpt2", "family: gpt9")
+    )
+    assert "nine" in house.run("--help")
+    assert "1 conversions" in house.run("plan", "model=nine", "weights=random", "variant=split_einsum")
+
+
+def modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "bench"]
+
+
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def words(node: ast.AST) -> set[str]:
+    """Texts that a literal list, tuple, set or mapping (its keys) names."""
+    items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+    return {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+
+
+# Other things of the same name: questions to the stand-in's script, keys of the configuration.
+OTHER_THINGS = {"stand_in.py", "matrix.py", "schema.py", "cell.py"}
+# What a stage left, read by the one place that it is for; and what calls it by hand.
+ONE_STAGE = {("evidence/gather.py", "evidence"), ("report/doubts.py", "compress")}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_list_of_stages_stands_outside_their_modules_and_the_plan(path):
+    name = path.relative_to(PACKAGE).as_posix()
+    if name == "tasks.py" or name in OTHER_THINGS:
+        return
+    for node in nodes(path):
+        listed = words(node) & ALL.keys()
+        assert len(listed) < 2, f"{name}:{getattr(node, 'lineno', 0)} lists {listed}: a field of Stage says it"
+        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("stage"):
+            for other in node.comparators:
+                known = isinstance(other, ast.Constant) and other.value in ALL
+                assert not known or (name, other.value) in ONE_STAGE, (
+                    f"{name}:{node.lineno} asks for {ast.unparse(other)}"
+                )
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nobody_asks_for_a_runtime_by_name(path):
+    for node in nodes(path):
+        assert len(words(node) & RUNTIMES.keys()) < 2, f"{path}:{getattr(node, 'lineno', 0)}: a field of Traits says it"
+        if isinstance(node, ast.Compare) and "pipeline" not in ast.unparse(
+            node.left
+        ):  # of which one is called coreml too
+            found = {item.value for item in [node.left, *node.comparators] if isinstance(item, ast.Constant)}
+            assert not found & RUNTIMES.keys(), f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_stages_come_in_their_order_and_what_is_no_part_of_a_plan_is_left_out():
+    orders = [stage.order for stage in STAGES.values()]
+    assert orders == sorted(set(orders)) and set(ALL) - set(STAGES) == {"drift"}
+    assert traits("a runtime of somebody else").measured == "" and traits(None).coreml is False
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "expected one top-level `STAGE = Stage(name=value, ...)`"),
+        ("STAGE = dict(order=1)\n", "expected one top-level `STAGE = Stage(name=value, ...)`"),
+        ("STAGE = Stage(order=1, many='x', timeout_s=60 * 60, base_gib=1, per_byte=1)\n", "its values literals (malformed"),
+        ("STAGE = Stage(\n    order=1,\n    many='x',\n    timeout_s=1,\n    base_gib=1,\n)\n", "STAGE: per_byte: missing"),
+        ("STAGE = Stage(order='1', many='x', timeout_s=1, base_gib=1, per_byte=1)\n", "STAGE: order='1': expected int"),
+        ("STAGE = Stage(ordre=1)\n", "STAGE: ordre: nothing reads this; there are: order, many"),
+    ],
+)  # fmt: skip
+def test_a_wrong_declaration_names_the_file_and_what_is_wrong(tmp_path, text: str, wrong: str):
+    path = tmp_path / "odd.py"
+    path.write_text(f'"""A stage."""\n\n{text}')
+    with pytest.raises(ConfigError) as caught:
+        declared.read(path, "STAGE", Stage)
+    assert any(str(path) in problem and wrong in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(("kind", "literal", "known"), [(Stage, "STAGE", ALL), (Traits, "RUNTIME", RUNTIMES)])
+def test_an_unknown_name_lists_the_known_ones_and_the_file_to_write(kind: type, literal: str, known: Callable):
+    with pytest.raises(
+        ConfigError, match=rf"unknown {literal.lower()} 'nope'; known: .*To add it, write ane_sweep/\w+/nope\.py"
+    ):
+        known["nope"]
+    with pytest.raises(ConfigError, match="unknown"):
+        known["_helper"]
