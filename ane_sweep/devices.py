@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 
+from ane_sweep import tables
 from ane_sweep.command import OK, Parser
 
 _COLUMNS = (
@@ -47,14 +48,9 @@ def devices(args: list[str]) -> int:
         rows = [asdict(chip) for chip in chips.table().values()]
         print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
         return OK
-    table: list[tuple[str, ...]] = [_HEADS]
+    table: list[tuple[str, ...]] = []
     for chip in chips.table().values():
         cells = ["?" if getattr(chip, name) is None else f"{getattr(chip, name)}" for name in _COLUMNS]
         table.append((*cells[:-1], f"{chip.basis}; {', '.join(chip.sources)}"))
-    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADS) - 1)]
-    for row in table:
-        print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]))
-    print()
-    for tag, source in chips.sources().items():
-        print(f"{tag:8} {source}")
+    print(tables.aligned(table, heads=_HEADS), tables.aligned(chips.sources().items()), sep="\n\n")
     return OK

@@ -7,11 +7,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
-from ane_sweep import installed
+from ane_sweep import installed, tables
 from ane_sweep.command import BAD_CONFIGURATION, OK, Parser, memory_budget
 from ane_sweep.errors import AneSweepError, ConfigError
 
@@ -203,11 +204,14 @@ def _print_watched(seen: list[Any]) -> None:
 def print_drift(seen: list[Any], title: str) -> None:
     """Rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
     print(f"{title}:")
-    print(f"  {'drift':>9} {'jump':>9} {'own':>9}  op")
-    for item in seen:
-        rates = ("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own))
-        cells = " ".join(f"{rate:>9}" for rate in rates)
-        print(f"  {cells}  {item.name} ({item.type} {item.dtype} {list(item.shape)})")
+    rows = (
+        (
+            *("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own)),
+            f"{item.name} ({item.type} {item.dtype} {list(item.shape)})",
+        )
+        for item in seen
+    )
+    print(indent(tables.aligned(rows, heads=("drift", "jump", "own", "op"), right=range(3)), "  "))
 
 
 def _write(path: Path, outputs: dict[str, Any]) -> None:

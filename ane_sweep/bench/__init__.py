@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+from ane_sweep import bridge, tables
 
 
 @dataclass
@@ -58,9 +58,5 @@ def said(command: Sequence[str], **env: str) -> Any:
 
 def show(rows: Sequence[Row]) -> str:
     """The rows as an aligned table."""
-    cells = [
-        ("what", "ane-sweep", "instead", "ratio", "bar"),
-        *((r.what, r.ours, r.theirs, r.ratio, r.bar) for r in rows),
-    ]
-    widths = [max(len(row[i]) for row in cells) for i in range(5)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells)
+    cells = [(row.what, row.ours, row.theirs, row.ratio, row.bar) for row in rows]
+    return tables.aligned(cells, heads=("what", "ane-sweep", "instead", "ratio", "bar"))

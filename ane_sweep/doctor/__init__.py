@@ -1,10 +1,11 @@
 """`ane-sweep doctor`: what this host can and cannot do, each line a probe that ran, with what it saw and the way to more."""
 
 import json
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
-from ane_sweep import stand_in
+from rich.text import Text
+
+from ane_sweep import stand_in, tables
 from ane_sweep.command import NOT_ALL_OK, OK, Parser
 from ane_sweep.doctor.probes import PROBES, Finding
 from ane_sweep.doctor.world import World
@@ -46,18 +47,12 @@ def as_text(found: list[Finding], able: bool) -> str:
     lines = []
     if script := stand_in.active():
         lines.append(f"stand-in: no Mac takes part; macOS' tools answer from the script {script.label()}")
-    wide = max(len(finding.probe) for finding in found)
+    rows: list[tuple[str | Text, ...]] = []
     for finding in found:
-        head = f"{'yes' if finding.can else 'NO ' if finding.needed else 'no '}  {finding.probe:<{wide}}  "
-        lines += _wrapped(head, finding.evidence)
+        rows.append(("yes" if finding.can else "NO" if finding.needed else "no", finding.probe, finding.evidence))
         if not finding.can:
-            lines += _wrapped(" " * (len(head) - 4) + "->  ", finding.remedy)
+            rows.append(("", Text("->", justify="right"), finding.remedy))
+    lines.append(tables.aligned(rows, width=WIDTH))
     missing = [finding.probe for finding in found if finding.needed and not finding.can]
     lines.append("this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}")
     return "\n".join(lines)
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
-    ) or [head]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import tables
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.command import BAD_CONFIGURATION, NOT_ALL_OK, OK
 from ane_sweep.errors import AneSweepError
@@ -45,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if any(record.host.get("stand_in") for record in records):
         print("a stand-in answered for the Mac: nothing here is confirmed by one")
         found = [(what, "scripted" if state == CONFIRMED else state, said) for what, state, said in found]
-    print("\n".join(f"{state:<12}  {what}: {said}" for what, state, said in found))
+    print(tables.aligned((state, f"{what}: {said}") for what, state, said in found))
     return NOT_ALL_OK if any(state == CONTRADICTED for _, state, _ in found) else OK
 
 

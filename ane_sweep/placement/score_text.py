@@ -1,7 +1,10 @@
 """Scores as text: what `python -m ane_sweep.placement.score` prints."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from textwrap import indent
 from typing import Any
+
+from ane_sweep import tables
 
 
 def text(scores: dict[str, Any]) -> str:
@@ -49,30 +52,47 @@ def _placement(title: str, found: dict[str, Any]) -> Iterator[str]:
 def _estimator(scores: dict[str, Any]) -> Iterator[str]:
     yield "\nEstimated ms against the planner's own, relative error: each case left out (in brackets: fitted to all)"
     fitted = {(entry["op_class"], entry["unit"]): entry for entry in scores["estimator_fitted"]}
-    for entry in scores["estimator"]:
-        known = fitted[entry["op_class"], entry["unit"]]
-        yield (
-            f"  {entry['op_class']:15} {entry['unit']}  {entry['count']:4} rows of {entry['cases']:3} cases  "
-            f"median {entry['median']:9.2%} ({known['median']:.2%})  "
-            f"worst {entry['largest']:9.2%} ({known['largest']:.2%}) {entry['worst_case']}"
-        )
+    yield _table(
+        ("class", "unit", "rows", "cases", "median", "(fitted)", "worst", "(fitted)", "case"),
+        (
+            (
+                entry["op_class"], entry["unit"], str(entry["count"]), str(entry["cases"]),
+                f"{entry['median']:.2%}", f"({known['median']:.2%})",
+                f"{entry['largest']:.2%}", f"({known['largest']:.2%})", entry["worst_case"],
+            )
+            for entry in scores["estimator"]
+            for known in [fitted[entry["op_class"], entry["unit"]]]
+        ),
+        range(2, 8),
+    )  # fmt: skip
 
 
 def _latency(scores: dict[str, Any]) -> Iterator[str]:
     for key, title in (("latency_by_chip", "chip"), ("latency_by_family", "family")):
         yield f"\nLatency estimate against published figures, by {title}"
-        for entry in scores[key]:
-            rho = entry["rank_correlation"]
-            yield (
-                f"  {entry['name']:30} {entry['count']:3} rows  rank correlation {'-' if rho is None else f'{rho:.2f}':>5}  "
-                f"published/estimated {entry['median_ratio']:6.2f}  median error {entry['median_error']:.0%}"
+        rows = (
+            (
+                entry["name"],
+                str(entry["count"]),
+                "-" if entry["rank_correlation"] is None else f"{entry['rank_correlation']:.2f}",
+                f"{entry['median_ratio']:.2f}",
+                f"{entry['median_error']:.0%}",
             )
+            for entry in scores[key]
+        )
+        yield _table((title, "rows", "rank correlation", "published/estimated", "median error"), rows, range(1, 5))
 
 
 def _op_counts(entries: list[dict[str, Any]]) -> Iterator[str]:
     yield "\nOp counts: published beside predicted (a package is given as KEY=PATH)"
+    rows = []
     for entry in entries:
         ops = entry["predicted"]
         predicted = f"{ops['cpu']} CPU / {ops['ane']} ANE of {ops['total']}" if ops else "-"
         published = f"{entry['ops_cpu']} CPU / {entry['ops_ane'] or 'all'} ANE"
-        yield f"  {entry['key']:38} {entry['chip']:8} published {published:22} predicted {predicted:30} {entry['note']}"
+        rows.append((entry["key"], entry["chip"], published, predicted, entry["note"]))
+    yield _table(("key", "chip", "published", "predicted", "note"), rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    return indent(tables.aligned(rows, heads=heads, right=right), "  ")

@@ -4,7 +4,6 @@ One row a cell. Columns: the model, every other axis that varies, latency, PSNR,
 precision varies), status. What is equal in all rows is said once above the table, what deserves doubt below it.
 """
 
-import io
 import json
 import math
 import textwrap
@@ -13,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.box import Box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ane_sweep import outward
+from ane_sweep import outward, tables
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.record import Record, Status, flat_cell, varying_axes
+from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts, not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
@@ -207,10 +207,7 @@ def as_table(records: list[Record], width: int | None = None) -> Group | Text:
 
 def as_text(records: list[Record], width: int = 100) -> str:
     """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
-    buffer = io.StringIO()
-    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, highlight=False)
-    console.print(as_table(records, width))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return tables.plain(as_table(records, width), width) + "\n"
 
 
 def as_markdown(records: list[Record], notes: bool = True) -> str:
@@ -218,12 +215,8 @@ def as_markdown(records: list[Record], notes: bool = True) -> str:
     if not records:
         return "no records\n"
     parts = columns(records)
-    rows = [
-        [outward.markdown(column.head) for column in parts],
-        ["---:" if column.numeric else "---" for column in parts],
-        *([outward.markdown(column.cells[index]) for column in parts] for index in range(len(records))),
-    ]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    rows = [[part.cells[index] for part in parts] for index in range(len(records))]
+    table = blocks.markdown(blocks.Grid([part.head for part in parts], rows, [part.numeric for part in parts]))[:-1]
     if not notes:
         return table
     above = "  \n".join(map(outward.markdown, head_lines(records)))

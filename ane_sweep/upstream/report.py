@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep import tables
 from ane_sweep.upstream import exclusions, verdict
 
 
@@ -59,11 +60,13 @@ def _beside(item: dict[str, Any], cause: str | None) -> str:
 
 def text(tally: Tally) -> str:
     """The whole report."""
-    lines = [f"{'file':<62} {'ran':>6} {'passed':>7} {'failed':>7} {'predicted':>10}   not counted"]
+    rows = []
     for file in sorted({*tally.counted, *tally.other}):
         ran, passed = tally.counted[file], tally.passed[file]
         beside = ", ".join(f"{name} {count}" for name, count in sorted(tally.other[file].items()))
-        lines.append(f"{file[-62:]:<62} {ran:>6} {passed:>7} {ran - passed:>7} {tally.predicted[file]:>10}   {beside}")
+        rows.append((file, *map(str, (ran, passed, ran - passed, tally.predicted[file])), beside))
+    heads = ("file", "ran", "passed", "failed", "predicted", "not counted")
+    lines = [tables.aligned(rows, heads=heads, right=range(1, 5))]
     ran, passed = sum(tally.counted.values()), sum(tally.passed.values())
     lines += ["", f"{passed} of {ran} items passed: {100 * tally.rate:.2f} %; the bar is 99.5 %"]
     lines += [f"{tally.loosened} of them are labelled fp32 but declare fp16, and were held to the fp16 tolerance"]

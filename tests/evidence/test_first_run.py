@@ -84,7 +84,7 @@ def test_what_went_otherwise_is_told(what, how, state):
 def test_the_command_prints_and_exits(tmp_path, capsys):
     write_records(tmp_path, [record()])
     assert first_run.main([str(tmp_path)]) == 0
-    assert "confirmed     they predict: 1 ended well" in capsys.readouterr().out
+    assert "confirmed  they predict: 1 ended well" in capsys.readouterr().out
     write_records(tmp_path, [record(metrics={"psnr_db": 3.0}, host={"stand_in": "mac"})])
     assert first_run.main([str(tmp_path)]) == 1
     text = capsys.readouterr().out
