@@ -8,7 +8,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-History = Mapping[str, Sequence[Mapping[str, Any]]]  # stage -> [{"work": bytes, "seconds", "peak_bytes"}]
+from ane_sweep.history import Past
+
+History = Mapping[str, Sequence[Past]]  # by stage
 
 GIB = 1 << 30
 # stage -> (bytes of a process that does nothing yet, bytes per byte of the parameters in fp32)
@@ -35,16 +37,16 @@ def memory_bytes(stage: str, work: int, history: History) -> int:
     """Expected peak of a task over `work` parameter bytes (fp32): the largest similar peak seen, else the formula."""
     base, factor = MEMORY[stage]
     peaks = [
-        entry["peak_bytes"] * max(1.0, work / max(entry["work"], 1))
+        entry.peak_bytes * max(1.0, work / max(entry.work, 1))
         for entry in _similar(stage, work, history)
-        if entry.get("peak_bytes")
+        if entry.peak_bytes
     ]
     return int(max(peaks)) if peaks else int(base + factor * work)
 
 
 def seconds(stage: str, work: int, history: History) -> float | None:
     """Expected wall seconds: the median of similar tasks, or None (unknown) when there is none."""
-    seen = [entry["seconds"] for entry in _similar(stage, work, history) if entry.get("seconds")]
+    seen = [entry.seconds for entry in _similar(stage, work, history) if entry.seconds]
     return statistics.median(seen) if seen else None
 
 
@@ -64,7 +66,6 @@ def _hidden(arch: Mapping[str, Any]) -> int:
     return next((int(arch[key]) for key in ("hidden_size", "n_embd", "dim") if key in arch), 0)
 
 
-def _similar(stage: str, work: int, history: History) -> list[Mapping[str, Any]]:
-    return [
-        entry for entry in history.get(stage, ()) if work / SIMILAR <= max(entry["work"], 1) <= max(work, 1) * SIMILAR
-    ]
+def _similar(stage: str, work: int, history: History) -> list[Past]:
+    most = max(work, 1) * SIMILAR
+    return [entry for entry in history.get(stage, ()) if work / SIMILAR <= max(entry.work, 1) <= most]

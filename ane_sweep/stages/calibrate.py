@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import StageResult, metric
+from ane_sweep.bridge.figures import Metric
+
+from . import StageResult
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -40,7 +42,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         found = sensitivity.measure(program, samples[:count], valid[:count], wanted)
         _write(out / "sensitivity.json", found)
         result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in found["curve"]]
-    result.metrics.append(metric("calibrate_s", time.perf_counter() - began, "s"))
+    result.metrics.append(Metric("calibrate_s", time.perf_counter() - began, "s"))
     return result
 
 

@@ -10,7 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.stages import StageResult, metric
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.stages import StageResult
 
 PIPELINES = ("manual", "coreml", "bisect")
 
@@ -76,10 +77,10 @@ def _bisect(source: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _metrics(facts: dict[str, Any]) -> list[dict[str, Any]]:
+def _metrics(facts: dict[str, Any]) -> list[Metric]:
     figures = {
         "chunk_bytes_max": max(facts["chunk_bytes"]),
         "chunk_bytes_ideal": sum(facts["chunk_bytes"]) / facts["chunks"],
         "boundary_bytes": sum(facts["boundary_bytes"]),
     }
-    return [metric(name, value, "bytes") for name, value in figures.items()]
+    return [Metric(name, value, "bytes") for name, value in figures.items()]

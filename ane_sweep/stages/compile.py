@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import tools
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
-from . import StageResult, metric
+from . import StageResult
 
 _LINES = 6  # of the compiler's own, in a reason
 _XCRUN_S = 3600.0
@@ -34,7 +35,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         made.append(compile_one(source, out / f"{source.stem}.mlmodelc", params["compiler"]))
     seconds = time.perf_counter() - began
     realised = {"compiler": params["compiler"], "compiler_version": version(made[0])}
-    return StageResult([metric("compile_s", seconds, "s", source=params["compiler"])], realised)
+    return StageResult([Metric("compile_s", seconds, "s", source=params["compiler"])], realised)
 
 
 def compile_one(source: Path, target: Path, compiler: str) -> Path:

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError
 
-from . import StageResult, _package, metric
+from . import StageResult, _package
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -53,9 +54,9 @@ def _result(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
     (out / "compress.json").write_text(json.dumps(account, indent=1, sort_keys=True), encoding="utf-8")
     return StageResult(
         metrics=[
-            metric("compress_s", seconds, "s"),
-            metric("package_bytes", _package.size(package), "bytes"),
-            metric("bits_per_weight", _package.bits_per_weight(package, done.numbers), "bit"),
+            Metric("compress_s", seconds, "s"),
+            Metric("package_bytes", _package.size(package), "bytes"),
+            Metric("bits_per_weight", _package.bits_per_weight(package, done.numbers), "bit"),
         ],
         realised={"weights_compressed": len(resolved.settings), "weights_left": len(resolved.left)},
         facts={"adapted": len(resolved.adapted)},

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError, Unavailable
 
-from . import StageResult, metric
+from . import StageResult
 
 WARMUP = 3
 
@@ -42,8 +43,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     seconds = drain(predict, feeds, count, time.perf_counter)
     told = {"inputs": count, "distinct": min(count, len(feeds)), "order": "repeated in turn", "warmup": WARMUP}
     metrics = [
-        metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),
-        metric("throughput_total_s", seconds, "s", source=params["runtime"]),
+        Metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),
+        Metric("throughput_total_s", seconds, "s", source=params["runtime"]),
     ]
     return StageResult(metrics, {**loaded.realised, "throughput": told})
 
