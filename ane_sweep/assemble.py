@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge
+from ane_sweep.bridge.figures import Artifact, Metric
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import Cell
@@ -13,9 +14,8 @@ from ane_sweep.evidence import gather
 from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.plan import Plan
 from ane_sweep.pool import in_vain, pooled
-from ane_sweep.record import Record, StageOutcome, StageStatus, Status
+from ane_sweep.record import Record, StageOutcome, StageStatus, Status, Weights
 from ane_sweep.runner import Outcome
-from ane_sweep.stages import metric
 from ane_sweep.tasks import Task
 from ane_sweep.verdict import Verdict
 
@@ -28,7 +28,7 @@ BAD = {
     StageStatus.SKIPPED: Status.SKIPPED,
 }
 
-Files = Callable[[Path], list[dict[str, Any]]]
+Files = Callable[[Path], list[Artifact]]
 
 
 def make_records(
@@ -42,7 +42,7 @@ def make_records(
 ) -> list[Record]:
     """One record per planned cell, in the order asked for.
 
-    files   folder of an artifact -> its [{name, path, bytes, sha256}]
+    files   folder of an artifact -> its files
     """
     sharing = Counter(key for chain in plan.chains.values() for key in chain)
     return [_record(plan, cell, outcomes, sharing, sweep, host, toolchain, files) for cell in plan.cells]
@@ -66,7 +66,7 @@ def _record(
         status=Status.OK,
         realised={"runtime": None, "compute_units": None, "chunks": None}
         | {k: host[k] for k in ("stand_in",) if k in host},
-        weights={"kind": source.kind, "source": source.source, "digest": source.digest},
+        weights=Weights(source.kind, source.source, source.digest),
         host=host,
         toolchain=toolchain,
     )
@@ -77,9 +77,9 @@ def _record(
     for task, outcome in chain:
         record.stages.append(_stage(task, outcome))
         if outcome.done and not STAGES[task.stage].pooled:
-            record.metrics = _superseded(record.metrics, outcome.result["metrics"])
-            record.realised |= outcome.result["realised"]
-            record.placement += outcome.result["facts"].get("placement", [])
+            record.metrics = _superseded(record.metrics, outcome.result.metrics)
+            record.realised |= outcome.result.realised
+            record.placement += outcome.result.placement
             if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
     metrics, realised, record.timings = pooled([o.result for t, o in chain if STAGES[t.stage].pooled and o.done])
@@ -96,30 +96,20 @@ def _record(
     return record
 
 
-def _superseded(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
     """A later stage's figure takes the place of an earlier one's: the size of the compressed program, not of both."""
-
-    def what(entry: dict[str, Any]) -> tuple[Any, ...]:
-        return entry["name"], entry["kind"], entry["chip"]
-
-    new = {what(entry) for entry in now}
-    return [*(entry for entry in before if what(entry) not in new), *now]
+    new = {metric.what for metric in now}
+    return [*(metric for metric in before if metric.what not in new), *now]
 
 
 def _stage(task: Task, outcome: Outcome) -> StageOutcome:
-    result = outcome.result
+    took = outcome.result
     return StageOutcome(
-        stage=task.stage,
-        status=outcome.status,
-        reason=outcome.reason,
-        seconds=result.get("seconds"),
-        peak_bytes=result.get("peak_bytes"),
-        exit=result.get("exit"),
-        key=task.key,
+        task.stage, outcome.status, outcome.reason, took.seconds, took.peak_bytes, took.exit, key=task.key
     )
 
 
-def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[dict[str, Any]]:
+def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[Metric]:
     """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
     place = folders.get("place")
@@ -130,7 +120,7 @@ def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[
     source = f"stand-in {host['stand_in']}: MLComputePlan" if "stand_in" in host else "MLComputePlan"
     predicted = bridge.read_json((folders.get("predict") or Path()) / f"placement.predicted.{chip}.json")
     share = plan_agreement(predicted["table"], planned["table"]) if predicted else None
-    return [] if share is None else [metric("plan_agreement", share, "1", kind="predicted", source=source, chip=chip)]
+    return [] if share is None else [Metric("plan_agreement", share, "1", kind="predicted", source=source, chip=chip)]
 
 
 def _verdict(
@@ -151,7 +141,7 @@ def _verdict(
         return BAD[outcome.status], ". Core ML said: ".join([reason, *told])
     if judged is not None and judged.fell:
         return Status.FALLBACK, "; ".join(judged.reasons)
-    doubts = [doubt for _, outcome in chain for doubt in outcome.result.get("doubts", [])]
+    doubts = [doubt for _, outcome in chain for doubt in outcome.result.doubts]
     if judged is not None and judged.verdict == "disagrees":
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]

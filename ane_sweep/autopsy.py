@@ -4,11 +4,12 @@ import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import bridge
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import TaskRequest
+from ane_sweep.errors import End
 
 _TAIL_BYTES = 64 << 10
 _COMPILE_FOR_ANE = {name for name, stage in STAGES.items() if stage.compiles_for_ane}
@@ -33,10 +34,10 @@ def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
 
 
 def cause_of_death(
-    task: dict[str, Any], ended_by: str | None, code: int | None, tail: str, ran_out: bool, timeout_s: float | None
-) -> tuple[str, str]:
+    task: TaskRequest, ended_by: str | None, code: int | None, tail: str, ran_out: bool, timeout_s: float | None
+) -> tuple[End, str]:
     """(status, one sentence) for a worker that left no result."""
-    stage, limit = task["stage"], task["limits"].get("memory_bytes")
+    stage, limit = task.stage, task.limits.memory_bytes
     if ended_by == "memory":
         return "out_of_memory", f"{stage} was killed above its memory limit of {_gib(limit)}"
     if ended_by == "timeout":
@@ -48,7 +49,7 @@ def cause_of_death(
     if limit is not None and name != "SIGKILL" and bridge.speaks_of_memory(tail):
         return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
     if name == "SIGKILL":
-        if stage in _COMPILE_FOR_ANE or traits(task.get("params", {}).get("runtime")).coreml:
+        if stage in _COMPILE_FOR_ANE or traits(task.params.get("runtime")).coreml:
             return "crashed", f"{stage} was killed by SIGKILL from outside{_KILLED}"
         return "crashed", (
             f"{stage} was killed by SIGKILL from outside (the kernel's out-of-memory killer does that, and so does "
@@ -57,7 +58,7 @@ def cause_of_death(
     if isinstance(name, str):
         return "crashed", f"{stage} crashed with {name}{_where(tail)}"
     if code == bridge.EXIT_NO_SPACE:
-        return "failed", bridge.no_space_reason(task["result"])
+        return "failed", bridge.no_space_reason(task.result)
     return "failed", f"{stage} exited with code {name} and left no result: {_last(tail) or 'nothing on stderr'}"
 
 

@@ -20,15 +20,18 @@ import socket
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+import msgspec
 
 from ane_sweep import bridge, form, host, outward
 from ane_sweep.errors import StoreError
 from ane_sweep.record import FILE_NAME, Record, read_records
 from ane_sweep.report import drift
+from ane_sweep.report.drift import Drift
 
 FORMAT, SCHEMA = "ane-sweep-bundle", 1
 MANIFEST, RUN, DRIFT = "manifest.json", "run.json", "drift.json"
@@ -50,15 +53,15 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Runtim
 class Bundle:
     """What a file holds, checked."""
 
-    manifest: dict[str, Any]
+    manifest: form.Manifest
     records: list[Record]
-    info: dict[str, Any]
-    drift: dict[str, Any] | None
+    info: form.Run
+    drift: Drift | None
 
     @property
     def identity(self) -> str:
         """The sweep on the machine that ran it: the same in every export of it."""
-        return f"{self.manifest['sweep']}@{self.manifest['host']}"
+        return f"{self.manifest.sweep}@{self.manifest.host}"
 
 
 def export(run_folder: Path, target: Path, out: Path) -> int:
@@ -67,13 +70,13 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
     info = bridge.read_json(run_folder / RUN) or {}
     kept = ("stamp", "command", "axes", "cells", "started", "finished")
     for record in records:
-        record.artifacts = [{**item, "path": f".../{Path(item['path']).name}"} for item in record.artifacts]
+        record.artifacts = [replace(item, path=f".../{Path(item.path).name}") for item in record.artifacts]
     texts = {
         FILE_NAME: "".join(record.to_json() + "\n" for record in outward.records(records, scrubbed)),
         RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, scrubbed), indent=1),
     }
     if (found := drift.read(run_folder)) is not None:
-        texts[DRIFT] = json.dumps(outward.values(found, scrubbed), indent=1)
+        texts[DRIFT] = json.dumps(msgspec.to_builtins(found.told(scrubbed)), indent=1)
     contents = {name: text.encode() for name, text in texts.items()}
     manifest = {
         "format": FORMAT,
@@ -169,7 +172,7 @@ def read(path: Path) -> Bundle:
                 )
         with zipfile.ZipFile(path) as archive:
             manifest = _manifest(archive)
-            contents = {item["name"]: _content(archive, item) for item in manifest["files"]}
+            contents = {item.name: _content(archive, item) for item in manifest.files}
         return _checked(manifest, contents)
     except StoreError as error:
         raise StoreError(f"{path}: refused: {error}") from error
@@ -179,7 +182,7 @@ def read(path: Path) -> Bundle:
         raise StoreError(f"{path}: refused: no whole bundle ({_words(error)}); export it again") from error
 
 
-def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
+def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
     names = [entry.filename for entry in archive.infolist()]
     if strange := [name for name in names if name not in (MANIFEST, *CONTENTS)]:
         raise StoreError(f"it holds {strange[0][:80]!r}, which is no part of a bundle")
@@ -187,26 +190,27 @@ def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise StoreError(
             f"it must hold {MANIFEST}, {FILE_NAME} and {RUN} once each; it holds {', '.join(names) or 'nothing'}"
         )
-    manifest = _parsed(_bounded(archive, MANIFEST, MANIFEST_BYTES), MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    with _told(MANIFEST):
+        plain = form.parsed(_bounded(archive, MANIFEST, MANIFEST_BYTES).decode())
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreError(f"its manifest is not one of {FORMAT}")
-    if not isinstance(manifest.get("schema"), int) or manifest["schema"] > SCHEMA:
-        raise StoreError(f"it has schema {manifest.get('schema')!r}, this ane-sweep reads {SCHEMA}: update ane-sweep")
-    form.check(form.Manifest, manifest)
-    listed = sorted(item["name"] for item in manifest["files"])
+    if not isinstance(plain.get("schema"), int) or plain["schema"] > SCHEMA:
+        raise StoreError(f"it has schema {plain.get('schema')!r}, this ane-sweep reads {SCHEMA}: update ane-sweep")
+    manifest = form.read(form.Manifest, plain)
+    listed = sorted(item.name for item in manifest.files)
     if listed != sorted(set(names) - {MANIFEST}):
         raise StoreError(
             f"its manifest lists {', '.join(listed)}, it holds {', '.join(sorted(set(names) - {MANIFEST}))}"
         )
-    if sum(item["bytes"] for item in manifest["files"]) > MOST_BYTES:
+    if sum(item.bytes for item in manifest.files) > MOST_BYTES:
         raise StoreError(f"it would unpack to more than {MOST_BYTES >> 20} MiB")
     return manifest
 
 
-def _content(archive: zipfile.ZipFile, item: dict[str, Any]) -> bytes:
-    content = _bounded(archive, item["name"], item["bytes"])
-    if len(content) != item["bytes"] or hashlib.sha256(content).hexdigest() != item["sha256"]:
-        raise StoreError(f"{item['name']} is not what was exported: its checksum differs")
+def _content(archive: zipfile.ZipFile, item: form.Part) -> bytes:
+    content = _bounded(archive, item.name, item.bytes)
+    if len(content) != item.bytes or hashlib.sha256(content).hexdigest() != item.sha256:
+        raise StoreError(f"{item.name} is not what was exported: its checksum differs")
     return content
 
 
@@ -219,34 +223,27 @@ def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return content
 
 
-def _checked(manifest: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
+def _checked(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
     lines = [(n, line) for n, line in enumerate(contents[FILE_NAME].split(b"\n"), 1) if line.strip()]
     records = [_record(line, f"line {n} of {FILE_NAME}") for n, line in lines]
-    if len(records) != manifest["records"] or not records:
-        raise StoreError(f"it has {len(records)} records, its manifest says {manifest['records']}")
+    if len(records) != manifest.records or not records:
+        raise StoreError(f"it has {len(records)} records, its manifest says {manifest.records}")
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
-    info = _parsed(contents[RUN], RUN, form.Run)
-    found = _parsed(contents[DRIFT], DRIFT, form.Drift) if DRIFT in contents else None
+    with _told(RUN):
+        info = form.read(form.Run, form.parsed(contents[RUN].decode()))
+    found = None
+    if DRIFT in contents:
+        with _told(DRIFT):
+            found = form.read(Drift, form.parsed(contents[DRIFT].decode()))
     return Bundle(manifest, records, info, found)
 
 
 def _record(line: bytes, where: str) -> Record:
     if len(line) > MOST_RECORD_BYTES:
         raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
-    plain = _parsed(line, where)
-    record = Record.from_dict(plain, where)  # its own words for another schema
     with _told(where):
-        form.check(form.Cell, plain)
-    return record
-
-
-def _parsed(content: bytes, where: str, wanted: type | None = None) -> Any:
-    with _told(where):
-        value = form.parsed(content.decode("utf-8"))
-        if wanted is not None:
-            form.check(wanted, value)
-    return value
+        return form.record(form.parsed(line.decode()), where)
 
 
 @contextlib.contextmanager

@@ -251,20 +251,28 @@ def _folder_lookup(folder: Path, digests: Path) -> Lookup:
     return lookup
 
 
+@dataclass(frozen=True)
+class Hashed:
+    """What a file held when its size, mtime and inode were `mark`."""
+
+    mark: list[int]
+    sha256: str
+
+
 def file_digest(path: Path, digests: Path) -> str:
     """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
     status = path.stat()
-    known = kept.read(digests, {str: {"mark": [int], "sha256": str}}, "weights are hashed again") or {}
+    known = kept.read(digests, dict[str, Hashed], "weights are hashed again") or {}
     mark = [status.st_size, status.st_mtime_ns, status.st_ino]
     entry = known.get(str(path))
-    if entry and entry["mark"] == mark:
-        return entry["sha256"]
+    if entry and entry.mark == mark:
+        return entry.sha256
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     if status.st_size > 1 << 20:
-        known[str(path)] = {"mark": mark, "sha256": sha256}
+        known[str(path)] = Hashed(mark, sha256)
         digests.parent.mkdir(parents=True, exist_ok=True)
-        bridge.write_json(digests, known)
+        bridge.write_json(digests, {name: vars(entry) for name, entry in known.items()})
     return sha256
 
 

@@ -17,6 +17,12 @@
 Anything else that escapes is a bug of ours and keeps its traceback.
 """
 
+from typing import Literal
+
+End = Literal[
+    "ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory"
+]  # how a task ended, as its result says
+
 
 class AneSweepError(Exception):
     """Base of all errors whose text is meant for the user."""
@@ -67,9 +73,9 @@ class ChunkError(StageError):
 
 
 class Died(StageError):
-    """`status` is how the process ended, in the words of a stage's status."""
+    """`status` is how the process ended."""
 
-    def __init__(self, status: str, reason: str):
+    def __init__(self, status: End, reason: str):
         super().__init__(reason)
         self.status = status
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ane_sweep.bridge.stages import STAGES
+from ane_sweep.history import Past
 
-History = Mapping[str, Sequence[Mapping[str, Any]]]  # stage -> [{"work": bytes, "seconds", "peak_bytes"}]
+History = Mapping[str, Sequence[Past]]  # by stage
 
 GIB = 1 << 30
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
@@ -20,16 +21,16 @@ SIMILAR = 2.0  # a record counts for work up to this many times larger or smalle
 def memory_bytes(stage: str, work: int, history: History) -> int:
     """Expected peak of a task over `work` parameter bytes (fp32): the largest similar peak seen, else the formula."""
     peaks = [
-        entry["peak_bytes"] * max(1.0, work / max(entry["work"], 1))
+        entry.peak_bytes * max(1.0, work / max(entry.work, 1))
         for entry in _similar(stage, work, history)
-        if entry.get("peak_bytes")
+        if entry.peak_bytes
     ]
     return int(max(peaks) if peaks else STAGES[stage].base_gib * GIB + STAGES[stage].per_byte * work)
 
 
 def seconds(stage: str, work: int, history: History) -> float | None:
     """Expected wall seconds: the median of similar tasks, or None (unknown) when there is none."""
-    seen = [entry["seconds"] for entry in _similar(stage, work, history) if entry.get("seconds")]
+    seen = [entry.seconds for entry in _similar(stage, work, history) if entry.seconds]
     return statistics.median(seen) if seen else None
 
 
@@ -50,7 +51,6 @@ def _hidden(arch: Mapping[str, Any]) -> int:
     return next((int(arch[key]) for key in ("hidden_size", "n_embd", "dim") if key in arch), 0)
 
 
-def _similar(stage: str, work: int, history: History) -> list[Mapping[str, Any]]:
-    return [
-        entry for entry in history.get(stage, ()) if work / SIMILAR <= max(entry["work"], 1) <= max(work, 1) * SIMILAR
-    ]
+def _similar(stage: str, work: int, history: History) -> list[Past]:
+    most = max(work, 1) * SIMILAR
+    return [entry for entry in history.get(stage, ()) if work / SIMILAR <= max(entry.work, 1) <= most]

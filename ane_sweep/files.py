@@ -10,38 +10,64 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from ane_sweep import bridge, kept
+from ane_sweep.bridge.figures import Artifact
+from ane_sweep.bridge.task import TaskResult
 
 VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
 RESULT, FILES = "result.json", "files.json"
-_FILE = {"name": str, "bytes": int, "sha256": str}
-FORM = {"files": [_FILE], "result": _FILE, "inputs": {str: {"key": str, "sha256": str}}}
 _hashed: dict[tuple[int, ...], str] = {}  # what this process has read; as long as size, mtime and inode stay, it stands
 
 
-def artifact_files(folder: Path) -> list[dict[str, Any]]:
-    """[{name, path, bytes, sha256}] of the files in an artifact, names relative to it and sorted.
+@dataclass(frozen=True)
+class File:
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A stored artifact that another was made from, and what it held."""
+
+    key: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """files.json."""
+
+    files: list[File]
+    result: File
+    inputs: dict[str, Origin]
+
+
+def artifact_files(folder: Path) -> list[Artifact]:
+    """The files in an artifact, names relative to it and sorted.
 
     A stored artifact was hashed when it was committed; any other folder is hashed now.
     """
     stored = listing(folder)
-    files = stored["files"] if stored else [_describe(path, folder) for path in _listed(folder)]
-    return [{"name": file["name"], "path": str(folder / file["name"]), **file} for file in files]
+    files = stored.files if stored else [_describe(path, folder) for path in _listed(folder)]
+    return [Artifact(file.name, str(folder / file.name), file.bytes, file.sha256) for file in files]
 
 
-def listing(folder: Path) -> dict[str, Any] | None:
+def listing(folder: Path) -> Listing | None:
     """files.json of a stored artifact; None where there is none of its form."""
-    found = bridge.read_json(folder / FILES)
-    return found if kept.fits(found, FORM) else None
+    return kept.as_kind(bridge.read_json(folder / FILES), Listing)
 
 
 def digest(folder: Path) -> str:
     """What a stored artifact holds, its result left out (that tells times): names and contents of its files."""
-    files = (listing(folder) or {"files": []})["files"]
-    return hashlib.sha256(json.dumps([[file["name"], file["sha256"]] for file in files]).encode()).hexdigest()
+    stored = listing(folder)
+    held = [[file.name, file.sha256] for file in stored.files] if stored else []
+    return hashlib.sha256(json.dumps(held).encode()).hexdigest()
 
 
 def damage(folder: Path, *, content: bool) -> str | None:
@@ -52,29 +78,29 @@ def damage(folder: Path, *, content: bool) -> str | None:
     stored = listing(folder)
     if stored is None:
         return f"its {FILES} is missing or damaged"
-    for file in (*stored["files"], stored["result"]):
-        path = folder / file["name"]
+    for file in (*stored.files, stored.result):
+        path = folder / file.name
         try:
             size = path.stat().st_size
-            if size != file["bytes"]:
-                return f"{file['name']} has {size} bytes of {file['bytes']}"
-            if content and sha256(path) != file["sha256"]:
-                return f"{file['name']} holds other bytes than when it was stored"
+            if size != file.bytes:
+                return f"{file.name} has {size} bytes of {file.bytes}"
+            if content and sha256(path) != file.sha256:
+                return f"{file.name} holds other bytes than when it was stored"
         except OSError as error:
-            return f"{file['name']} cannot be read ({error.strerror})"
+            return f"{file.name} cannot be read ({error.strerror})"
     return None
 
 
-def seal(folder: Path, result: dict[str, Any], inputs: Mapping[str, dict[str, str]]) -> None:
+def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None:
     """Flush and hash every file, write files.json, then result.json, and flush the folders: ready to be renamed."""
     files = []
     for path in _listed(folder):
         files.append(_describe(path, folder))
         flush(path)
-    text = bridge.as_json(result)
-    told = {"name": RESULT, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-    bridge.write_json(folder / FILES, {"files": files, "result": told, "inputs": dict(inputs)})
-    bridge.write_json(folder / RESULT, result)
+    text = bridge.as_json(result.to_plain())
+    told = File(RESULT, len(text), hashlib.sha256(text).hexdigest())
+    bridge.write_json(folder / FILES, msgspec.to_builtins(Listing(files, told, dict(inputs))))
+    result.write(folder / RESULT)
     for name, _, _ in os.walk(folder, topdown=False):
         flush(Path(name))
 
@@ -116,5 +142,5 @@ def _listed(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def _describe(path: Path, folder: Path) -> dict[str, Any]:
-    return {"name": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": sha256(path)}
+def _describe(path: Path, folder: Path) -> File:
+    return File(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))

@@ -3,18 +3,27 @@
 import contextlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ane_sweep import kept, locks
+from ane_sweep import bridge, kept, locks
 
-FORM = {"stage": str, "work": kept.NUMBER, "seconds": kept.NUMBER, "peak_bytes": (*kept.NUMBER, None)}
 _READ_BYTES = 4 << 20  # only the newest part is read: some 30,000 tasks
 
 
-def append(path: Path, entry: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Past:
+    """What one task over `work` parameter bytes took."""
+
+    stage: str
+    work: int | float
+    seconds: int | float
+    peak_bytes: int | float | None
+
+
+def append(path: Path, entry: Past) -> None:
     """Add one line. A disk that is full or read-only costs the line and nothing else."""
-    line = json.dumps(entry, allow_nan=False).encode() + b"\n"
+    line = json.dumps(vars(entry), allow_nan=False).encode() + b"\n"
     with contextlib.suppress(OSError), locks.held(path) as lock:
         end = os.lseek(lock.descriptor, 0, os.SEEK_END)
         if end and os.pread(lock.descriptor, 1, end - 1) != b"\n":
@@ -22,7 +31,7 @@ def append(path: Path, entry: dict[str, Any]) -> None:
         os.write(lock.descriptor, line)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[Past]:
     """The entries, oldest first. Lines that are none, torn by a full disk, say, are said and deleted."""
     try:
         with open(path, "rb") as file:
@@ -37,10 +46,9 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [entry for entry in found if entry is not None]
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
+def _entry(line: bytes) -> Past | None:
     with contextlib.suppress(ValueError, RecursionError):
-        entry = json.loads(line)
-        return entry if kept.fits(entry, FORM) else None
+        return kept.as_kind(json.loads(line, parse_constant=bridge.no_constant), Past)
     return None
 
 

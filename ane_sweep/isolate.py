@@ -14,12 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import autopsy, bridge, processes, stand_in
 from ane_sweep.bridge import Interrupted
+from ane_sweep.bridge.task import TaskRequest, TaskResult
 
 _WATCH_S = 0.25  # how often a prepared task's memory is read; never while timing
 _GRACE_S = 0.2
@@ -95,7 +96,7 @@ CHILDREN = Children()
 
 
 def run_task(
-    task: dict[str, Any],
+    task: TaskRequest,
     folder: Path,
     *,
     timeout_s: float | None,
@@ -103,65 +104,59 @@ def run_task(
     env: dict[str, str] | None = None,
     python: str = sys.executable,
     children: Children = CHILDREN,
-) -> dict[str, Any]:
-    """Run one task in a fresh process and return its result, also when the process died (see bridge for both).
+) -> TaskResult:
+    """Run one task in a fresh process and return its result, also when the process died.
 
-    Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`. task["tmp"] is made before and deleted after;
-    "schema" and "result" are filled in here, and "out", "tmp" and the inputs made absolute. `env` is laid over the
-    inherited environment last. Call it, wait included, in one thread: on Linux a worker dies with the thread that
-    started it. `watch_memory` reads the tree's memory four times a second: for preparation, never while timing.
+    Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`; `result` is filled in here, and paths are made
+    absolute. `env` is laid over the inherited environment last. Call it, wait included, in one thread: on Linux a worker
+    dies with the thread that started it. `watch_memory` reads the tree's memory four times a second: for preparation,
+    never while timing.
 
     Raises Interrupted after `children.kill_all()`, and KeyboardInterrupt through; both leave no result.json.
     """
     folder = folder.absolute()
-    result_path = folder / "result.json"
+    task = _absolute(task, folder)
     started = time.monotonic()
     try:
-        task = _prepare(task, folder, result_path)
+        _prepare(task, folder)
         ooms = processes.oom_kills()
         child = _spawn(task, folder, env, python, children)
     except OSError as error:
-        bridge.remove_tree(Path(task["tmp"]))
-        return _finish(_not_started(task, error), result_path, None, time.monotonic() - started, None)
+        bridge.remove_tree(task.tmp)
+        return _finish(_not_started(task, error), task.result, None, time.monotonic() - started, None)
     try:
-        limit = task["limits"].get("memory_bytes")
-        _await_end(child, children, timeout_s, limit if watch_memory else None)
+        _await_end(child, children, timeout_s, task.limits.memory_bytes if watch_memory else None)
     except BaseException:
         children.end(child, "interrupt")
         raise
     finally:
         exit_code, peak, left = _reap(child, children)
-        bridge.remove_tree(Path(task["tmp"]))
+        bridge.remove_tree(task.tmp)
         if child.ended_by == "interrupt":
-            result_path.unlink(missing_ok=True)
+            task.result.unlink(missing_ok=True)
     if child.ended_by == "interrupt":
-        raise Interrupted(f"the sweep is being stopped; {task['stage']} was killed and left no result")
-    result = _own_result(task, result_path)
+        raise Interrupted(f"the sweep is being stopped; {task.stage} was killed and left no result")
+    result = _own_result(task)
     if result is None:
         result = _explained(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
     if left:
-        result["doubts"].append(f"{len(left)} process(es) of this task could not be killed: {left}")
-    return _finish(result, result_path, exit_code, time.monotonic() - started, peak)
+        result.doubts.append(f"{len(left)} process(es) of this task could not be killed: {left}")
+    return _finish(result, task.result, exit_code, time.monotonic() - started, peak)
 
 
-def _prepare(task: dict[str, Any], folder: Path, result_path: Path) -> dict[str, Any]:
+def _absolute(task: TaskRequest, folder: Path) -> TaskRequest:
+    inputs = {role: path.absolute() for role, path in task.inputs.items()}
+    return replace(task, inputs=inputs, out=task.out.absolute(), tmp=task.tmp.absolute(), result=folder / "result.json")
+
+
+def _prepare(task: TaskRequest, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    result_path.unlink(missing_ok=True)
-    task = {
-        **task,
-        "schema": bridge.SCHEMA,
-        "inputs": {role: os.path.abspath(path) for role, path in task["inputs"].items()},
-        "out": os.path.abspath(task["out"]),
-        "tmp": os.path.abspath(task["tmp"]),
-        "result": str(result_path),
-        "limits": task.get("limits") or {},
-    }
-    Path(task["tmp"]).mkdir(parents=True, exist_ok=True)
-    bridge.write_json(folder / "task.json", task)
-    return task
+    task.result.unlink(missing_ok=True)
+    task.tmp.mkdir(parents=True, exist_ok=True)
+    task.write(folder / "task.json")
 
 
-def _spawn(task: dict[str, Any], folder: Path, env: dict[str, str] | None, python: str, children: Children) -> Child:
+def _spawn(task: TaskRequest, folder: Path, env: dict[str, str] | None, python: str, children: Children) -> Child:
     # Files, not pipes: nobody has to read them while something is timed, and a chatty stage cannot fill them up.
     # -P: a stray json.py in the working folder must not shadow the library's.
     command = [python, "-P", "-m", "ane_sweep.worker", str(folder / "task.json")]
@@ -172,17 +167,17 @@ def _spawn(task: dict[str, Any], folder: Path, env: dict[str, str] | None, pytho
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            cwd=task["tmp"],
-            env=child_environment(task.get("threads"), task["tmp"]) | (env or {}),
+            cwd=task.tmp,
+            env=child_environment(task.threads, task.tmp) | (env or {}),
         )
 
 
-def child_environment(threads: int | None, tmp: str) -> dict[str, str]:
+def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
     """The inherited environment with what every worker needs: reproducible, quiet, and able to import ane_sweep."""
     env = bridge.python_environment()
     env |= {
         bridge.PARENT_VARIABLE: str(os.getpid()),
-        "TMPDIR": tmp,
+        "TMPDIR": str(tmp),
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -244,50 +239,33 @@ def _reap(child: Child, children: Children) -> tuple[int | None, int | None, lis
     return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
 
 
-def _own_result(task: dict[str, Any], path: Path) -> dict[str, Any] | None:
+def _own_result(task: TaskRequest) -> TaskResult | None:
     """The worker's result if it is whole and of this very task."""
-    result = bridge.read_json(path)
-    expected = {"schema": bridge.SCHEMA, "stage": task["stage"], "key": task["key"]}
-    if result is None or any(result.get(name) != value for name, value in expected.items()):
-        return None
-    return result if result.get("status") in bridge.STATUSES else None
+    result = TaskResult.read(task.result)
+    return result if result is not None and (result.stage, result.key) == (task.stage, task.key) else None
 
 
 def _explained(
-    task: dict[str, Any], ended_by: str | None, code: int | None, folder: Path, ran_out: bool, timeout_s: float | None
-) -> dict[str, Any]:
+    task: TaskRequest, ended_by: str | None, code: int | None, folder: Path, ran_out: bool, timeout_s: float | None
+) -> TaskResult:
     """The result of a worker that left none."""
     tail = autopsy.read_tail(folder / bridge.STDERR)
     status, reason = autopsy.cause_of_death(task, ended_by, code, tail, ran_out, timeout_s)
-    return _blank(task, status, reason) | {"stderr_tail": tail[-2048:]}
+    return TaskResult(task.stage, task.key, status, reason, stderr_tail=tail[-2048:])
 
 
-def _not_started(task: dict[str, Any], error: OSError) -> dict[str, Any]:
-    if bridge.speaks_of_space(error):
-        return _blank(task, "failed", bridge.no_space_reason(error.filename))
-    return _blank(task, "failed", f"the worker could not be started: {error}")
+def _not_started(task: TaskRequest, error: OSError) -> TaskResult:
+    full = bridge.speaks_of_space(error)
+    reason = bridge.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
+    return TaskResult(task.stage, task.key, "failed", reason)
 
 
-def _blank(task: dict[str, Any], status: str, reason: str) -> dict[str, Any]:
-    return {
-        "schema": bridge.SCHEMA,
-        "stage": task["stage"],
-        "key": task["key"],
-        "status": status,
-        "reason": reason,
-        "metrics": [],
-        "realised": {},
-        "facts": {},
-        "doubts": [],
-    }
-
-
-def _finish(result: dict[str, Any], path: Path, code: int | None, seconds: float, peak: int | None) -> dict[str, Any]:
+def _finish(result: TaskResult, path: Path, code: int | None, seconds: float, peak: int | None) -> TaskResult:
     """Add what only the parent knows and write the result down; a full disk costs the file, never the result."""
-    peak = max(result.get("peak_bytes") or 0, peak or 0) or None
-    result |= {"seconds": seconds, "peak_bytes": peak, "exit": autopsy.exit_name(code)}
+    result.seconds, result.exit = seconds, autopsy.exit_name(code)
+    result.peak_bytes = max(result.peak_bytes or 0, peak or 0) or None
     try:
-        bridge.write_json(path, result)
+        result.write(path)
     except OSError as error:
-        result["doubts"].append(f"result.json could not be written: {error}")
+        result.doubts.append(f"result.json could not be written: {error}")
     return result

@@ -150,7 +150,7 @@ def _report(path: Path, loaded: list[Any], chip: Any, options: Options, entries:
     if options.json:
         is_chain = len(prediction.chunks) > 1
         gates = [
-            {**gate, "chunk": chunk.program.chunk if is_chain else None}
+            {**vars(gate), "chunk": chunk.program.chunk if is_chain else None}
             for chunk in prediction.chunks
             for gate in chunk.gates
         ]
@@ -170,8 +170,8 @@ def verdict(prediction: Any, options: Options) -> tuple[bool, float]:
     from ane_sweep.placement import predict
 
     rows = prediction.rows
-    counted = predict.count_ops(rows)["ane"] / max(len(rows), 1)
-    share = predict.cost_share(rows)["ane"] if options.share == "cost" else counted
+    counted = predict.count_ops(rows).share("ane")
+    share = predict.cost_share(rows).ane if options.share == "cost" else counted
     asked = options.compute_units in ("all", "cpu_and_ne") and bool(rows)
     return not asked or share >= options.min_ane_share, round(share, 6)
 
@@ -179,24 +179,22 @@ def verdict(prediction: Any, options: Options) -> tuple[bool, float]:
 def text(path: Path, prediction: Any, holds: bool) -> str:
     """The verdict for people: where ops go, why they leave, what to change. Everything in it is predicted."""
     summary = prediction.summary()
-    ops, share = summary["ops"], summary["cost_share"]
+    ops, share = summary.ops, summary.cost_share
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
     lines = [
-        f"{path}: {'ok' if holds else 'NOT mainly on the ANE'} (predicted for {summary['chip']}, {summary['compute_units']}{chunks})",
-        f"  ops   {ops['ane']} ANE, {ops['gpu']} GPU, {ops['cpu']} CPU of {ops['total']}; "
-        f"{share['ane']:.1%} of the estimated cost on the ANE; {summary['segments']} segments, {summary['transitions']} transitions",
+        f"{path}: {'ok' if holds else 'NOT mainly on the ANE'} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
+        f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "
+        f"{share.ane:.1%} of the estimated cost on the ANE; {summary.segments} segments, {summary.transitions} transitions",
         f"  time  {time_text(prediction)}",
     ]
     for chunk in prediction.chunks:
-        lines += [f"  gate  {gate['gate']} ({gate['effect']}): {gate['reason']}" for gate in chunk.gates]
-    for entry in summary["reasons"][:8]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry["op_types"].items())[:4])
-        lines.append(
-            f"  why   {entry['ops']} off the ANE ({kinds}): {entry['reason']} [{entry['confidence']}; {entry['source']}]"
-        )
-    lines += [f"  do    {advice}" for advice in summary["advice"][:5]]
+        lines += [f"  gate  {gate.gate} ({gate.effect}): {gate.reason}" for gate in chunk.gates]
+    for entry in summary.reasons[:8]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
+        lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
+    lines += [f"  do    {advice}" for advice in summary.advice[:5]]
     lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
-    if summary["compute_units"] in ("all", "cpu_and_gpu"):
+    if summary.compute_units in ("all", "cpu_and_gpu"):
         lines.append("  note  the choice against the GPU has no public constants and is not modelled")
     return "\n".join(lines)
 

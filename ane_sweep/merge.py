@@ -5,11 +5,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep import bridge, bundle, runs
 from ane_sweep.bundle import Bundle
 from ane_sweep.record import FILE_NAME, Record, read_records, write_records
 from ane_sweep.report import drift, page
 from ane_sweep.report.document import Sweep
+from ane_sweep.report.drift import Drift
 
 
 @dataclass
@@ -23,7 +26,7 @@ class Merged:
     known: int
     records: list[Record] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
-    drift: dict[str, Any] | None = None
+    drift: Drift | None = None
 
 
 def take_in(given: Bundle, out: Path) -> Merged:
@@ -67,7 +70,7 @@ def write(merged: Merged) -> None:
     """Leave records.jsonl, drift.json, and last run.json: without it the folder is no run, and an import made anew."""
     write_records(merged.folder, merged.records)
     if merged.drift is not None:
-        bridge.write_json(merged.folder / bundle.DRIFT, merged.drift)
+        bridge.write_json(merged.folder / bundle.DRIFT, msgspec.to_builtins(merged.drift))
     bridge.write_json(merged.folder / bundle.RUN, merged.info)
 
 
@@ -78,7 +81,7 @@ def _fate(before: Record | None, record: Record) -> str:
 def _older(given: Bundle, folder: Path) -> bool:
     """Whether what is there was exported from a later state of the sweep than the bundle."""
     info = bridge.read_json(folder / bundle.RUN) or {}
-    return _moment(info.get("finished")) > _moment(given.info.get("finished"))
+    return _moment(info.get("finished")) > _moment(given.info.finished)
 
 
 def _moment(text: Any) -> float:
@@ -90,11 +93,11 @@ def _moment(text: Any) -> float:
 
 def _own_run(given: Bundle, out: Path) -> Path | None:
     """The run that the bundle was exported from, if this is the folder it left and the machine it ran on."""
-    folder = out / "runs" / given.manifest["sweep"]
+    folder = out / "runs" / given.manifest.sweep
     if not (out / bundle.SALT).exists() or not (folder / FILE_NAME).is_file():
         return None
     mine = not (bridge.read_json(folder / bundle.RUN) or {}).get("imported")
-    return folder if mine and bundle.host_id(out) == given.manifest["host"] else None
+    return folder if mine and bundle.host_id(out) == given.manifest.host else None
 
 
 def _imported_run(given: Bundle, out: Path) -> Path | None:
@@ -103,10 +106,10 @@ def _imported_run(given: Bundle, out: Path) -> Path | None:
 
 
 def _new_folder(given: Bundle, out: Path) -> Path:
-    plain = out / "runs" / given.manifest["sweep"]
+    plain = out / "runs" / given.manifest.sweep
     if not plain.exists() or _is_half(plain):
         return plain
-    return plain.with_name(f"{plain.name}-{given.manifest['host'][:8]}")
+    return plain.with_name(f"{plain.name}-{given.manifest.host[:8]}")
 
 
 def _is_half(folder: Path) -> bool:
@@ -116,15 +119,15 @@ def _is_half(folder: Path) -> bool:
 
 def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:
     """run.json of an imported sweep. Its plan key is nobody's, so no command ever goes on with it."""
-    kept = {name: given.info.get(name) for name in ("command", "axes", "started", "finished")}
     return {
         "schema": runs.SCHEMA,
         "stamp": folder.name,
         "plan_key": f"imported {given.identity}",
-        **kept,
-        "started": kept["started"] or "",
-        "finished": kept["finished"] or kept["started"] or "",
+        "command": given.info.command,
+        "axes": given.info.axes,
+        "started": given.info.started,
+        "finished": given.info.finished or given.info.started,
         "cells": cells,
         "tracking": {"enabled": True, "uri": None, "experiment": "ane-sweep", "ui": None},
-        "imported": {"identity": given.identity, "host": given.manifest["host"], "sweep": given.manifest["sweep"]},
+        "imported": {"identity": given.identity, "host": given.manifest.host, "sweep": given.manifest.sweep},
     }

@@ -1,50 +1,54 @@
 """Several processes that timed the same program, as one cell's figures: `latency.repeats`."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ane_sweep.stages import metric
+from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.stats.samples import P99_NEEDS, quantile
 from ane_sweep.stats.student import interval
 
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 
 
-def pooled(results: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any], list[Timing]]:
     """(metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
 
     Of several processes every figure is the median over them, but: peak memory is the largest; the 90th and 99th
     percentile are those of all samples together; the interval is of the typical process, not within one; and
     `latency_between_ms` is the standard deviation between the processes' medians.
     """
-    timings = [result["facts"]["timing"] for result in results if "timing" in result.get("facts", {})]
-    if len(results) < 2:
-        only = results[0] if results else {"metrics": [], "realised": {}}
-        return list(only["metrics"]), dict(only["realised"]), timings
+    timings = [result.timing for result in results if result.timing is not None]
+    if not results:
+        return [], {}, []
+    if len(results) == 1:
+        return list(results[0].metrics), dict(results[0].realised), timings
     merged = [_merged(entries) for entries in _by_name(results).values()]
     return _between(merged, timings), _realised(results, timings), timings
 
 
-def _by_name(results: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for entry in (entry for result in results for entry in result["metrics"]):
-        found.setdefault((entry["name"], entry["kind"], entry["chip"], entry["source"]), []).append(entry)
+def _by_name(results: Sequence[TaskResult]) -> dict[tuple[Any, ...], list[Metric]]:
+    found: dict[tuple[Any, ...], list[Metric]] = defaultdict(list)
+    for metric in (metric for result in results for metric in result.metrics):
+        found[*metric.what, metric.source].append(metric)
     return found
 
 
-def _merged(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    values = [entry["value"] for entry in entries if entry["value"] is not None]
-    combine = max if entries[0]["name"] == "peak_memory_bytes" else statistics.median
-    return {**entries[0], "value": combine(values) if values else None}
+def _merged(metrics: list[Metric]) -> Metric:
+    values = [metric.value for metric in metrics if metric.value is not None]
+    combine = max if metrics[0].name == "peak_memory_bytes" else statistics.median
+    return replace(metrics[0], value=combine(values) if values else None)
 
 
-def _between(metrics: list[dict[str, Any]], timings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    medians = [timing["median_ms"] for timing in timings]
-    samples = [sample for timing in timings for sample in timing["samples_ms"]]
+def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
+    medians = [timing.median_ms for timing in timings]
+    samples = [sample for timing in timings for sample in timing.samples_ms]
     if len(medians) < 2:
         return metrics
-    known = next((entry for entry in metrics if entry["name"] == "latency_median_ms"), metrics[0])
+    known = next((metric for metric in metrics if metric.name == "latency_median_ms"), metrics[0])
     low, high = interval(medians) or (None, None)
     replaced = {
         "latency_p90_ms": quantile(samples, 0.9),
@@ -53,19 +57,19 @@ def _between(metrics: list[dict[str, Any]], timings: list[dict[str, Any]]) -> li
         "latency_high_ms": high,
         "latency_between_ms": statistics.stdev(medians),
     }
-    kept = [entry for entry in metrics if entry["name"] not in replaced]
-    added = [metric(name, value, "ms", source=known["source"]) for name, value in replaced.items() if value is not None]
-    return [*kept, *added, metric("latency_processes", len(medians), "1", source=known["source"])]
+    kept = [metric for metric in metrics if metric.name not in replaced]
+    added = [Metric(name, value, "ms", source=known.source) for name, value in replaced.items() if value is not None]
+    return [*kept, *added, Metric("latency_processes", len(medians), "1", source=known.source)]
 
 
-def _realised(results: Sequence[Mapping[str, Any]], timings: list[dict[str, Any]]) -> dict[str, Any]:
+def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str, Any]:
     """What the processes say of themselves; `unstable` only where most of them are, or where they disagree."""
     realised: dict[str, Any] = {}
     for result in results:
-        realised |= result["realised"]
-    said = [result["realised"]["unstable"] for result in results if result["realised"].get("unstable")]
+        realised |= result.realised
+    said = [said for result in results if (said := result.realised.get("unstable"))]
     realised.pop("unstable", None)
-    medians = [timing["median_ms"] for timing in timings]
+    medians = [timing.median_ms for timing in timings]
     if 2 * len(said) > len(results):
         realised["unstable"] = said[0]
     elif len(medians) > 1 and statistics.stdev(medians) > UNSTABLE_BETWEEN_SHARE * statistics.fmean(medians):
@@ -76,9 +80,9 @@ def _realised(results: Sequence[Mapping[str, Any]], timings: list[dict[str, Any]
     return realised
 
 
-def in_vain(timings: Sequence[Mapping[str, Any]]) -> str | None:
+def in_vain(timings: Sequence[Timing]) -> str | None:
     """What the gate waited for in vain, where the cell's median rests on it: in half of the processes or more."""
-    found = [said for timing in timings if (said := (timing.get("gate") or {}).get("in_vain"))]
+    found = [timing.gate.in_vain for timing in timings if timing.gate and timing.gate.in_vain]
     if not found or 2 * len(found) < len(timings):
         return None
     of = f" ({len(found)} of {len(timings)} processes)" if len(timings) > 1 else ""

@@ -18,6 +18,7 @@ import psutil
 
 from ane_sweep import host
 from ane_sweep.bridge import Interrupted
+from ane_sweep.bridge.figures import Look
 from ane_sweep.evidence import thermal as pressure
 
 HOT_CELSIUS = 90  # Linux reports temperatures; laptops throttle from some 95
@@ -88,8 +89,8 @@ class Gate:
         self.wait_s, self.busy, self.patient = wait_s, busy, True
         self.look, self.tell, self.clock, self.sleep = look, tell, clock, sleep
 
-    def wait(self, stop: threading.Event) -> dict[str, Any]:
-        """{ready, waited_s, doubts, in_vain}: returns once ready, or when waiting was in vain. Raises Interrupted at
+    def wait(self, stop: threading.Event) -> Look:
+        """Returns once ready, or when waiting was in vain. Raises Interrupted at
         `stop`. `in_vain`: those of the doubts that should have passed; what is timed now deserves doubt (pool.py).
         """
         began = self.clock()
@@ -104,4 +105,4 @@ class Gate:
         self.patient = not state.passing
         doubts = [*state.passing, *state.lasting]
         waited = round(self.clock() - began, 1)
-        return {"ready": not doubts, "waited_s": waited, "doubts": doubts, "in_vain": state.passing}
+        return Look(not doubts, waited, doubts, state.passing)

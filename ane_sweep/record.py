@@ -1,25 +1,27 @@
 """One record per cell: the contract between runner, tracker, report and other people's scripts.
 
-A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one JSON object a line, versioned by `schema`. The text is strict
-JSON: a figure that is infinite (the PSNR of two equal outputs) is written as `"value": null, "nonfinite": "inf"` and
-comes back as the float it was. Standard library only.
+A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one strict JSON object a line, versioned by `schema`.
 """
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from ane_sweep import bridge, kept
+from ane_sweep.bridge.figures import Artifact, Count, Kind, Metric, Placement, Timing, as_plain
 from ane_sweep.errors import RunNotFound, StoreError
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
-KINDS = ("measured", "planned", "estimated", "predicted", "published")
-_NONFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+File = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,120}\Z")]  # a name that a folder can have
+Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
 
 class Status(StrEnum):
@@ -56,28 +58,32 @@ class StageOutcome:
     """What one stage did for a cell; `key` names the task and is shared by every cell that used it.
 
     seconds  wall time of the process that did the work, null when it did not run
-    exit     exit code of that process, negative for a signal
+    exit     exit code of that process, or the name of the signal that ended it
     """
 
-    stage: str
+    stage: Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
     status: StageStatus
     reason: str | None = None
-    seconds: float | None = None
-    peak_bytes: int | None = None
-    exit: int | None = None
-    key: str | None = None
+    seconds: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    peak_bytes: Count | None = None
+    exit: int | str | None = None
+    key: Key | None = None
 
-    def __post_init__(self):
-        self.status = StageStatus(self.status)
+
+@dataclass(frozen=True)
+class Weights:
+    """Where a cell's weights are from: `kind` is pretrained, path or random."""
+
+    kind: str | None = None
+    source: str | None = None
+    digest: str | None = None
 
 
 @dataclass
 class Record:
     """Everything known about one cell: `cell` is the request, `realised` what really happened.
 
-    timings  one entry a process that timed it: {round, median_ms, load_ms, first_ms, warmup_ms, samples_ms, loops,
-             after_idle_ms, idle_s, notes, gate (ready.py)} and, of a key-value cache, prefill_median_ms; the metrics are pooled
-             from these (pool.py)
+    timings  one entry a process that timed it; the metrics are pooled from these (pool.py)
 
     In `realised`, of cells that ran on Core ML: `verdict` (agrees, disagrees, unavailable: did it run where it was asked
     to), `observed` (cpu, gpu, ane or null), `verdict_reasons` (sentences), and `evidence`, what the second pass found: of
@@ -85,38 +91,36 @@ class Record:
     `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
     """
 
-    sweep: str
-    cell_key: str
+    sweep: File
+    cell_key: Key
     cell: dict[str, Any]
     status: Status
     reason: str | None = None
     stages: list[StageOutcome] = field(default_factory=list)
     realised: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    placement: list[dict[str, Any]] = field(default_factory=list)
-    weights: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+    placement: list[Placement] = field(default_factory=list)
+    weights: Weights = Weights()
     host: dict[str, Any] = field(default_factory=dict)
-    toolchain: dict[str, Any] = field(default_factory=dict)
-    artifacts: list[dict[str, Any]] = field(default_factory=list)
-    timings: list[dict[str, Any]] = field(default_factory=list)
+    toolchain: dict[str, str | None] = field(default_factory=dict)
+    artifacts: list[Artifact] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
     schema: int = SCHEMA
 
-    def __post_init__(self):
-        self.status = Status(self.status)
-        self.stages = [stage if isinstance(stage, StageOutcome) else StageOutcome(**stage) for stage in self.stages]
-
-    def value(self, name: str, kind: str = "measured", chip: str | None = None) -> Any:
+    def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
         """The value of a metric, or None where the record has none of that name, kind and chip."""
-        for entry in self.metrics:
-            if (entry["name"], entry.get("kind", "measured"), entry.get("chip")) == (name, kind, chip):
-                return entry["value"]
-        return None
+        wanted = (name, kind, chip)
+        return next((metric.value for metric in self.metrics if metric.what == wanted), None)
+
+    def placed(self, kind: Kind) -> Iterator[Placement]:
+        """Its placements of one kind."""
+        return (entry for entry in self.placement if entry.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first; infinite figures marked as the module says."""
-        plain = {"schema": self.schema, **vars(self), "status": self.status.value}
-        plain["stages"] = [{**vars(stage), "status": stage.status.value} for stage in self.stages]
-        plain["metrics"] = [_pack(entry) for entry in self.metrics]
+        """The record as plain JSON values, `schema` first; what is no finite number becomes null."""
+        plain = {"schema": self.schema, **msgspec.to_builtins({**vars(self), "placement": [], "timings": []})}
+        plain["placement"] = [as_plain(entry) for entry in self.placement]
+        plain["timings"] = [as_plain(entry) for entry in self.timings]
         return _finite(plain)
 
     def to_json(self) -> str:
@@ -136,20 +140,16 @@ class Record:
                 f"{where} has schema {plain['schema']}, this ane-sweep reads up to {SCHEMA}: "
                 "it was written by a newer version, update ane-sweep to read it"
             )
-        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
-        stage_fields = {f.name for f in fields(StageOutcome)}
         try:
-            known["stages"] = [{k: v for k, v in s.items() if k in stage_fields} for s in known.get("stages", [])]
-            known["metrics"] = [_unpack(entry) for entry in known.get("metrics", [])]
-            return cls(**known)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            return msgspec.convert(plain, cls, strict=True)
+        except msgspec.ValidationError as error:
             raise StoreError(f"{where} cannot be read as a record: {error}") from error
 
     @classmethod
     def from_json(cls, text: str, where: str = "record") -> "Record":
         """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
         try:
-            plain = json.loads(text, parse_constant=_no_constant)
+            plain = json.loads(text, parse_constant=bridge.no_constant)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{where} is not JSON: {error}") from error
         return cls.from_dict(plain, where)
@@ -245,29 +245,12 @@ def _flatten(values: dict[str, Any], prefix: str = ""):
             yield f"{prefix}{key}", value
 
 
-def _pack(entry: dict[str, Any]) -> dict[str, Any]:
-    value = entry.get("value")
-    if isinstance(value, float) and not math.isfinite(value):
-        return {**entry, "value": None, "nonfinite": str(value)}
-    return entry
-
-
-def _unpack(entry: dict[str, Any]) -> dict[str, Any]:
-    if entry.get("nonfinite") is None:
-        return entry
-    return {**{k: v for k, v in entry.items() if k != "nonfinite"}, "value": _NONFINITE[entry["nonfinite"]]}
-
-
 def _finite(value: Any) -> Any:
-    """Infinities outside of figures become words: one odd value must not cost the sweep its records."""
+    """What is no finite number becomes null: one odd value must not cost the sweep its records."""
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return None
     if isinstance(value, dict):
         return {str(k): _finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(v) for v in value]
     return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")

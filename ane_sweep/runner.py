@@ -6,14 +6,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import joblib
 
-from ane_sweep import bridge, files, isolate, kept, locks
+from ane_sweep import bridge, files, isolate, locks
 from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.errors import StoreError
 from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.plan import Plan
@@ -35,11 +36,14 @@ DONE = (StageStatus.OK, StageStatus.CACHED)
 
 @dataclass
 class Outcome:
-    """How a task ended and, when it did, what it left: `folder` holds its artifact, the file `stderr` what it printed."""
+    """How a task ended and, when it did, what it left: `folder` holds its artifact, the file `stderr` what it printed.
+
+    `result` is empty where no process ran.
+    """
 
     status: StageStatus
     reason: str | None = None
-    result: dict[str, Any] = field(default_factory=dict)
+    result: TaskResult = field(default_factory=lambda: TaskResult("", "", "failed"))
     folder: Path | None = None
     stderr: Path | None = None
 
@@ -156,7 +160,7 @@ class Worker:
         if (stored := self._cached(task)) is not None:
             return stored
         earlier = self.run.earlier_result(task)
-        if earlier and (task.stage in UNSTORED or earlier["status"] != "ok") and not _worth_another_try(earlier):
+        if earlier and (task.stage in UNSTORED or earlier.status != "ok") and not _worth_another_try(earlier):
             return self._outcome(earlier, task, self.run.task_folder(task) / "out")
         if self.until is not None and time.monotonic() >= self.until:
             return Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
@@ -171,10 +175,10 @@ class Worker:
         with self._machine(alone=False):  # gigabytes may be read: not while another one times
             if self.store.fault(task.stage, task.key, self._made_from(task)):
                 return None
-        result = bridge.read_json(folder / files.RESULT)
-        if result is None or not kept.fits(result, kept.RESULT):
+        result = TaskResult.read(folder / files.RESULT)
+        if result is None:
             return None
-        result |= {"seconds": None, "peak_bytes": None, "exit": None}
+        result.seconds = result.peak_bytes = result.exit = None
         return Outcome(StageStatus.CACHED, None, result, folder, folder / bridge.STDERR)
 
     def _make_anew(self, task: Task) -> Outcome:
@@ -218,13 +222,13 @@ class Worker:
 
         return locks.Waiting(self.stop, tell)
 
-    def _made_from(self, task: Task) -> dict[str, dict[str, str]]:
+    def _made_from(self, task: Task) -> dict[str, files.Origin]:
         """The stored artifacts that a task is given, and what they hold."""
         found = {}
         for role, key in task.inputs.items():
             folder = self.outcomes[key].folder
             if self._is_stored(key) and folder is not None:
-                found[role] = {"key": key, "sha256": files.digest(folder)}
+                found[role] = files.Origin(key, files.digest(folder))
         return found
 
     def _damaged_input(self, task: Task) -> str | None:
@@ -249,39 +253,43 @@ class Worker:
             full = bridge.speaks_of_space(error)
             return Outcome(StageStatus.FAILED, bridge.no_space_reason(out) if full else str(error))
         heavy = task.alone or task.work >= HEAVY_BYTES
-        bridge_task: dict[str, Any] = {
-            "stage": task.stage,
-            "key": task.key,
-            "params": task.params,
-            "inputs": {**task.folders, **{role: self.outcomes[key].folder for role, key in task.inputs.items()}},
-            "out": out,
-            "tmp": folder / "tmp",
-            "limits": {"memory_bytes": task.memory_limit(self.budget)},
-            "fault": task.fault,
-            "threads": None if heavy else self.threads,
-        }
+        request = TaskRequest(
+            stage=task.stage,
+            key=task.key,
+            params=task.params,
+            inputs=task.folders | {role: self._folder(key) for role, key in task.inputs.items()},
+            out=out,
+            tmp=folder / "tmp",
+            limits=Limits(task.memory_limit(self.budget)),
+            fault=task.fault,
+            threads=None if heavy else self.threads,
+        )
         env = {} if STAGES[task.stage].network else {"HF_HUB_OFFLINE": "1"}
         with self._machine(task.alone):
             if task.round:
-                bridge_task["params"] = {**task.params, "gate": self.gate.wait(self.stop)}
+                request = replace(request, params={**task.params, "gate": vars(self.gate.wait(self.stop))})
             result = isolate.run_task(
-                bridge_task, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
+                request, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
             )
         if damaged := self._damaged_input(task):
             (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
             return Outcome(StageStatus.FAILED, damaged)
         outcome = self._outcome(result, task, out)
         if outcome.done:
-            self.store.record_history(
-                stage=task.stage, work=task.work, seconds=result["seconds"], peak_bytes=result["peak_bytes"]
-            )
+            seconds = result.seconds or 0.0
+            self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
         return outcome
 
-    def _outcome(self, result: dict[str, Any], task: Task, out: Path) -> Outcome:
-        status = StageStatus(result["status"])
-        fetched = result["facts"].get("folder") if status in DONE else None
+    def _folder(self, key: str) -> Path:
+        folder = self.outcomes[key].folder
+        assert folder is not None  # it is done: see _without_running
+        return folder
+
+    def _outcome(self, result: TaskResult, task: Task, out: Path) -> Outcome:
+        status = StageStatus(result.status)
+        fetched = result.facts.get("folder") if status in DONE else None
         stderr = self.run.task_folder(task) / bridge.STDERR
-        return Outcome(status, result["reason"], result, Path(fetched) if fetched else out, stderr)
+        return Outcome(status, result.reason, result, Path(fetched) if fetched else out, stderr)
 
 
 def _keep_head(source: Path | None, target: Path) -> None:
@@ -297,7 +305,7 @@ def further(first: Outcome) -> Outcome | None:
         return Outcome(first.status, first.reason)
     if not first.done:
         return Outcome(StageStatus.BLOCKED, f"the first process that timed it ended as {first.status}")
-    if (took := first.result["seconds"] or 0.0) <= CHEAP_S:
+    if (took := first.result.seconds or 0.0) <= CHEAP_S:
         return None
     return Outcome(
         StageStatus.SKIPPED,
@@ -306,6 +314,6 @@ def further(first: Outcome) -> Outcome | None:
     )
 
 
-def _worth_another_try(earlier: dict[str, Any]) -> bool:
+def _worth_another_try(earlier: TaskResult) -> bool:
     """Whether an interrupted run's failure was the host's passing trouble: a full disk, by now perhaps emptied."""
-    return earlier["status"] == "failed" and "no space left on device" in (earlier["reason"] or "")
+    return earlier.status == "failed" and "no space left on device" in (earlier.reason or "")

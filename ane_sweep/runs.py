@@ -18,28 +18,39 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, kept, locks, outward, record
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import RunNotFound
 from ane_sweep.plan import Plan
 from ane_sweep.tasks import Task
 
 SCHEMA = 1
-FORM = {
-    "schema": SCHEMA,
-    "plan_key": str,
-    "command": ([str], None),
-    "started": str,
-    "finished": (str, None),
-    "tracking?": {"uri": (str, None), "experiment": str, "ui": (str, None)},
-    "nightly?": bool,
-    "published?": bool,
-    "imported?": dict,
-}
-OTHER = {"schema": lambda number: isinstance(number, int) and number != SCHEMA}  # another version's: none of ours
 LOCK = "lock"
 ABANDONED_DAYS = 7
 _ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.whole's
 _SETTLED_S = 3600  # what changed since may be somebody's work
 STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
+
+
+@dataclass
+class Tracking:
+    uri: str | None
+    experiment: str
+    ui: str | None
+
+
+@dataclass
+class Info:
+    """What of run.json must be as it is."""
+
+    schema: int
+    plan_key: str
+    command: list[str] | None
+    started: str
+    finished: str | None
+    tracking: Tracking | None = None
+    nightly: bool = False
+    published: bool = False
+    imported: dict[str, Any] | None = None
 
 
 @dataclass
@@ -67,11 +78,13 @@ class Run:
     def task_folder(self, task: Task) -> Path:
         return self.folder / "tasks" / f"{task.stage}-{task.key[:12]}"
 
-    def earlier_result(self, task: Task) -> dict[str, Any] | None:
+    def earlier_result(self, task: Task) -> TaskResult | None:
         """The result that this very run already has for a task, from before it was interrupted."""
         path = self.task_folder(task) / "result.json"
-        result = kept.read(path, kept.RESULT, "the task is run again")
-        return result if result and result["key"] == task.key else None
+        result = TaskResult.read(path)
+        if result is None and path.exists():
+            kept.tell(f"{path} is damaged: the task is run again")
+        return result if result and result.key == task.key else None
 
     @property
     def order(self) -> datetime:
@@ -123,8 +136,11 @@ def list_runs(out: Path) -> list[Run]:
     """Every run under an outputs folder, the one that was made last first."""
     found = []
     for folder in sorted((out / "runs").glob("*"), reverse=True):
-        info = kept.read(folder / "run.json", (OTHER, FORM), "its run is left out")
-        if info is not None and info["schema"] == SCHEMA:
+        path = folder / "run.json"
+        info = bridge.read_json(path) or {}
+        if isinstance(info.get("schema"), int) and info["schema"] != SCHEMA:
+            continue  # another version's: none of ours
+        if kept.read(path, Info, "its run is left out") is not None:
             found.append(Run(folder, info))
     return sorted(found, key=lambda run: run.order, reverse=True)
 

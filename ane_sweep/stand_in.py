@@ -46,12 +46,13 @@ Standard library only: planner and worker both read it.
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import ConfigError
@@ -87,9 +88,9 @@ class Script:
         self.calls[on] = self.calls.get(on, 0) + 1
         return self.calls[on]
 
-    def labelled(self, metric: dict[str, Any]) -> dict[str, Any]:
+    def labelled(self, metric: Metric) -> Metric:
         """A metric that says where it is from: not from a device."""
-        return {**metric, "source": f"stand-in {self.name}: {metric['source'] or 'scripted'}"}
+        return replace(metric, source=f"stand-in {self.name}: {metric.source or 'scripted'}")
 
     def answer(self, on: str, call: int = 1, **asked: Any) -> dict[str, Any] | None:
         """The first answer whose conditions all hold, or None."""

@@ -19,18 +19,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ane_sweep import bridge, files, history, locks
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import StoreError
 
 if TYPE_CHECKING:
     from ane_sweep.tasks import Task
 
 SCHEMA = 1
-Inputs = Mapping[str, dict[str, str]]  # role -> {key, sha256} of the artifact that a task was given
+Inputs = Mapping[str, files.Origin]  # role -> the artifact that a task was given
 NONE: Inputs = {}
 _OWN_NAMES = {"SCHEMA", "tmp", "locks", "history.jsonl"}
 _ALIVE = ".alive"
@@ -101,8 +102,10 @@ class Store:
             return None
         if found := files.damage(path, content=True):
             return found
-        stored = (files.listing(path) or {}).get("inputs")
-        return None if stored == inputs else "what it was made from has been made again since, and is not the same"
+        stored = files.listing(path)
+        if stored is not None and stored.inputs == inputs:
+            return None
+        return "what it was made from has been made again since, and is not the same"
 
     def stage_aside(self, stage: str, key: str) -> Path:
         """A fresh empty folder on the cache's file system, to be committed or discarded."""
@@ -115,14 +118,14 @@ class Store:
             path.mkdir()
             return path
 
-    def commit(self, aside: Path, stage: str, key: str, result: dict[str, Any], inputs: Inputs = NONE) -> Path:
+    def commit(self, aside: Path, stage: str, key: str, result: TaskResult, inputs: Inputs = NONE) -> Path:
         """Make a finished folder the artifact of (stage, key), made from `inputs`, and return its place.
 
         If another process was first, ours is deleted and theirs returned: equal keys mean equal artifacts.
         Raises StoreError, with `aside` deleted, when the disk is full; ValueError for a result that is not ok.
         """
-        if result.get("status") != "ok":
-            raise ValueError(f"only ok results are stored, this one is {result.get('status')!r}")
+        if result.status != "ok":
+            raise ValueError(f"only ok results are stored, this one is {result.status!r}")
         final = self.path(stage, key)
         try:
             with _explained(self.root):
@@ -246,11 +249,10 @@ class Store:
 
     def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None) -> None:
         """Remember what a finished task over `work` parameter bytes took. Never raises for a disk that is full."""
-        entry = {"stage": stage, "work": work, "seconds": seconds, "peak_bytes": peak_bytes}
-        history.append(self.root / "history.jsonl", entry)
+        history.append(self.root / "history.jsonl", history.Past(stage, work, seconds, peak_bytes))
 
-    def past(self) -> list[dict[str, Any]]:
-        """[{stage, work, seconds, peak_bytes}] of finished tasks, oldest first."""
+    def past(self) -> list[history.Past]:
+        """What finished tasks took, oldest first."""
         return history.read(self.root / "history.jsonl")
 
 

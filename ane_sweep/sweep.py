@@ -96,7 +96,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
         host=host.digest(),
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],
-        history={stage: [entry for entry in past if entry["stage"] == stage][-500:] for stage in STAGES},
+        history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=request.notes,
     )
 

@@ -21,7 +21,6 @@ import ctypes
 import errno
 import faulthandler
 import importlib
-import json
 import math
 import os
 import resource
@@ -34,34 +33,38 @@ import traceback
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from ane_sweep import bridge, faults, stand_in
-from ane_sweep.errors import Died, StageError, Unavailable
+from ane_sweep.bridge.figures import Metric, Placement, Timing
+from ane_sweep.bridge.task import TaskRequest, TaskResult
+from ane_sweep.errors import Died, End, StageError, Unavailable
 from ane_sweep.stages import StageResult
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _REASON_CHARS = 600
+F = TypeVar("F", Metric, Timing, Placement)
 
 
 def main(arguments: list[str]) -> int:
     """Run the task of one task.json and write its result. Returns the exit code: 0 when the stage ended ok, else 1."""
     started = time.monotonic()
     die_with_parent(int(os.environ.get(bridge.PARENT_VARIABLE, os.getppid())))
-    task = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    task = TaskRequest.read(Path(arguments[0]))
     explain_death()
-    set_limits(task["limits"].get("memory_bytes"))
-    use_tmp(Path(task["tmp"]))
-    outcome = attempt(task)
-    result = {"schema": bridge.SCHEMA, "stage": task["stage"], "key": task["key"], **outcome}
-    result |= {"seconds": time.monotonic() - started, "peak_bytes": bridge.peak_bytes()}
+    set_limits(task.limits.memory_bytes)
+    use_tmp(task.tmp)
+    result = attempt(task)
+    result.seconds, result.peak_bytes = time.monotonic() - started, bridge.peak_bytes()
     try:
-        bridge.write_json(Path(task["result"]), result)
+        result.write(task.result)
     except OSError as error:
         if not bridge.speaks_of_space(error):
             raise
         return bridge.EXIT_NO_SPACE
-    return 0 if result["status"] == "ok" else 1
+    return 0 if result.status == "ok" else 1
 
 
 def die_with_parent(parent: int, platform: str = sys.platform) -> None:
@@ -144,57 +147,57 @@ def use_tmp(tmp: Path) -> None:
     tempfile.tempdir = None
 
 
-def attempt(task: dict[str, Any]) -> dict[str, Any]:
-    """Run fault and stage; returns status, reason, metrics, realised, facts, doubts. Never raises an Exception.
+def attempt(task: TaskRequest) -> TaskResult:
+    """Run fault and stage; what only the end of the process tells is left out of the result. Never raises an Exception.
 
     The traceback of whatever went wrong goes to stderr in full; the reason is one sentence.
     """
-    out = Path(task["out"])
     try:
         try:
             found = run_stage(task)
         finally:
             lift_memory_limit()  # what follows must not fail: even a traceback takes memory
         doubts: list[str] = []
-        return {
-            "status": "ok",
-            "reason": None,
-            "metrics": [strict(metric, f"metric {metric.get('name')}", doubts) for metric in found.metrics],
-            "realised": strict(found.realised, "realised", doubts),
-            "facts": strict(found.facts, "facts", doubts),
-            "doubts": doubts,
-        }
+        return TaskResult(
+            task.stage,
+            task.key,
+            "ok",
+            metrics=[_plain(metric, f"metric {metric.name}", doubts) for metric in found.metrics],
+            timing=None if found.timing is None else _plain(found.timing, "timing", doubts),
+            placement=[_plain(entry, "placement", doubts) for entry in found.placement],
+            realised=strict(found.realised, "realised", doubts),
+            facts=strict(found.facts, "facts", doubts),
+            doubts=doubts,
+        )
     except (Exception, SystemExit) as error:
         with contextlib.suppress(MemoryError, OSError, ValueError):
             traceback.print_exc()
-        status, reason = explain(error, out)
+        status, reason = explain(error, task.out)
         if status == "failed" and reason.startswith("no space left"):
-            _empty(out)
-    return {"status": status, "reason": reason, "metrics": [], "realised": {}, "facts": {}, "doubts": []}
+            _empty(task.out)
+    return TaskResult(task.stage, task.key, status, reason)
 
 
-def run_stage(task: dict[str, Any]) -> StageResult:
+def run_stage(task: TaskRequest) -> StageResult:
     """Import ane_sweep.stages.<stage> and call its run(params, inputs, out); in a crash test, the fault first."""
-    faults.run_early(task.get("fault"), task["limits"].get("memory_bytes"))
-    out = Path(task["out"])
-    out.mkdir(parents=True, exist_ok=True)
-    inputs = {role: Path(path) for role, path in task["inputs"].items()}
-    params, inputs = faults.corrupt_inputs(task.get("fault"), task["params"], inputs, Path(task["tmp"]))
-    os.environ[stand_in.STAGE_VARIABLE] = task["stage"]
-    os.environ[bridge.MEMORY_VARIABLE] = str(task["limits"].get("memory_bytes") or "")
-    script = stand_in.active() if stand_in.concerns(task["stage"], params) else None
+    faults.run_early(task.fault, task.limits.memory_bytes)
+    task.out.mkdir(parents=True, exist_ok=True)
+    params, inputs = faults.corrupt_inputs(task.fault, task.params, task.inputs, task.tmp)
+    os.environ[stand_in.STAGE_VARIABLE] = task.stage
+    os.environ[bridge.MEMORY_VARIABLE] = str(task.limits.memory_bytes or "")
+    script = stand_in.active() if stand_in.concerns(task.stage, params) else None
     if script is not None:
         from ane_sweep.coreml_anywhere import scripted_remote
 
         scripted_remote.install(script)  # first: whoever imports time.sleep or a clock shall have the scripted one
-    found = importlib.import_module(f"ane_sweep.stages.{task['stage']}").run(params, inputs, out)
+    found: StageResult = importlib.import_module(f"ane_sweep.stages.{task.stage}").run(params, inputs, task.out)
     if script is None:
         return found
     found.metrics = [script.labelled(metric) for metric in found.metrics]
     return found
 
 
-def explain(error: BaseException, out: Path) -> tuple[str, str]:
+def explain(error: BaseException, out: Path) -> tuple[End, str]:
     """(status, one sentence) for an exception that left a stage; looks along the whole chain of causes."""
     for link in bridge.error_chain(error):
         if _is_memory(link):
@@ -237,6 +240,12 @@ def first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     return line if len(line) <= _REASON_CHARS else line[: _REASON_CHARS - 3] + "..."
+
+
+def _plain(figure: F, where: str, doubts: list[str]) -> F:
+    """A figure of plain numbers. Raises ValueError where what is left of it is none."""
+    values = msgspec.to_builtins(figure, enc_hook=lambda value: value.tolist())
+    return msgspec.convert(strict(values, where, doubts), type(figure))
 
 
 def strict(value: Any, where: str, doubts: list[str]) -> Any:

@@ -3,7 +3,8 @@
 import itertools
 import random
 
-from ane_sweep.record import Record
+from ane_sweep.bridge.figures import Kind, Metric, Ops, Placement, Shares
+from ane_sweep.record import Record, StageOutcome, StageStatus, Status, Weights
 
 STAMP = "constructed-20260102-030405"
 MODELS = (
@@ -71,58 +72,53 @@ def _record(cell: dict, n: int, drawn: random.Random, bad: bool, stamp: str, cha
         sweep=stamp,
         cell_key=f"{n:064x}",
         cell={**cell, **request, **changes},
-        status=status,
+        status=Status(status),
         reason=reason,
         stages=_stages(status, stage, reason),
         realised={"runtime": "coreml", "compute_units": "all", "texts": "real", "latency_task": f"t{n}"} if ran else {},
         metrics=_metrics(median, size, cell, drawn) if ran else [],
         placement=_placement(cell, n) if ran else [],
-        weights={"kind": "pretrained", "source": "constructed", "digest": "d" * 8},
+        weights=Weights("pretrained", "constructed", "d" * 8),
         host={"system": "Darwin", "chip": "constructed", "os_version": "15.1", "cores": {"physical": 8}},
         toolchain={"torch": "2.13.0", "coremltools": "9.0"},
     )
 
 
-def _stages(status: str, bad: str | None, reason: str | None) -> list[dict]:
+def _stages(status: str, bad: str | None, reason: str | None) -> list[StageOutcome]:
     if status == "refused":
         return []
     names = ("reference", "convert", "predict", "latency", "score")
     reached = names[: names.index(bad) + 1] if bad else names
     return [
-        {"stage": s, "status": status if s == bad else "ok", "reason": reason if s == bad else None, "seconds": 1.5, "key": "k" * 64}
+        StageOutcome(
+            s, StageStatus(status if s == bad else "ok"), reason if s == bad else None, seconds=1.5, key="k" * 64
+        )
         for s in reached
-    ]  # fmt: skip
+    ]
 
 
-def _metrics(median: float, size: float, cell: dict, drawn: random.Random) -> list[dict]:
+def _metrics(median: float, size: float, cell: dict, drawn: random.Random) -> list[Metric]:
     psnr = (72.0 if cell["precision"] == "fp16" else 141.0) + drawn.gauss(0, 3)
     figures = {
         "convert_s": 5.0, "package_bytes": size, "psnr_db": psnr, "load_cold_ms": 900 * median ** 0.5,
         "load_cached_ms": 60 * median ** 0.5, "latency_first_ms": 9 * median, "latency_early_ms": 1.3 * median,
         "latency_median_ms": median, "latency_iqr_ms": 0.04 * median, "latency_after_idle_ms": 4 * median,
     }  # fmt: skip
-    found = [
-        {"name": n, "value": v, "unit": "", "kind": "measured", "source": "constructed", "chip": None}
-        for n, v in figures.items()
-    ]
-    estimate = {
-        "name": "latency_ms",
-        "value": 0.7 * median,
-        "unit": "ms",
-        "kind": "estimated",
-        "source": "",
-        "chip": "m1",
-    }
-    return [*found, estimate]
+    found = [Metric(name, value, source="constructed") for name, value in figures.items()]
+    return [*found, Metric("latency_ms", 0.7 * median, "ms", kind="estimated", source="", chip="m1")]
 
 
-def _placement(cell: dict, n: int) -> list[dict]:
+def placement(kind: Kind, chip: str, ops: Ops, *, segments: int = 3, transitions: int = 2, **more) -> Placement:
+    """A placement whose costs are as its ops."""
+    shares = Shares(ops.share("cpu"), ops.share("gpu"), ops.share("ane"))
+    return Placement(kind, chip, more.pop("compute_units", "all"), ops, shares, segments, transitions, **more)
+
+
+def _placement(cell: dict, n: int) -> list[Placement]:
     half = cell["precision"] == "fp16"
     ane = (600 if cell["variant"] == "split_einsum" else 380 - 90 * (cell["chunks"] > 2)) if half else 0
     found = []
     for kind, chip, lost in (("predicted", "m1", 4), ("planned", "m1", 30)):
-        ops = {"cpu": 620 - max(0, ane - lost), "gpu": 0, "ane": max(0, ane - lost), "total": 620}
-        found.append(
-            {"kind": kind, "chip": chip, "compute_units": "all", "ops": ops, "segments": 3 + n % 4, "transitions": 2}
-        )
+        ops = Ops(cpu=620 - max(0, ane - lost), gpu=0, ane=max(0, ane - lost), total=620)
+        found.append(placement(kind, chip, ops, segments=3 + n % 4))
     return found

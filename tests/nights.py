@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from ane_sweep.record import Record, write_records
+from constructed import placement
+
+from ane_sweep.bridge.figures import Metric, Ops, Timing
+from ane_sweep.record import Record, Status, write_records
 
 HOST = {
     "system": "Linux",
@@ -20,9 +24,8 @@ STEADY = (10.0, 10.1, 9.9, 10.05, 9.95)
 def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=None, host=None, sweep="s", load=(5.0,) * 5,
          toolchain="9.0", prefill=(), **request):  # fmt: skip
     asked = {"model": "gpt2", "family": "gpt2", "size": "s", "chunks": 1, "latency": {"samples": 5}, **request}
-    timings = [{"round": n, "median_ms": m, "load_ms": b} for n, (m, b) in enumerate(zip(medians, load), 1)]
-    for timing, whole in zip(timings, prefill):
-        timing["prefill_median_ms"] = whole
+    timings = [Timing(n, m, b) for n, (m, b) in enumerate(zip(medians, load), 1)]
+    timings = [replace(timing, prefill_median_ms=whole) for timing, whole in zip(timings, prefill)] or timings
     figures = {
         "latency_median_ms": (sorted(medians) or [None])[len(medians) // 2],
         "psnr_db": psnr,
@@ -33,13 +36,11 @@ def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=No
         sweep=sweep,
         cell_key=hashlib.sha256(json.dumps(asked).encode()).hexdigest(),
         cell=asked,
-        status=status,
+        status=Status(status),
         reason=reason,
         realised={"runtime": "reference", "latency_task": json.dumps(asked)},
-        metrics=[
-            {"name": n, "value": v, "unit": "", "kind": "measured", "chip": None} for n, v in figures.items() if v
-        ],
-        placement=[{"kind": "predicted", "chip": "m4", "ops": {"cpu": 100 - ane, "gpu": 0, "ane": ane, "total": 100}}],
+        metrics=[Metric(name, value) for name, value in figures.items() if value],
+        placement=[placement("predicted", "m4", Ops(cpu=100 - ane, gpu=0, ane=ane, total=100))],
         host={**HOST, **(host or {})},
         toolchain={"coremltools": toolchain},
         timings=timings,

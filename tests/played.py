@@ -3,7 +3,9 @@
 import hashlib
 from pathlib import Path
 
-from ane_sweep import bridge, files, isolate, runner
+from ane_sweep import files, isolate, runner
+from ane_sweep.bridge.figures import Timing
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.plan import Plan
 from ane_sweep.runs import Run
 from ane_sweep.store import Store
@@ -37,19 +39,18 @@ class Stage:
         monkeypatch.setattr(isolate, "run_task", self.play)
 
     def play(self, task, folder: Path, **_):
-        stage = task["stage"]
+        stage = task.stage
         self.called.append(stage)
         self.before(stage)
-        given = b"".join((Path(path) / "weight.bin").read_bytes() for path in task["inputs"].values())
-        (Path(task["out"]) / "weight.bin").write_bytes(hashlib.sha256(stage.encode() + given + self.fresh).digest())
-        result = {
-            "schema": 1, "stage": stage, "key": task["key"], "status": self.ends.get(stage, "ok"), "metrics": [],
-            "reason": None if stage not in self.ends else "as played", "realised": {}, "doubts": [], "seconds": 0.1,
-            "peak_bytes": 1, "exit": 0, "facts": {"timing": {"median_ms": 1.0, "samples_ms": [1.0]}} if task["inputs"] else {},
-        }  # fmt: skip
+        given = b"".join((path / "weight.bin").read_bytes() for path in task.inputs.values())
+        (task.out / "weight.bin").write_bytes(hashlib.sha256(stage.encode() + given + self.fresh).digest())
+        reason = None if stage not in self.ends else "as played"
+        timing = Timing(1, 1.0, samples_ms=[1.0]) if task.inputs else None
+        result = TaskResult(stage, task.key, self.ends.get(stage, "ok"), reason, timing=timing)
+        result.seconds, result.peak_bytes, result.exit = 0.1, 1, 0
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "stderr.txt").write_text(self.prints.get(stage, ""))
-        bridge.write_json(folder / "result.json", result)
+        result.write(folder / "result.json")
         return result
 
     def sweep(self, run: str) -> dict[str, runner.Outcome]:

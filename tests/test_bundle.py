@@ -7,12 +7,14 @@ import random
 import re
 import socket
 import zipfile
+from dataclasses import replace
 
 import constructed
 import pytest
 
 from ane_sweep import bundle, merge
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Artifact
 from ane_sweep.errors import StoreError
 from ane_sweep.record import FILE_NAME, read_records, write_records
 
@@ -22,11 +24,10 @@ def sweep(out, stamp=constructed.STAMP, count=12, finished="2026-01-02T03:04:05+
     folder = out / "runs" / stamp
     records = constructed.records(count, stamp=stamp, seed=seed)
     for record in records:
-        record.artifacts = [
-            {"name": "model.mlpackage", "path": str(out / "cache/convert/ab/model.mlpackage"), "bytes": 1}
-        ]
-        record.weights |= {"source": "/Users/ada/models/gpt2", "hub": "openai-community/gpt2"}
+        record.artifacts = [Artifact("model.mlpackage", str(out / "cache/convert/ab/model.mlpackage"), 1)]
+        record.weights = replace(record.weights, source="/Users/ada/models/gpt2")
         record.reason = "convert: '/Users/John Doe/x y' of https://jane:s3cret@host is away"
+        record.host["hub"] = "openai-community/gpt2"
         record.host["note"] = f"seen on {socket.gethostname()} at https://example.org/a/b, 3 tokens/s"
     write_records(folder, records)
     info = {
@@ -217,6 +218,9 @@ class Raw(str):
 
 
 OPS = {"cpu": 1, "gpu": 0, "ane": 1, "total": 2}
+PLACED = {
+    "compute_units": "all", "ops": OPS, "cost_share": {"cpu": 0.5, "gpu": 0, "ane": 0.5}, "segments": 1, "transitions": 0,
+}  # fmt: skip
 
 
 def with_file(name, content=b"x"):
@@ -239,8 +243,8 @@ def huge(manifest, parts):
         (with_file("/etc/passwd"), "no part of a bundle"),
         (bomb, "unpacks to more than the 1000 bytes"),
         (huge, "more than 256 MiB"),
-        (lambda m, p: m.update(sweep="../../x"), "should match pattern"),
-        (lambda m, p: m.update(host="a/b"), "should match pattern"),
+        (lambda m, p: m.update(sweep="../../x"), "matching regex"),
+        (lambda m, p: m.update(host="a/b"), "matching regex"),
         (lambda m, p: m.update(schema=99), "update ane-sweep"),
         (lambda m, p: m.update(format="zip"), "manifest"),
         (lambda m, p: m.update(records=7), "its manifest says 7"),
@@ -249,24 +253,33 @@ def huge(manifest, parts):
         (lambda m, p: p.update({FILE_NAME: p[FILE_NAME] * 2}), "manifest says"),
         (record_with(schema=99), "newer version"),
         (record_with(status="excellent"), "cannot be read"),
-        (record_with(metrics=[{"name": "latency_median_ms", "value": "fast"}]), "no sweep writes"),
+        (record_with(metrics=[{"name": "latency_median_ms", "value": "fast"}]), "metrics[0].value"),
         (record_with(cell={}), "no sweep writes"),
-        (record_with(artifacts=[{"name": "placement.x", "path": "/etc/passwd"}]), "no sweep writes"),
-        (record_with(stages=[{"stage": "../../x", "status": "ok", "key": "k"}]), "no sweep writes"),
+        (record_with(artifacts=[{"name": "placement.x", "path": "/etc/passwd"}]), "no path that an export cut"),
+        (record_with(stages=[{"stage": "../../x", "status": "ok", "key": "k"}]), "stages[0].stage"),
         (with_file("drift.json", b"{}"), "lists"),
-        (listed("drift.json", b"{}"), "drift.json: model: Field required"),
+        (listed("drift.json", b"{}"), "drift.json: Object missing required field `model`"),
         (listed("drift.json", b'{"values": [[1e999, NaN]]}'), "drift.json: it is not JSON: NaN"),
-        (record_part("placement", {"kind": "predicted", "ops": OPS}), "placement.0.chip: Field required"),
-        (record_part("placement", {"kind": "predicted", "chip": None, "ops": OPS}), "predicted for no chip"),
-        (record_part("placement", {"kind": "predicted", "chip": "m1", "ops": {**OPS, "total": None}}), "ops.total"),
-        (record_part("placement", {"kind": "predicted", "chip": "m1", "ops": {"ane": 1}}), "placement.0.ops.cpu"),
+        (
+            record_part("placement", {"kind": "predicted", **PLACED}),
+            "missing required field `chip` - at `$.placement[0]`",
+        ),
+        (record_part("placement", {"kind": "predicted", "chip": None, **PLACED}), "predicted for no chip"),
+        (
+            record_part("placement", {"kind": "predicted", "chip": "m1", **PLACED, "ops": {**OPS, "total": None}}),
+            "ops.total",
+        ),
+        (
+            record_part("placement", {"kind": "predicted", "chip": "m1", **PLACED, "ops": {"ane": 1, "cpu": 1}}),
+            "missing required field `gpu` - at `$.placement[0].ops`",
+        ),
         (record_with(realised={"runtime": {"a": 1}}), "realised.runtime"),
         (record_with(realised={"latency_task": []}), "realised.latency_task"),
-        (record_with(realised={"verdict_reasons": [{}]}), "realised.verdict_reasons.0"),
+        (record_with(realised={"verdict_reasons": [{}]}), "realised.verdict_reasons[0]"),
         (record_with(realised={"x": deep(900)}), "nested deeper"),
         (record_with(realised={"x": deep(100_000)}), "nested deeper"),
         (record_with(host={"stand_in": {}}), "host.stand_in"),
-        (record_with(toolchain={"torch": 2}), "toolchain.torch"),
+        (record_with(toolchain={"torch": 2}), "toolchain[...]"),
         (record_with(cell={"model": "m", "chunks": []}), "cell.chunks"),
         (record_with(cell={"model": "m", "seed": 1 << 64}), "whole number of 65 bits"),
         (record_with(cell={"model": "m", "seed": 1e40}), "the number 1e+40"),
@@ -275,21 +288,20 @@ def huge(manifest, parts):
         (record_with(cell_key="../../x"), "cell_key"),
         (record_with(sweep="../x"), "sweep"),
         (record_part("metrics", {"name": "package_bytes", "value": -1}), "package_bytes is below 0"),
-        (record_part("metrics", {"name": "x", "value": 1, "kind": "guessed"}), "metrics.0.kind"),
-        (record_part("metrics", {"name": "x", "value": None, "nonfinite": []}), "cannot be read"),
-        (record_part("timings", {"round": 1, "median_ms": 0}), "timings.0.median_ms"),
-        (record_part("timings", {"round": 1, "median_ms": 1, "samples_ms": [0.0]}), "timings.0.samples_ms.0"),
-        (record_part("timings", {"round": 1, "median_ms": 1, "gate": {"doubts": [1]}}), "timings.0.gate"),
+        (record_part("metrics", {"name": "x", "value": 1, "kind": "guessed"}), "metrics[0].kind"),
+        (record_part("timings", {"round": 1, "median_ms": 0}), "timings[0].median_ms"),
+        (record_part("timings", {"round": 1, "median_ms": 1, "samples_ms": [0.0]}), "timings[0].samples_ms[0]"),
+        (record_part("timings", {"round": 1, "median_ms": 1, "gate": {"doubts": [1]}}), "timings[0].gate"),
         (record_part("stages", {"stage": "load", "status": "ok", "seconds": 1e300}), "the number 1e+300"),
-        (record_part("stages", {"stage": "load", "status": "ok", "seconds": -1}), "stages.0.seconds"),
-        (run_with(started="2099-01-01T00:00:00+00:00"), "started: is no date that a sweep can have by now"),
-        (run_with(finished="0001-01-01T00:00:00+14:00"), "finished: is no date"),
+        (record_part("stages", {"stage": "load", "status": "ok", "seconds": -1}), "stages[0].seconds"),
+        (run_with(started="2099-01-01T00:00:00+00:00"), "started is no date that a sweep can have by now"),
+        (run_with(finished="0001-01-01T00:00:00+14:00"), "finished is no date"),
         (run_with(started="2026-01-01T00:00:00"), "without a time zone"),
         (run_with(started=None), "run.json: started"),
         (run_with(command={}), "run.json: command"),
         (lambda m, p: m.update(files=5), "files"),
         (lambda m, p: m.update(records="12"), "records"),
-        (lambda m, p: m["files"][0].update(bytes=-1, kept=True), "files.0.bytes"),
+        (lambda m, p: m["files"][0].update(bytes=-1, kept=True), "files[0].bytes"),
     ],
 )
 def test_a_bundle_made_with_ill_intent_is_refused_with_the_reason(exported, tmp_path, change, said):
@@ -352,7 +364,7 @@ def test_an_imported_record_is_shown_and_never_obeyed(exported, tmp_path, capsys
         "status": "failed", "reason": text, "host": {"chip": text, "stand_in": text, "os_version": text},
         "cell": {"model": text, text: text, "chunks": text, "latency": {text: text}}, "weights": {"kind": text, "source": text},
         "timings": [{"round": 1, "median_ms": 1.0, "notes": [text], "gate": {"doubts": [text]}}],
-        "placement": [{"kind": "predicted", "chip": text, "ops": OPS, "function": text}],
+        "placement": [{"kind": "predicted", "chip": text, **PLACED, "function": text}],
         "stages": [{"stage": "load", "status": "unavailable", "reason": text}], "toolchain": {text: text},
         "realised": dict.fromkeys(("runtime", "texts", "verdict", "observed", "unstable"), text),
     }  # fmt: skip

@@ -1,7 +1,10 @@
 """Which op loses the accuracy: a program whose lossy op is known, and the worst cell of a real sweep."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from msgspec import convert
 
 from ane_sweep.report import blocks, drift
 from ane_sweep.stages import drift as stage
@@ -55,18 +58,18 @@ def test_a_program_made_from_another_is_held_against_that_one(folders, tmp_path)
 
 def test_values_without_a_counterpart_are_told(folders, tmp_path):
     result = stage.run({"count": 1}, {"program": folders["lossy"], "reference": folders["reference"]}, tmp_path)
-    found = {"model": "x", "psnr_db": 12.0, **result.realised, **result.facts}
-    assert found["left_out"] == "" and drift.is_sound(found) and not drift.is_sound({**found, "left_out": 3})
-    told = "".join(
-        blocks.markdown(block) for block in drift.blocks({**found, "left_out": "left out: 4 where they differ"})
-    )
+    found = convert({"model": "x", "psnr_db": 12.0, **result.realised, **result.facts}, drift.Drift)
+    assert found.left_out == ""
+    found = replace(found, left_out="left out: 4 where they differ")
+    told = "".join(blocks.markdown(block) for block in drift.blocks(found))
     assert "matched by their place in them; left out: 4 where they differ" in told
 
 
 def test_what_was_found_is_a_plot_and_tables(folders, tmp_path):
     inputs = {"program": folders["lossy"], "reference": folders["reference"]}
     result = stage.run({"count": 3}, inputs, tmp_path)
-    made = drift.blocks({"model": "<b>", "psnr_db": 12.0, **result.realised, **result.facts})
+    found = convert({"model": "<b>", "psnr_db": 12.0, **result.realised, **result.facts}, drift.Drift)
+    made = drift.blocks(found)
     text = "".join(blocks.html(block) for block in made)
     assert "<b>" not in text and "<svg" in text and "lifted" in text
     assert "| lifted_cast_fp16 |" in "".join(blocks.markdown(block) for block in made)

@@ -13,6 +13,7 @@ import pytest
 
 from ane_sweep import command, store, sweep
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import StoreError, Unfinished
 from ane_sweep.record import read_records
 
@@ -56,7 +57,7 @@ def cached(out: Path, size: int = 100_000) -> Path:
     with store.Store(out / "cache") as cache:
         aside = cache.stage_aside("convert", KEY)
         (aside / "weight.bin").write_bytes(b"x" * size)
-        return cache.commit(aside, "convert", KEY, {"schema": 1, "stage": "convert", "key": KEY, "status": "ok"})
+        return cache.commit(aside, "convert", KEY, TaskResult("convert", KEY, "ok"))
 
 
 def test_prune_is_the_remedy_for_a_full_disk(disk, capsys):

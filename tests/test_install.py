@@ -20,6 +20,7 @@ from test_bundle import sweep
 
 from ane_sweep import installed
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Timing
 from ane_sweep.record import read_records, write_records
 
 ROOT = PACKAGE.parent
@@ -149,7 +150,7 @@ def timed_sweep(out: Path, stamp: str) -> None:
     folder = sweep(out, stamp)
     records = read_records(folder)
     for record in records:
-        record.timings = [{"round": n, "median_ms": 1.0 + n / 100, "samples_ms": [1.0]} for n in range(4)]
+        record.timings = [Timing(n, 1.0 + n / 100, samples_ms=[1.0]) for n in range(4)]
     write_records(folder, records)
 
 

@@ -16,6 +16,8 @@ import pytest
 
 import ane_sweep
 from ane_sweep import autopsy, bridge, isolate, processes
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 
 REPO = Path(isolate.__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -36,25 +38,26 @@ class Room:
             f"import ane_sweep.stages\nane_sweep.stages.__path__.append({str(self.path)!r})\n"
         )
 
-    def task(self, body: str = "return StageResult()", **more) -> dict:
-        source = "import os, sys, time\nfrom pathlib import Path\nfrom ane_sweep.stages import StageResult, metric\n"
+    def task(self, body: str = "return StageResult()", **more) -> TaskRequest:
+        source = "import os, sys, time\nfrom pathlib import Path\n"
+        source += "from ane_sweep.bridge.figures import Metric\nfrom ane_sweep.stages import StageResult\n"
         source += "from ane_sweep.errors import *\ndef run(params, inputs, out):\n" + textwrap.indent(body, "    ")
         self.path.joinpath("fake.py").write_text(source)
-        limits = {"memory_bytes": more.pop("memory_bytes", None)}
-        task = {"stage": "fake", "key": "k1", "params": {}, "inputs": {}, "limits": limits, "fault": None}
-        return task | {"out": str(self.base / "out"), "tmp": str(self.base / "tmp"), "threads": 1} | more
+        limits = Limits(more.pop("memory_bytes", None))
+        asked = {"params": {}, "inputs": {}, "out": self.base / "out", "tmp": self.base / "tmp", "threads": 1} | more
+        return TaskRequest(stage=asked.pop("stage", "fake"), key="k1", limits=limits, **asked)
 
     def env(self) -> dict[str, str]:
         return {"PYTHONPATH": f"{self.path}{os.pathsep}{REPO}", "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def run(self, body: str = "return StageResult()", *, timeout_s=30.0, watch_memory=False, **more) -> dict:
+    def run(self, body: str = "return StageResult()", *, timeout_s=30.0, watch_memory=False, **more) -> TaskResult:
         task = self.task(body, **more)
         result = isolate.run_task(
             task, self.folder, timeout_s=timeout_s, watch_memory=watch_memory, env=self.env(), children=self.children
         )
         assert not self.children._live
-        assert not Path(task["tmp"]).exists()
-        assert json.loads((self.folder / "result.json").read_text()) == result
+        assert not task.tmp.exists()
+        assert TaskResult.read(self.folder / "result.json") == result
         return result
 
 
@@ -93,35 +96,33 @@ def test_a_good_task_comes_back_whole(room):
 print("to stdout"); print("to stderr", file=sys.stderr)
 seen = {"cwd": os.getcwd(), "tmpdir": os.environ["TMPDIR"], "threads": os.environ["OMP_NUM_THREADS"],
         "seed": os.environ["PYTHONHASHSEED"], "role": str(inputs["program"])}
-return StageResult([metric("convert_s", 1.5, "s")], {"texts": "real"}, seen)
+return StageResult([Metric("convert_s", 1.5, "s")], {"texts": "real"}, seen)
 """,
-        inputs={"program": "relative/folder"},
+        inputs={"program": Path("relative/folder")},
     )
-    assert (result["status"], result["reason"], result["exit"], result["doubts"]) == ("ok", None, 0, [])
-    assert result["metrics"] == [
-        {"name": "convert_s", "value": 1.5, "unit": "s", "kind": "measured", "source": None, "chip": None}
-    ]
-    assert result["realised"] == {"texts": "real"}
+    assert (result.status, result.reason, result.exit, result.doubts) == ("ok", None, 0, [])
+    assert result.metrics == [Metric("convert_s", 1.5, "s")]
+    assert result.realised == {"texts": "real"}
     tmp = str(room.base / "tmp")
-    assert result["facts"] == {
+    assert result.facts == {
         "cwd": tmp,
         "tmpdir": tmp,
         "threads": "1",
         "seed": "0",
         "role": os.path.abspath("relative/folder"),
     }
-    assert 5 * MIB < result["peak_bytes"] < 200 * MIB
+    assert 5 * MIB < result.peak_bytes < 200 * MIB
     assert (room.folder / "stdout.txt").read_text() == "to stdout\n"
     assert (room.folder / "stderr.txt").read_text() == "to stderr\n"
     assert (room.base / "out" / "model.bin").read_bytes() == b"x" * 10
-    assert result["seconds"] > 0
+    assert result.seconds > 0
 
 
 def test_an_earlier_result_is_never_taken_for_this_one(room):
-    assert room.run()["status"] == "ok"
+    assert room.run().status == "ok"
     result = room.run("os._exit(3)")
-    assert (result["status"], result["exit"]) == ("failed", 3)
-    assert result["reason"] == "fake exited with code 3 and left no result: nothing on stderr"
+    assert (result.status, result.exit) == ("failed", 3)
+    assert result.reason == "fake exited with code 3 and left no result: nothing on stderr"
 
 
 def test_a_result_of_another_task_counts_as_none(room):
@@ -131,8 +132,8 @@ text = json.dumps({"schema": 1, "stage": "fake", "key": "other", "status": "ok"}
 Path(sys.argv[1]).with_name("result.json").write_text(text)
 os._exit(0)
 """)
-    assert result["status"] == "failed"
-    assert "exited with code 0 and left no result" in result["reason"]
+    assert result.status == "failed"
+    assert "exited with code 0 and left no result" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -147,34 +148,34 @@ os._exit(0)
 )
 def test_exceptions_become_a_status_and_one_sentence(room, body, status, reason):
     result = room.run(body)
-    assert (result["status"], result["reason"], result["exit"]) == (status, reason, 1)
+    assert (result.status, result.reason, result.exit) == (status, reason, 1)
     assert "Traceback" in (room.folder / "stderr.txt").read_text()
 
 
 def test_a_missing_stage_is_a_failure_with_its_name(room):
     result = room.run(stage="nonesuch")
-    assert result["reason"] == "ModuleNotFoundError: No module named 'ane_sweep.stages.nonesuch'"
+    assert result.reason == "ModuleNotFoundError: No module named 'ane_sweep.stages.nonesuch'"
 
 
 def test_segfault_names_the_signal_and_the_place(room):
     result = room.run(fault="segfault")
-    assert (result["status"], result["exit"]) == ("crashed", "SIGSEGV")
-    assert result["reason"].startswith("fake crashed with SIGSEGV (File ")
-    assert "Segmentation fault" in result["stderr_tail"]
+    assert (result.status, result.exit) == ("crashed", "SIGSEGV")
+    assert result.reason.startswith("fake crashed with SIGSEGV (File ")
+    assert "Segmentation fault" in result.stderr_tail
 
 
 def test_a_hang_that_ignores_sigterm_is_killed(room):
     started = time.monotonic()
     result = room.run(fault="hang", timeout_s=0.5)
     assert 0.5 <= time.monotonic() - started < 3
-    assert (result["status"], result["exit"]) == ("timeout", "SIGKILL")
-    assert result["reason"] == "fake had not ended after 0.5 s and was killed"
+    assert (result.status, result.exit) == ("timeout", "SIGKILL")
+    assert result.reason == "fake had not ended after 0.5 s and was killed"
 
 
 def test_a_timeout_tells_where_it_was(room):
     result = room.run("time.sleep(60)", timeout_s=0.7)
-    assert result["status"] == "timeout"
-    assert 'fake.py", line' in result["reason"]
+    assert result.status == "timeout"
+    assert 'fake.py", line' in result.reason
 
 
 def test_timeout_leaves_nothing_of_the_group_alive(room):
@@ -192,8 +193,8 @@ time.sleep(99)
 """,
         timeout_s=1.5,
     )
-    assert result["status"] == "timeout"
-    assert result["doubts"] == []
+    assert result.status == "timeout"
+    assert result.doubts == []
     assert gone_within(1, *map(int, pids.read_text().split()))
 
 
@@ -205,26 +206,26 @@ helper = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(
 Path({str(pids)!r}).write_text(str(helper.pid))
 return StageResult()
 """)
-    assert result["status"] == "ok"
+    assert result.status == "ok"
     assert gone_within(1, int(pids.read_text()))
 
 
 @linux
 def test_memory_ends_at_the_kernel_limit(room):
     result = room.run(fault="memory", memory_bytes=200 * MIB)
-    assert result["status"] == "out_of_memory"
-    assert result["reason"].startswith("a memory allocation was refused: MemoryError")
-    assert result["peak_bytes"] < 240 * MIB
+    assert result.status == "out_of_memory"
+    assert result.reason.startswith("a memory allocation was refused: MemoryError")
+    assert result.peak_bytes < 240 * MIB
 
 
 def test_the_memory_fault_refuses_to_run_without_a_limit(room):
     result = room.run(fault="memory")
-    assert result["status"] == "failed"
-    assert "this task has no memory limit" in result["reason"]
+    assert result.status == "failed"
+    assert "this task has no memory limit" in result.reason
 
 
 def test_unknown_faults_list_the_known_ones(room):
-    assert room.run(fault="flood")["reason"] == (
+    assert room.run(fault="flood").reason == (
         "unknown fault 'flood'; known faults: segfault, hang, memory, raise, corrupt_weights"
     )
 
@@ -241,9 +242,9 @@ time.sleep(60)
         memory_bytes=150 * MIB,
         watch_memory=True,
     )
-    assert (result["status"], result["exit"]) == ("out_of_memory", "SIGKILL")
-    assert result["reason"] == "fake was killed above its memory limit of 0.15 GiB"
-    assert result["peak_bytes"] > 150 * MIB
+    assert (result.status, result.exit) == ("out_of_memory", "SIGKILL")
+    assert result.reason == "fake was killed above its memory limit of 0.15 GiB"
+    assert result.peak_bytes > 150 * MIB
 
 
 @linux
@@ -259,7 +260,7 @@ time.sleep(60)
         memory_bytes=150 * MIB,
         watch_memory=True,
     )
-    assert result["status"] == "out_of_memory"
+    assert result.status == "out_of_memory"
 
 
 @linux
@@ -275,26 +276,26 @@ ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 60))
     except OSError:
         pytest.skip("no libstdc++ on this machine")
     result = room.run(body, memory_bytes=500 * MIB)
-    assert (result["status"], result["exit"]) == ("out_of_memory", "SIGABRT")
-    assert "refused memory (limit 0.49 GiB)" in result["reason"]
+    assert (result.status, result.exit) == ("out_of_memory", "SIGABRT")
+    assert "refused memory (limit 0.49 GiB)" in result.reason
     result = room.run(body)
-    assert result["status"] == "crashed"  # without a limit it is a bug of the code that asked for so much
+    assert result.status == "crashed"  # without a limit it is a bug of the code that asked for so much
 
 
 @linux
 @pytest.mark.parametrize("call", ["numpy.ones(1 << 28)", "torch.ones(1 << 29)"])
 def test_real_libraries_under_the_limit(room, call):
     result = room.run(f"import {call.split('.')[0]}\n{call}", memory_bytes=900 * MIB)
-    assert result["status"] == "out_of_memory"
-    assert "1 << 2" not in result["reason"]
+    assert result.status == "out_of_memory"
+    assert "1 << 2" not in result.reason
 
 
 @linux
 def test_a_limit_below_what_a_library_takes_ends_the_task_when_that_is_loaded(room):
     """OpenBLAS, which comes with numpy, asks for its buffers again and again while they are refused."""
     result = room.run("import numpy", memory_bytes=40 * MIB, timeout_s=20)
-    assert result["status"] == "out_of_memory", result["reason"]
-    assert "numpy" in result["reason"] and "its limit of 0.04 GiB" in result["reason"]
+    assert result.status == "out_of_memory", result.reason
+    assert "numpy" in result.reason and "its limit of 0.04 GiB" in result.reason
 
 
 @linux
@@ -307,8 +308,8 @@ def test_kill_from_outside(room, monkeypatch):
     killer.start()
     result = room.run(body)
     killer.join()
-    assert (result["status"], result["exit"]) == ("crashed", "SIGKILL")
-    assert "killed by SIGKILL from outside" in result["reason"]
+    assert (result.status, result.exit) == ("crashed", "SIGKILL")
+    assert "killed by SIGKILL from outside" in result.reason
 
     (room.base / "pid").unlink()
     counts = iter([3, 4])
@@ -317,7 +318,7 @@ def test_kill_from_outside(room, monkeypatch):
     killer.start()
     result = room.run(body)
     killer.join()
-    assert (result["status"], result["reason"]) == (
+    assert (result.status, result.reason) == (
         "out_of_memory",
         "fake was killed by the kernel's out-of-memory killer",
     )
@@ -331,7 +332,7 @@ for _ in range(300):
 os.write(2, b"\\nthe last word \\xff\\n")
 os._exit(9)
 """)
-    assert result["reason"] == "fake exited with code 9 and left no result: the last word \ufffd"
+    assert result.reason == "fake exited with code 9 and left no result: the last word \ufffd"
     assert psutil.Process().memory_info().rss - before < 50 * MIB
 
 
@@ -340,9 +341,9 @@ def test_a_worker_that_cannot_start(room):
     result = isolate.run_task(
         task, room.folder, timeout_s=5, watch_memory=False, python=str(room.base / "nonesuch"), children=room.children
     )
-    assert result["status"] == "failed"
-    assert result["reason"].startswith("the worker could not be started: [Errno 2]")
-    assert not Path(task["tmp"]).exists()
+    assert result.status == "failed"
+    assert result.reason.startswith("the worker could not be started: [Errno 2]")
+    assert not task.tmp.exists()
 
 
 @pytest.fixture
@@ -360,10 +361,10 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_said_and_the_half_written_goes(room, small_disk):
     out = small_disk / "out"
     room.folder = small_disk / "task"
-    result = room.run("(out / 'weight.bin').write_bytes(b'x' * (2 << 20))", out=str(out))
-    assert result["status"] == "failed"
-    assert result["reason"].startswith(f"no space left on device while writing {out}")
-    assert result["reason"].endswith("free space or move outputs with out=PATH; nothing half-written stays")
+    result = room.run("(out / 'weight.bin').write_bytes(b'x' * (2 << 20))", out=out)
+    assert result.status == "failed"
+    assert result.reason.startswith(f"no space left on device while writing {out}")
+    assert result.reason.endswith("free space or move outputs with out=PATH; nothing half-written stays")
     assert list(out.iterdir()) == []
 
 
@@ -377,9 +378,9 @@ with open({str(small_disk / "filler")!r}, "wb", buffering=0) as file:
     result = isolate.run_task(
         task, room.folder, timeout_s=30, watch_memory=False, env=room.env(), children=room.children
     )
-    assert (result["status"], result["exit"]) == ("failed", bridge.EXIT_NO_SPACE)
-    assert result["reason"].startswith("no space left on device while writing")
-    assert any("result.json could not be written" in doubt for doubt in result["doubts"])
+    assert (result.status, result.exit) == ("failed", bridge.EXIT_NO_SPACE)
+    assert result.reason.startswith("no space left on device while writing")
+    assert any("result.json could not be written" in doubt for doubt in result.doubts)
     assert not (room.folder / "result.json").exists()
 
 
@@ -388,10 +389,8 @@ def test_kill_all_ends_every_lane_and_leaves_no_result(room):
 
     def lane(number: int) -> None:
         marker = room.base / f"pid{number}"
-        task = room.task("Path(params['marker']).write_text(str(os.getpid())); time.sleep(60)") | {
-            "tmp": str(room.base / f"tmp{number}"),
-            "params": {"marker": str(marker)},
-        }
+        body = "Path(params['marker']).write_text(str(os.getpid())); time.sleep(60)"
+        task = room.task(body, tmp=room.base / f"tmp{number}", params={"marker": str(marker)})
         folder = room.base / f"task{number}"
         try:
             isolate.run_task(
@@ -415,7 +414,7 @@ def test_kill_all_ends_every_lane_and_leaves_no_result(room):
     with pytest.raises(isolate.Interrupted, match="not started"):
         room.run()
     room.children.reopen()
-    assert room.run()["status"] == "ok"
+    assert room.run().status == "ok"
 
 
 def test_a_stop_in_the_midst_of_spawning(room, monkeypatch):
@@ -438,11 +437,13 @@ def spawn_parent(room: Room, marker: Path) -> subprocess.Popen:
     """A real process in the middle that runs one task and waits for it."""
     task = room.task(f"Path({str(marker)!r}).write_text(str(os.getpid())); time.sleep(60)")
     code = (
-        "from ane_sweep import isolate; from pathlib import Path; import json, signal, sys; a = json.loads(sys.argv[1])\n"
+        "from ane_sweep import isolate; from ane_sweep.bridge.task import TaskRequest; from pathlib import Path\n"
+        "import json, signal, sys; a = json.loads(sys.argv[1]); task = TaskRequest.read(Path(a['task']))\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job started in the background inherits `ignore`
-        "isolate.run_task(a['task'], Path(a['folder']), timeout_s=60, watch_memory=False, env=a['env'])"
+        "isolate.run_task(task, Path(a['folder']), timeout_s=60, watch_memory=False, env=a['env'])"
     )
-    argument = json.dumps({"task": task, "folder": str(room.folder), "env": room.env()})
+    task.write(room.base / "asked.json")
+    argument = json.dumps({"task": str(room.base / "asked.json"), "folder": str(room.folder), "env": room.env()})
     return subprocess.Popen(
         [sys.executable, "-c", code, argument], cwd=REPO, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -474,7 +475,7 @@ def test_the_parent_rests_while_a_child_is_timed(room):
     before = os.times()
     result = room.run("time.sleep(2)\nreturn StageResult()")
     after = os.times()
-    assert result["status"] == "ok"
+    assert result.status == "ok"
     assert after.user - before.user + after.system - before.system < 0.05
 
 
@@ -514,9 +515,9 @@ def test_waiting_for_one_that_is_gone_already():
 def test_a_small_child_does_not_inherit_the_peak_of_its_parent(room):
     ballast = b"x" * (400 * MIB)
     result = room.run()
-    assert result["peak_bytes"] < 100 * MIB
+    assert result.peak_bytes < 100 * MIB
     result = room.run(fault="segfault")  # nobody could say: rather null than the parent's figure
-    assert result["peak_bytes"] is None
+    assert result.peak_bytes is None
     del ballast
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ane_sweep import outward
+from ane_sweep.record import Weights
 
 USER = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.%!$+", max_size=12)
 PASSWORD = st.text("abcXYZ019-_.%!$+:/?#@&='", max_size=12)
@@ -95,10 +96,10 @@ def test_markdown_holds_no_link_tag_or_column(text):
 def test_a_record_is_told_whole_and_stays_a_record(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     (one,) = constructed.records(1)
-    one.reason, one.weights["source"] = "no \x1b[2J", "/home/me/nets"
+    one.reason, one.weights = "no \x1b[2J", Weights(source="/home/me/nets")
     one.realised["notes"] = [{"/home/jane/x": "https://a:b@c"}]
     (left,) = outward.records([one])
-    assert left.reason == "no \\x1b[2J" and left.weights["source"] == "~/nets"
+    assert left.reason == "no \\x1b[2J" and left.weights.source == "~/nets"
     assert left.realised["notes"] == [{"/home/***/x": "https://***@c"}]
     assert (left.metrics, left.cell_key) == (one.metrics, one.cell_key)
 

@@ -2,31 +2,35 @@
 
 import pytest
 
+from ane_sweep.bridge.figures import Look, Metric, Timing
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.pool import in_vain, pooled
-from ane_sweep.stages import metric
 
 
 def result(number: int, median: float, *, memory: int = 5, unstable: str | None = None, samples: int = 3):
     said = {"unstable": unstable} if unstable else {}
-    return {
-        "metrics": [
-            metric("latency_median_ms", median, "ms", source="x"),
-            metric("latency_first_ms", 10 * median, "ms", source="x"),
-            metric("latency_low_ms", median, "ms", source="x"),
-            metric("peak_memory_bytes", memory, "bytes", source="x"),
+    return TaskResult(
+        "latency",
+        "k",
+        "ok",
+        metrics=[
+            Metric("latency_median_ms", median, "ms", source="x"),
+            Metric("latency_first_ms", 10 * median, "ms", source="x"),
+            Metric("latency_low_ms", median, "ms", source="x"),
+            Metric("peak_memory_bytes", memory, "bytes", source="x"),
         ],
-        "realised": {"runtime": "x", **said},
-        "facts": {"timing": {"round": number, "median_ms": median, "samples_ms": [median] * samples}},
-    }
+        realised={"runtime": "x", **said},
+        timing=Timing(number, median, samples_ms=[median] * samples),
+    )
 
 
 def figures(results):
-    return {entry["name"]: entry["value"] for entry in pooled(results)[0]}
+    return {metric.name: metric.value for metric in pooled(results)[0]}
 
 
 def test_one_process_is_left_as_it_is():
     metrics, realised, timings = pooled([result(1, 4.0)])
-    assert metrics == result(1, 4.0)["metrics"] and realised == {"runtime": "x"} and len(timings) == 1
+    assert metrics == result(1, 4.0).metrics and realised == {"runtime": "x"} and len(timings) == 1
     assert pooled([]) == ([], {}, [])
 
 
@@ -37,7 +41,7 @@ def test_several_processes():
     assert found["latency_low_ms"] < 4 < 5 < found["latency_high_ms"]
     assert found["latency_p90_ms"] == pytest.approx(5.0) and "latency_p99_ms" not in found
     assert figures([result(n, 4.0, samples=50) for n in (1, 2)])["latency_p99_ms"] == 4.0
-    assert [t["round"] for t in pooled([result(1, 4.0), result(2, 5.0)])[2]] == [1, 2]
+    assert [t.round for t in pooled([result(1, 4.0), result(2, 5.0)])[2]] == [1, 2]
 
 
 def test_doubt_about_most_processes_or_about_their_agreement_is_kept():
@@ -48,7 +52,7 @@ def test_doubt_about_most_processes_or_about_their_agreement_is_kept():
 
 
 def timed(*in_vain):
-    return [{"gate": {"in_vain": list(sentences)}} for sentences in in_vain]
+    return [Timing(1, 1.0, gate=Look(in_vain=list(sentences))) for sentences in in_vain]
 
 
 def test_a_median_that_rests_on_timings_of_a_busy_machine_deserves_doubt():
@@ -57,4 +61,4 @@ def test_a_median_that_rests_on_timings_of_a_busy_machine_deserves_doubt():
     assert in_vain(timed([busy], [busy, hot], [])) == f"timed while {busy} and {hot} (2 of 3 processes)"
     assert in_vain(timed([busy], [])) == f"timed while {busy} (1 of 2 processes)"
     assert in_vain(timed([busy], [], [])) is None and in_vain([]) is None
-    assert in_vain([{"gate": None}, {"gate": {"ready": False, "doubts": [busy]}}, {}]) is None  # of earlier versions
+    assert in_vain([Timing(1, 1.0), Timing(2, 1.0, gate=Look(False, doubts=[busy]))]) is None  # of earlier versions

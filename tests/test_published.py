@@ -1,6 +1,7 @@
 """Published figures: every row that names a transformer has a preset or a reason; every preset plans and reproduces it."""
 
 import re
+from dataclasses import replace
 
 import constructed
 import pytest
@@ -106,9 +107,9 @@ def test_side_by_side_names_the_kinds_and_the_chip():
 
 def test_what_was_not_estimated_is_said():
     made = record(compute_units="cpu_only")
-    made.metrics = [metric for metric in made.metrics if metric["kind"] != "estimated"]
-    for entry in made.placement:
-        entry["not_estimated"] = "m1: 100% of its time would be on the CPU, and only m4's has figures here"
+    made.metrics = [metric for metric in made.metrics if metric.kind != "estimated"]
+    why = "m1: 100% of its time would be on the CPU, and only m4's has figures here"
+    made.placement = [replace(entry, not_estimated=why) for entry in made.placement]
     found = [row for row in beside.rows(Cells([made])) if "M1 Max" in row[1]]
     assert found and {row[beside.HEADS.index("ms estimated")] for row in found} == {"not estimated (m1)"}
 
@@ -152,7 +153,7 @@ def test_another_option_is_another_request():
 
 def test_psnr_of_random_weights_is_not_set_beside_a_published_one():
     made = record(model="gpt2", variant="original", seq_len=512)
-    made.weights["kind"] = "random"
+    made.weights = replace(made.weights, kind="random")
     column = beside.HEADS.index("PSNR measured")
     rows = beside.rows(Cells([made]))
     assert rows and {row[column] for row in rows} == {"-"}

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import xml.etree.ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from ane_sweep import sweep, tracking
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.record import Record, StageStatus, Status, read_records, write_records
 from ane_sweep.report import choice, document, drift, figures, page, table, verb, views
 
@@ -63,12 +65,9 @@ def facts_of(html: str) -> dict:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_an_infinite_psnr_does_not_stop_the_script(thirty):
-    """Outputs that are equal; ours are written as 200 dB, other people's records may say inf."""
+def test_a_figure_that_is_not_finite_is_none(thirty):
     records = constructed.records(3)
-    for entry in records[0].metrics:
-        if entry["name"] in ("psnr_db", "load_ms"):
-            entry["value"] = float("inf")
+    records[0].metrics = [replace(metric, value=float("inf")) for metric in records[0].metrics]
     assert [cell["cell"] for cell in facts_of(page.as_html(document.Sweep(records)))["choice"]] == [1, 2]
     assert len(facts_of(thirty[1])["cells"]) == 30
 
@@ -111,8 +110,9 @@ def test_what_a_record_holds_never_becomes_markup():
     records = constructed.records(6, bad=False, note=HOSTILE)
     for n, record in enumerate(records):
         record.cell["model"] = HOSTILE + str(n % 2)
-        record.host["chip"] = record.weights["source"] = HOSTILE
-        record.placement[0]["chip"] = record.placement[0]["kind"] = HOSTILE
+        record.host["chip"] = HOSTILE
+        record.weights = replace(record.weights, source=HOSTILE)
+        record.placement[0] = replace(record.placement[0], chip=HOSTILE)
     records[5].status, records[5].reason = Status.FAILED, HOSTILE
     sweep = document.Sweep(records, {"command": [HOSTILE]})
     parsed = Page(page.as_html(sweep))
@@ -134,9 +134,11 @@ def nasty() -> document.Sweep:
     for n, record in enumerate(records):
         record.cell["model"] = f"{n % 2} {text}"
         record.cell[text] = f"{n % 3} {text}"
-        record.host[text] = record.weights["source"] = record.realised["texts"] = text
-        record.placement[0]["chip"] = record.metrics[-1]["chip"] = text
-        record.timings = [{"round": 0, "median_ms": 1.0, "notes": [text], "gate": {"doubts": [text]}}]
+        record.host[text] = record.realised["texts"] = text
+        record.weights = replace(record.weights, source=text)
+        record.placement[0] = replace(record.placement[0], chip=text)
+        record.metrics[-1] = replace(record.metrics[-1], chip=text)
+        record.timings = [Timing(0, 1.0, notes=[text], gate=Look(doubts=[text]))]
     records[5].status, records[5].reason = Status.FAILED, text
     records[5].stages[0].reason, records[5].stages[1].status = text, StageStatus.UNAVAILABLE
     return document.Sweep(records, {"command": [text], "started": text})
@@ -209,9 +211,14 @@ def test_failures_are_grouped_by_stage_with_their_reason(thirty):
 
 def cell(latency: float, size: float, psnr: float, iqr: float = 0.0, task: str | None = None) -> Record:
     figures = {"latency_median_ms": latency, "package_bytes": size * 1e6, "psnr_db": psnr, "latency_iqr_ms": iqr}
-    metrics = [{"name": n, "value": v, "kind": "measured", "chip": None} for n, v in figures.items()]
+    metrics = [Metric(name, value) for name, value in figures.items()]
     return Record(
-        sweep="s", cell_key=f"{latency}{size}", cell={}, status="ok", metrics=metrics, realised={"latency_task": task}
+        sweep="s",
+        cell_key=f"{latency}{size}",
+        cell={},
+        status=Status.OK,
+        metrics=metrics,
+        realised={"latency_task": task},
     )
 
 
@@ -246,9 +253,7 @@ def test_with_enough_processes_the_test_decides():
     """Medians so close that interquartile ranges overlap widely; only the processes' scatter tells."""
     slow, fast, alike = (cell(1, 1, 50, 9.0, task=name) for name in "abc")
     for record, shift in ((fast, 0.0), (slow, 0.1), (alike, 0.0)):
-        record.timings = [
-            {"round": n, "median_ms": 1.0 + shift + 0.001 * ((n * 7 + len(str(shift))) % 3)} for n in range(8)
-        ]
+        record.timings = [Timing(n, 1.0 + shift + 0.001 * ((n * 7 + len(str(shift))) % 3)) for n in range(8)]
     assert not choice.same_timing(fast, slow)
     assert choice.same_timing(fast, alike)
     assert choice.untested([fast, slow, alike]) == ""
@@ -306,7 +311,7 @@ def test_the_worst_cell_is_looked_into_unasked_only_when_small_and_under_its_gat
     worst = drift.worst_cell(records)
     records[worst].reason = "PSNR 30.0 dB is under the 50 dB that fp16 should reach"
     assert drift.called_for(records)
-    next(m for m in records[worst].metrics if m["name"] == "package_bytes")["value"] = 1e9
+    records[worst].metrics.insert(0, Metric("package_bytes", 1e9))
     assert not drift.called_for(records)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from played import Stage
 
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.evidence import gather
 from ane_sweep.lanes import Lanes, in_rounds
 from ane_sweep.record import StageStatus
@@ -122,9 +123,9 @@ def test_timings_go_round_after_round_each_in_an_order_of_its_own():
 @pytest.mark.parametrize(
     ("first", "status", "said"),
     [
-        (Outcome(StageStatus.OK, result={"seconds": 30.0}), None, ""),
+        (Outcome(StageStatus.OK, result=TaskResult("latency", "k", "ok", seconds=30.0)), None, ""),
         (
-            Outcome(StageStatus.OK, result={"seconds": 30.1}),
+            Outcome(StageStatus.OK, result=TaskResult("latency", "k", "ok", seconds=30.1)),
             "skipped",
             "the first process took 30 s: latency.repeats=auto",
         ),
@@ -147,10 +148,7 @@ def test_the_first_timing_decides_about_further_ones(first, status, said):
 def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp_path):
     run = SimpleNamespace(earlier_result=lambda item: None)
     with Store(tmp_path) as store:
-        result = {
-            "schema": 1, "stage": "convert", "key": "old", "status": "ok", "reason": None, "metrics": [],
-            "realised": {}, "facts": {}, "doubts": [], "seconds": 1.0, "peak_bytes": None,
-        }  # fmt: skip
+        result = TaskResult("convert", "old", "ok", seconds=1.0)
         store.commit(store.stage_aside("convert", "old"), "convert", "old", result)
         worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
         assert worker._without_running(task("new")) is None

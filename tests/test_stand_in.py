@@ -9,6 +9,7 @@ import pytest
 
 from ane_sweep import checks, chunking, config, host, record, stand_in, tools
 from ane_sweep.errors import ConfigError
+from ane_sweep.record import Weights
 from ane_sweep.report import table
 from ane_sweep.report.doubts import doubts
 from ane_sweep.runtimes import coreml
@@ -79,8 +80,8 @@ def test_it_makes_this_host_a_mac_that_is_no_mac(script, monkeypatch):
 
 def test_the_label_is_in_table_doubts_and_tracker(tmp_path):
     made = record.Record(
-        sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok", host={"stand_in": "mine (script.json, abc)"},
-        realised={"stand_in": "mine (script.json, abc)"}, weights={"kind": "pretrained"},
+        sweep="s", cell_key="k", cell={"model": "gpt2"}, status=record.Status.OK, host={"stand_in": "mine (script.json, abc)"},
+        realised={"stand_in": "mine (script.json, abc)"}, weights=Weights("pretrained"),
     )  # fmt: skip
     assert "stand-in, no Mac" in table.as_text([made])
     assert any("no Mac took part" in line and "mine (script.json, abc)" in line for line in doubts([made]))
@@ -88,7 +89,7 @@ def test_the_label_is_in_table_doubts_and_tracker(tmp_path):
     assert "[stand-in]" in told.name and told.tags["realised.stand_in"] == "mine (script.json, abc)"
     assert "nothing of this was measured on a Mac" in told.tags["mlflow.note.content"]
     assert "stand-in" not in table.as_text(
-        [record.Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status="ok")]
+        [record.Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status=record.Status.OK)]
     )
 
 

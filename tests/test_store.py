@@ -16,6 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from ane_sweep import bridge, files, history, locks, store
+from ane_sweep.bridge.figures import Artifact
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import StoreError
 from ane_sweep.store import Store
 
@@ -23,7 +25,7 @@ REPO = Path(store.__file__).resolve().parent.parent
 KEY = "ab" + "0" * 62
 STOP = threading.Event()
 STOP.set()
-OK = {"schema": 1, "stage": "convert", "key": KEY, "status": "ok"}
+OK = TaskResult("convert", KEY, "ok")
 
 
 @pytest.fixture
@@ -42,7 +44,8 @@ def put(cache: Store, key: str = KEY, content: bytes = b"weights", stage: str = 
 def spawn(code: str, *arguments: object) -> subprocess.Popen:
     """Another process with the package and `cache = Store(arguments[0])` at hand; reads lines, prints lines."""
     head = "import os, sys, time; from pathlib import Path; from ane_sweep import store, files\n"
-    head += f"a = sys.argv[1:]; cache = store.Store(Path(a[0])); KEY = {KEY!r}; OK = {OK!r}\n"
+    head += f"a = sys.argv[1:]; cache = store.Store(Path(a[0])); KEY = {KEY!r}\n"
+    head += "from ane_sweep.bridge.task import TaskResult; OK = TaskResult('convert', KEY, 'ok')\n"
     head += "def say(x): print(x, flush=True)\n"
     return subprocess.Popen(
         [sys.executable, "-c", head + code, *map(str, arguments)],
@@ -66,13 +69,13 @@ def test_an_artifact_is_absent_then_complete(cache):
     assert cache.lookup("convert", KEY) is None
     path = put(cache)
     assert path == cache.root / "convert" / "ab" / KEY == cache.lookup("convert", KEY)
-    assert bridge.read_json(path / "result.json") == OK
+    assert TaskResult.read(path / "result.json") == OK
     assert cache.lookup("chunk", KEY) is None
     held = [cache.has(SimpleNamespace(stage=stage, key=KEY)) for stage in ("convert", "chunk")]
     assert held == [True, False]
     digest = hashlib.sha256(b"weights").hexdigest()
     name = "model.mlpackage/weight.bin"
-    assert files.artifact_files(path) == [{"name": name, "path": str(path / name), "bytes": 7, "sha256": digest}]
+    assert files.artifact_files(path) == [Artifact(name, str(path / name), 7, digest)]
 
 
 def test_files_are_hashed_once_and_listed_for_any_folder(cache, tmp_path, monkeypatch):
@@ -84,14 +87,14 @@ def test_files_are_hashed_once_and_listed_for_any_folder(cache, tmp_path, monkey
     (tmp_path / "loose" / "b").write_bytes(b"1")
     (tmp_path / "loose" / "a").write_bytes(b"")
     (tmp_path / "loose" / "link").symlink_to("a")
-    assert [(file["name"], file["bytes"]) for file in files.artifact_files(tmp_path / "loose")] == [("a", 0), ("b", 1)]
+    assert [(file.name, file.bytes) for file in files.artifact_files(tmp_path / "loose")] == [("a", 0), ("b", 1)]
     assert files.artifact_files(tmp_path / "absent") == []
 
 
 def test_only_good_results_are_stored(cache):
     aside = cache.stage_aside("convert", KEY)
     with pytest.raises(ValueError, match="only ok results are stored, this one is 'failed'"):
-        cache.commit(aside, "convert", KEY, OK | {"status": "failed"})
+        cache.commit(aside, "convert", KEY, TaskResult("convert", KEY, "failed"))
     assert cache.lookup("convert", KEY) is None
 
 
@@ -119,7 +122,7 @@ def spoil(path: Path, content: bytes) -> None:
     [
         ("model.mlpackage/weight.bin", b"weigh", "model.mlpackage/weight.bin has 5 bytes of 7"),
         ("model.mlpackage/weight.bin", None, "model.mlpackage/weight.bin cannot be read (No such file or directory)"),
-        ("result.json", b"{}", "result.json has 2 bytes of 130"),
+        ("result.json", b"{}", "result.json has 2 bytes of 263"),
         ("result.json", None, "result.json cannot be read (No such file or directory)"),
         ("files.json", b"{", "its files.json is missing or damaged"),
         ("files.json", b'{"files": []}', "its files.json is missing or damaged"),
@@ -134,7 +137,7 @@ def test_missing_and_shortened_files_are_seen_at_every_lookup(cache, name, conte
     assert cache.fault("convert", KEY, {}) is None and cache.lookup("convert", KEY) == path
 
 
-@pytest.mark.parametrize(("name", "content"), [("model.mlpackage/weight.bin", b"\0" * 7), ("result.json", b" " * 130)])
+@pytest.mark.parametrize(("name", "content"), [("model.mlpackage/weight.bin", b"\0" * 7), ("result.json", b" " * 263)])
 def test_other_bytes_of_the_same_length_are_seen_before_anything_is_derived(cache, name, content):
     path = put(cache)
     spoil(path / name, content)
@@ -146,11 +149,11 @@ def test_other_bytes_of_the_same_length_are_seen_before_anything_is_derived(cach
 
 
 def test_an_artifact_made_from_something_else_is_at_fault(cache):
-    made_from = {"program": {"key": "k", "sha256": files.digest(put(cache))}}
+    made_from = {"program": files.Origin("k", files.digest(put(cache)))}
     cache.commit(cache.stage_aside("chunk", KEY), "chunk", KEY, OK, made_from)
     assert cache.fault("chunk", KEY, made_from) is None
     cache.remove("convert", KEY)
-    other = {"program": {"key": "k", "sha256": files.digest(put(cache, content=b"other"))}}
+    other = {"program": files.Origin("k", files.digest(put(cache, content=b"other")))}
     assert cache.fault("chunk", KEY, other) == "what it was made from has been made again since, and is not the same"
 
 
@@ -458,20 +461,20 @@ def test_history_survives_a_torn_line(cache):
     cache.record_history(stage="convert", work=200, seconds=2.5, peak_bytes=None)
     cache.record_history(stage="chunk", work=1, seconds=0.5, peak_bytes=3)
     assert cache.past()[:2] == [
-        {"stage": "convert", "work": 100, "seconds": 1.5, "peak_bytes": 7},
-        {"stage": "convert", "work": 200, "seconds": 2.5, "peak_bytes": None},
+        history.Past("convert", 100, 1.5, 7),
+        history.Past("convert", 200, 2.5, None),
     ]
-    assert [entry["stage"] for entry in cache.past()] == ["convert", "convert", "chunk"]
+    assert [entry.stage for entry in cache.past()] == ["convert", "convert", "chunk"]
 
 
 def test_history_reads_only_its_newest_part(tmp_path, monkeypatch):
     path = tmp_path / "history.jsonl"
     for number in range(100):
-        history.append(path, {"stage": "convert", "work": number, "seconds": 1.0, "peak_bytes": None})
+        history.append(path, history.Past("convert", number, 1.0, None))
     monkeypatch.setattr(history, "_READ_BYTES", 1000)
     found = history.read(path)
     assert 10 < len(found) < 20
-    assert found[-1]["work"] == 99
+    assert found[-1].work == 99
 
 
 def test_write_json_is_all_or_nothing(tmp_path, monkeypatch):

@@ -108,14 +108,14 @@ def test_records_tell_what_was_asked_and_what_happened(finished):
         ("compile", "needs macOS"),
         ("place", "needs macOS"),
     ]
-    assert [(entry["kind"], entry["chip"]) for entry in record.placement] == [
+    assert [(entry.kind, entry.chip) for entry in record.placement] == [
         ("predicted", c) for c in ("m1", "m4", "a17_pro")
     ]
     assert record.value("ops_total", kind="predicted", chip="m4") > 10 and record.value("ops_total") is None
     for name, unit in {"latency_median_ms": "ms", "psnr_db": "dB", "package_bytes": "bytes", "convert_s": "s"}.items():
-        entry = next(metric for metric in record.metrics if metric["name"] == name)
-        assert (entry["unit"], entry["kind"]) == (unit, "measured") and entry["value"] > 0
-    assert any(artifact["name"].endswith("weight.bin") and artifact["bytes"] > 0 for artifact in record.artifacts)
+        entry = next(metric for metric in record.metrics if metric.name == name)
+        assert (entry.unit, entry.kind) == (unit, "measured") and entry.value > 0
+    assert any(artifact.name.endswith("weight.bin") and artifact.bytes > 0 for artifact in record.artifacts)
 
 
 def test_cells_that_differ_only_in_units_share_one_timing(finished):
@@ -501,7 +501,7 @@ def test_the_users_own_line_against_a_hub(tmp_path):
         (m, c) for m in ("gpt2", "gpt2-xl") for c in (1, 2, 4)
     ]
     assert {r.status for r in records} <= {Status.OK, Status.DEGRADED}, output
-    assert {r.weights["kind"] for r in records} == {"pretrained"} and {r.realised["texts"] for r in records} == {"real"}
+    assert {r.weights.kind for r in records} == {"pretrained"} and {r.realised["texts"] for r in records} == {"real"}
     assert all("openai-community" in r.weights["source"] for r in records) and "weights=random" not in output
     assert sum(line.startswith("GET") and "model.safetensors" in line for line in seen) == 2
 
@@ -515,7 +515,7 @@ def test_trained_minilm_in_both_variants(tmp_path, capsys):
     records = read_records(runs(tmp_path)[0])
     assert code in RAN and len(records) == 4
     for record in records:
-        assert record.weights["kind"] == "pretrained" and record.realised["texts"] == "real"
+        assert record.weights.kind == "pretrained" and record.realised["texts"] == "real"
         assert record.value("psnr_db") > 60 and record.value("top1_agreement") == 1.0
     used = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file())
     assert 0.8 < used / promised < 1.2, f"the plan promised {promised:.0f} bytes, the sweep left {used}"

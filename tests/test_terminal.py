@@ -207,7 +207,7 @@ def test_outputs_and_weights_whose_paths_are_no_text_leave_records(tmp_path):
     done = start(*words, f"weights={checkpoint}", f"out={out}", capture_output=True)
     assert b"Traceback" not in done.stderr, done.stderr
     found = record.read_records(only_run(out))
-    assert found[0].weights["source"] == str(checkpoint) and (only_run(out) / "report.html").is_file()
+    assert found[0].weights.source == str(checkpoint) and (only_run(out) / "report.html").is_file()
     assert start("report", "--json", f"out={out}", capture_output=True).returncode == 0
     words = [word for word in words if word != "runtime=torch_eager"]
     done = start(

@@ -15,13 +15,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs, unquote
 
+import constructed
 import pytest
 
 from ane_sweep import outward
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Metric, Ops
 from ane_sweep.cell import AXES
 from ane_sweep.errors import TrackingError
-from ane_sweep.record import Record, Status, read_records, varying_axes, write_records
+from ane_sweep.record import (
+    Record,
+    StageOutcome,
+    StageStatus,
+    Status,
+    Weights,
+    read_records,
+    varying_axes,
+    write_records,
+)
 from ane_sweep.report import page
 from ane_sweep.runs import open_run
 from ane_sweep.tracking import (
@@ -50,14 +61,14 @@ def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretr
         sweep=sweep,
         cell_key=f"cell{index}",
         cell={**request, "seq_len": 128, "weights": weights},
-        status=status,
+        status=Status(status),
         reason=reason,
         stages=[
-            {"stage": "convert", "status": status if status == "crashed" else "ok", "seconds": 2.0, "key": "k" * 64}
+            StageOutcome("convert", StageStatus(status if status == "crashed" else "ok"), seconds=2.0, key="k" * 64)
         ],
         realised={"runtime": "reference", "texts": texts, "compute_units": None} if ran else {},
-        metrics=[{"name": n, "value": v, "unit": u, "kind": "measured", "chip": None} for n, v, u in figures] * ran,
-        weights={"kind": weights, "source": "here", "digest": "d" * 8},
+        metrics=[Metric(*figure) for figure in figures] * ran,
+        weights=Weights(weights, "here", "d" * 8),
         host={"system": "Linux"},
         toolchain={"torch": "2.13.0"},
     )
@@ -66,7 +77,7 @@ def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretr
 def sweep_folder(out, stamp="2026-01-02_03-04-05"):
     cells = enumerate(itertools.product(["original", "split_einsum"], [1, 2]))
     records = [make(stamp, i, variant=v, chunks=c, latency=40.0 + i) for i, (v, c) in cells]
-    records[1].placement = [{"kind": "planned", "chip": "m4", "ops": {"cpu": 1, "gpu": 0, "ane": 9, "total": 10}}]
+    records[1].placement = [constructed.placement("planned", "m4", Ops(cpu=1, gpu=0, ane=9, total=10))]
     records.append(make(stamp, 9, chunks=8, status="crashed", reason="convert ended with SIGSEGV"))
     folder = out / "runs" / stamp
     write_records(folder, records)
@@ -204,7 +215,7 @@ def test_a_changed_record_replaces_its_run_and_an_interrupted_log_is_finished(lo
     first = log_sweep(folder, uri=result.uri, experiment="ane-sweep")
     client.update_run(first.runs["cell1"], status="RUNNING")  # as a killed process leaves it
     records = read_records(folder)
-    records[0].metrics[1]["value"] = 1.5
+    records[0].metrics[1] = replace(records[0].metrics[1], value=1.5)
     write_records(folder, records)
     second = log_sweep(folder, uri=result.uri, experiment="ane-sweep")
     assert (second.created, second.unchanged, second.replaced) == (0, 3, 2)
@@ -218,7 +229,7 @@ def test_the_two_writers_leave_equal_runs(logged, tmp_path):
     _, _, client = logged
     stamp = "2026-04-04_00-00-00"
     records = [make(stamp, 0), make(stamp, 1, chunks=2, status="failed", reason="no")]
-    records[0].metrics.append(dict(records[0].metrics[0]))
+    records[0].metrics.append(records[0].metrics[0])
     write_records(tmp_path, records)
     seen = {}
     for kind in (Bulk, OneByOne):
@@ -291,8 +302,8 @@ def test_random_weights_and_synthetic_inputs_are_in_the_name():
 
 
 def test_kind_and_chip_are_in_the_metric_name():
-    assert describe.metric_key({"name": "ops_ane", "kind": "predicted", "chip": "m4"}) == "predicted.m4.ops_ane"
-    assert describe.metric_key({"name": "a=b/c", "kind": "measured", "chip": None}) == "measured.a_b_c"
+    assert describe.metric_key(Metric("ops_ane", 1, kind="predicted", chip="m4")) == "predicted.m4.ops_ane"
+    assert describe.metric_key(Metric("a=b/c", 1)) == "measured.a_b_c"
 
 
 def test_mlflows_limits_are_kept():
@@ -471,7 +482,8 @@ def test_nothing_that_the_tracker_is_told_names_a_person_or_holds_a_password(tmp
     folder = sweep_folder(tmp_path)
     records = read_records(folder)
     for record, source in zip(records, ("/home/ada/n", "/Users/John Doe/n", "https://jane:s3cret@h/n", "~jane/n", "x")):
-        record.cell["weights"] = record.weights["source"] = source
+        record.cell["weights"] = source
+        record.weights = replace(record.weights, source=source)
         record.status, record.reason = Status.FAILED, f"convert: cannot read {source}: \x1b[2J"
         record.artifacts = [{"name": "placement.planned.json", "path": str(tmp_path / "rows.json")}]
     (tmp_path / "rows.json").write_text('{"weights": "/home/ada/n"}')

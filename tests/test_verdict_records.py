@@ -7,6 +7,8 @@ import pytest
 from tiny import ONCE
 
 from ane_sweep import assemble, checkpoints, config, overview, plan, stand_in
+from ane_sweep.bridge.figures import Ops, Placement, Shares, Timing
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.evidence import gather
 from ane_sweep.lanes import in_rounds
 from ane_sweep.record import StageStatus
@@ -38,21 +40,19 @@ def outcomes(made, folder, *, ms=None, planned_ane=0.9, ended=None, evidence=Non
     """How every task might have ended. ms: units -> milliseconds; ended: stage -> Outcome; stderr: stage -> text."""
     found = {}
     for key, task in made.tasks.items():
-        facts, realised, units = {}, {}, task.params.get("compute_units")
+        result, units = TaskResult(task.stage, key, "ok"), task.params.get("compute_units")
         if task.stage == "place":
-            shares = {"cpu": 1 - planned_ane, "gpu": 0.0, "ane": planned_ane}
-            facts["placement"] = [{"kind": "planned", "chip": "m4", "compute_units": units, "cost_share": shares,
-                                   "ops": {"cpu": 1, "gpu": 0, "ane": 9, "total": 10}}]  # fmt: skip
+            shares, ops = Shares(cpu=1 - planned_ane, gpu=0.0, ane=planned_ane), Ops(cpu=1, gpu=0, ane=9, total=10)
+            result.placement = [Placement("planned", "m4", units, ops, shares, segments=1, transitions=0)]
         if task.stage == "latency":
-            facts["timing"] = {"round": 1, "median_ms": 1, "samples_ms": [{**MS, **(ms or {})}[units]] * 20}
+            result.timing = Timing(1, 1.0, samples_ms=[{**MS, **(ms or {})}[units]] * 20)
         if task.stage == "score":
-            realised = {"runtime": "coreml", "compute_units": units, "chunks": 1}
+            result.realised = {"runtime": "coreml", "compute_units": units, "chunks": 1}
         if task.stage == "evidence":
-            facts["evidence"] = evidence or {"power": {}, "findings": [], "missing": ["power: no sudo"]}
+            result.facts["evidence"] = evidence or {"power": {}, "findings": [], "missing": ["power: no sudo"]}
         out = folder / f"{task.stage}-{key[:6]}" / "out"
         out.mkdir(parents=True, exist_ok=True)
         (out.parent / "stderr.txt").write_text((stderr or {}).get(task.stage, ""))
-        result = {"metrics": [], "realised": realised, "facts": facts, "doubts": []}
         well = Outcome(StageStatus.OK, None, result, out, out.parent / "stderr.txt")
         found[key] = (ended or {}).get(task.stage) or well
     return found
@@ -64,7 +64,7 @@ def records(made, folder, **how):
 
 
 def bad(status: str, reason: str) -> Outcome:
-    return Outcome(StageStatus(status), reason, {"metrics": [], "realised": {}, "facts": {}, "doubts": []})
+    return Outcome(StageStatus(status), reason)
 
 
 def stages(made, name):

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from ane_sweep import bridge, faults, worker
+from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import StageError, Unavailable, WeightsError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -99,31 +100,20 @@ def test_strict_unwraps_and_names_what_is_not_a_number():
         worker.strict({"x": object()}, "realised", doubts)
 
 
-def task(tmp_path: Path, **more) -> dict:
-    return {
-        "schema": 1,
-        "stage": "fake",
-        "key": "k",
-        "params": {},
-        "inputs": {},
-        "out": str(tmp_path / "out"),
-        "tmp": str(tmp_path / "tmp"),
-        "result": str(tmp_path / "result.json"),
-        "limits": {"memory_bytes": None},
-        "fault": None,
-        "threads": None,
-    } | more
+def task(tmp_path: Path, **more) -> TaskRequest:
+    return TaskRequest("fake", "k", {}, {}, tmp_path / "out", tmp_path / "tmp", result=tmp_path / "result.json", **more)
 
 
 def test_a_metric_that_is_not_finite_keeps_the_stage_ok(monkeypatch, tmp_path):
-    from ane_sweep.stages import StageResult, metric
+    from ane_sweep.bridge.figures import Metric
+    from ane_sweep.stages import StageResult
 
-    found = StageResult([metric("psnr_db", float("inf"), "dB"), metric("cosine", 1.0, "")])
+    found = StageResult([Metric("psnr_db", float("inf"), "dB"), Metric("cosine", 1.0, "")])
     monkeypatch.setattr(worker, "run_stage", lambda task: found)
     outcome = worker.attempt(task(tmp_path))
-    assert (outcome["status"], outcome["reason"]) == ("ok", None)
-    assert [metric["value"] for metric in outcome["metrics"]] == [None, 1.0]
-    assert outcome["doubts"] == ["metric psnr_db was inf, which is not a number JSON can carry; kept as null"]
+    assert (outcome.status, outcome.reason) == ("ok", None)
+    assert [metric.value for metric in outcome.metrics] == [None, 1.0]
+    assert outcome.doubts == ["metric psnr_db was inf, which is not a number JSON can carry; kept as null"]
 
 
 def run_python(code: str, **options) -> subprocess.CompletedProcess:
@@ -132,7 +122,7 @@ def run_python(code: str, **options) -> subprocess.CompletedProcess:
 
 def test_task_file_in_result_file_out(tmp_path):
     path = tmp_path / "task.json"
-    path.write_text(json.dumps(task(tmp_path, fault="raise")))
+    task(tmp_path, fault="raise").write(path)
     done = subprocess.run([sys.executable, "-m", "ane_sweep.worker", str(path)], capture_output=True, text=True)
     assert done.returncode == 1
     result = bridge.read_json(tmp_path / "result.json")
@@ -184,7 +174,7 @@ def hoard(task):
 worker.run_stage = hoard
 print(worker.main([{str(tmp_path / "task.json")!r}]))
 """
-    (tmp_path / "task.json").write_text(json.dumps(task(tmp_path, limits={"memory_bytes": 60 << 20})))
+    task(tmp_path, limits=Limits(60 << 20)).write(tmp_path / "task.json")
     done = run_python(code)
     assert done.stdout == "1\n", done.stderr
     assert bridge.read_json(tmp_path / "result.json")["status"] == "out_of_memory"

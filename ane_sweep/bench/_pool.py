@@ -17,8 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep import bridge
 from ane_sweep.bench import ane_sweep
+from ane_sweep.bridge.task import TaskRequest
 from ane_sweep.isolate import child_environment
 
 SLOTS = ("a", "b", "delayed")
@@ -81,7 +84,9 @@ def _one(task: Path, delay_ms: float) -> dict[str, Any]:
     """One fresh process; its environment is a worker's."""
     command = [sys.executable, "-P", "-m", "ane_sweep.bench._pool", str(task), str(delay_ms)]
     with tempfile.TemporaryDirectory() as tmp:
-        done = subprocess.run(command, env=child_environment(None, tmp), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=child_environment(None, Path(tmp)), capture_output=True, text=True, check=False
+        )
     if done.returncode:
         raise RuntimeError(f"a timing ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout)
@@ -103,8 +108,8 @@ def _child(task_path: str, delay_ms: float) -> None:
     from ane_sweep import runtimes
     from ane_sweep.stages import latency
 
-    task = json.loads(Path(task_path).read_text())
-    runtime: Any = runtimes.get(task["params"]["runtime"])
+    task = TaskRequest.read(Path(task_path))
+    runtime: Any = runtimes.get(task.params["runtime"])
     load = runtime.load
 
     def slow(params: Any, inputs: Any) -> Any:
@@ -115,8 +120,8 @@ def _child(task_path: str, delay_ms: float) -> None:
     if delay_ms:
         runtime.load = slow
     with tempfile.TemporaryDirectory() as out:
-        inputs = {role: Path(folder) for role, folder in task["inputs"].items()}
-        print(json.dumps(latency.run(task["params"], inputs, Path(out)).facts["timing"]))
+        timing = latency.run(task.params, task.inputs, Path(out)).timing
+        print(json.dumps(msgspec.to_builtins(timing)))
 
 
 if __name__ == "__main__":

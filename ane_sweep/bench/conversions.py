@@ -56,7 +56,7 @@ def convert_one(name: str, variant: str, folder: str) -> dict[str, int]:
     out = Path(folder, "out")
     out.mkdir()
     made = convert.run(params, {}, out)
-    size = next(entry["value"] for entry in made.metrics if entry["name"] == "package_bytes")
+    size = next(metric.value for metric in made.metrics if metric.name == "package_bytes")
     return {"ops": made.facts["ops"], "package_bytes": size, "peak_bytes": peak_bytes()}
 
 

@@ -96,4 +96,4 @@ def measure(option: dict[str, Any], variant: str, target: str, compute: str = "f
         made = convert.run(params, {}, places["program"])
         runs = {"model": model, "runtime": "reference", "compute_units": None, "options": options}
         found = score.run(runs, {key: places[key] for key in ("program", "reference")}, places["score"])
-    return {**made.facts, **{entry["name"]: entry["value"] for entry in found.metrics}}
+    return {**made.facts, **{metric.name: metric.value for metric in found.metrics}}

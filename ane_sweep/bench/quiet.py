@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ane_sweep import isolate
 from ane_sweep.bench import Row
+from ane_sweep.bridge.task import TaskRequest
 
 SECONDS = 10
 
@@ -16,10 +17,7 @@ def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "out").mkdir()
-        task = {
-            "stage": "latency", "key": "0" * 64, "params": {}, "inputs": {}, "out": root / "out", "tmp": root / "tmp",
-            "limits": {"memory_bytes": None}, "fault": "hang", "threads": None,
-        }  # fmt: skip
+        task = TaskRequest("latency", "0" * 64, {}, {}, root / "out", root / "tmp", fault="hang")
         before, began = os.times(), time.perf_counter()
         isolate.run_task(task, root / "task", timeout_s=SECONDS, watch_memory=False)
         wall = time.perf_counter() - began

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from ane_sweep.bench import Row, timed
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.record import Record, Status, write_records
 
 CELLS = 1000
@@ -53,17 +54,13 @@ def records(count: int) -> list[Record]:
             for name in ("first", "early", "median", "iqr", "p90", "p99", "low", "high")
         }
         figures |= {"psnr_db": 70.0, "cosine": 1.0, "package_bytes": 1e8, "convert_s": 5.0, "load_ms": 90.0}
-        metrics = [
-            {"name": name, "value": value, "unit": "", "kind": "measured", "chip": None}
-            for name, value in figures.items()
-        ]
+        metrics = [Metric(name, value) for name, value in figures.items()]
         for chip in ("m1", "m4", "a17_pro"):
-            metrics += [
-                {"name": name, "value": 9.0, "unit": "", "kind": "predicted", "chip": chip}
-                for name in ("ops_ane", "ops_cpu")
-            ]
-        host, tools = {"system": "x"}, {"torch": "x"}
-        found.append(Record("constructed", f"{n:064x}", cell, Status.OK, metrics=metrics, host=host, toolchain=tools))
+            metrics += [Metric(name, 9.0, kind="predicted", chip=chip) for name in ("ops_ane", "ops_cpu")]
+        host = {"system": "x"}
+        found.append(
+            Record("constructed", f"{n:064x}", cell, Status.OK, metrics=metrics, host=host, toolchain={"torch": "x"})
+        )
     return found
 
 

@@ -1,13 +1,5 @@
-"""What planner and worker share about the two files between them: task.json in, result.json out.
-
-    task.json    {"schema", "stage", "key", "params", "inputs": {role: path}, "out", "tmp", "result",
-                  "limits": {"memory_bytes": int | null}, "fault": name | null, "threads": int | null}
-    result.json  {"schema", "stage", "key", "status", "reason", "seconds", "peak_bytes", "exit",
-                  "metrics": [...], "realised": {...}, "facts": {...}, "doubts": [sentence, ...]}
-
-`status` is ok | unavailable | failed | crashed | timeout | out_of_memory. `seconds` is wall time of the whole process,
-`peak_bytes` its peak resident memory (null where nobody could know), `exit` its exit code or the name of the signal
-that ended it. Standard library only, as both sides import this.
+"""What planner and worker share about the two files between them (task.py): how they are written and read, and what both
+sides know of full disks, refused memory and the environment of a Python of ours. Here the standard library only.
 """
 
 import contextlib
@@ -21,13 +13,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ane_sweep
 from ane_sweep.errors import AneSweepError
 
-SCHEMA = 1
-STATUSES = ("ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory")
 MEMORY_VARIABLE = "ANE_SWEEP_MEMORY_BYTES"  # a task's limit, for the processes that its stage starts
 PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid: not in task.json, which may travel to another host
 WAITING_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how libgomp's threads wait for work
@@ -150,10 +140,15 @@ def as_json(value: Any) -> bytes:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, or None when the file is absent, torn or holds something else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=no_constant)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def no_constant(word: str) -> NoReturn:
+    """For json.loads, which takes NaN and Infinity where nobody says no."""
+    raise ValueError(f"{word} is not a JSON value")
 
 
 def remove_tree(path: Path) -> None:

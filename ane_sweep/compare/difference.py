@@ -12,12 +12,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from ane_sweep.bridge.figures import Timing
 from ane_sweep.stats.samples import quantile
 from ane_sweep.stats.student import FEWEST, t_quantile, weigh
 
-Timings = Sequence[Mapping[str, Any]]  # of a record: one entry a process
+Timings = Sequence[Timing]  # of a record: one entry a process
 
 LEVEL = 0.01
 LEAST_PERCENT = 3.0  # a difference that is surely there but smaller is told, and no regression
@@ -86,10 +86,8 @@ def timing_difference(
 def figures(timings: Timings, name: str) -> dict[int, float]:
     """{round: one figure of that round's process}; `quartile_ms` is the lower quartile of its samples."""
     if name == "quartile_ms":
-        return {
-            t["round"]: quantile(t.get("samples_ms") or [t["median_ms"]], 0.25) for t in timings if t["median_ms"] > 0
-        }
-    return {timing["round"]: timing[name] for timing in timings if (timing.get(name) or 0) > 0}
+        return {timing.round: quantile(timing.samples_ms or [timing.median_ms], 0.25) for timing in timings}
+    return {timing.round: getattr(timing, name) for timing in timings if getattr(timing, name)}
 
 
 def too_few(sizes: tuple[int, int]) -> str:

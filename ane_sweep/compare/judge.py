@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.figures import Placement
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.compare.sides import FINE
@@ -178,7 +179,7 @@ def _placement(pair: Pair) -> list[Change]:
         was, now = _ane_share(old), _ane_share(entry)
         if was is None or now is None or abs(was - now) < 1e-9:
             continue
-        where = f"{entry.get('kind')} for {entry.get('chip')}"
+        where = f"{entry.kind} for {entry.chip}"
         text = f"{where}: {100 * was:.0f} -> {100 * now:.0f} % of the ops on the ANE"
         if (was > MAINLY) != (now > MAINLY):
             bucket = "onto the ANE" if now > MAINLY else "off the ANE"
@@ -189,14 +190,13 @@ def _placement(pair: Pair) -> list[Change]:
     return changes
 
 
-def _place_key(entry: dict[str, Any]) -> tuple[Any, ...]:
-    return entry.get("kind"), entry.get("chip"), entry.get("compute_units"), entry.get("function")
+def _place_key(entry: Placement) -> tuple[Any, ...]:
+    return entry.kind, entry.chip, entry.compute_units, entry.function
 
 
-def _ane_share(entry: dict[str, Any] | None) -> float | None:
+def _ane_share(entry: Placement | None) -> float | None:
     """To the whole per cent that is printed: what no reader would see move has not moved."""
-    ops = (entry or {}).get("ops") or {}
-    return round(ops["ane"] / ops["total"], 2) if ops.get("total") and ops.get("ane") is not None else None
+    return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
 
 
 def _accuracy(pair: Pair) -> list[Change]:

@@ -130,7 +130,7 @@ def marks(a: Record, b: Record) -> list[str]:
         *_changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS}),
         *_changed("toolchain", a.toolchain, b.toolchain),
         *_changed("power", {"source": a.host.get("power")}, {"source": b.host.get("power")}),
-        *_changed("weights", {"digest": a.weights.get("digest")}, {"digest": b.weights.get("digest")}),
+        *_changed("weights", {"digest": a.weights.digest}, {"digest": b.weights.digest}),
         *_changed("how it was run", *how),
         *_busy(a, b),
     ]

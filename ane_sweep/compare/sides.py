@@ -109,4 +109,7 @@ def tag_good(out: Path, stamp: str) -> None:
 
 
 def _tags(out: Path) -> dict[str, list[str]]:
-    return read(out / TAGS_FILE, {str: [str]}, "no run counts as good; `ane-sweep nightly accept RUN` tags one") or {}
+    return (
+        read(out / TAGS_FILE, dict[str, list[str]], "no run counts as good; `ane-sweep nightly accept RUN` tags one")
+        or {}
+    )

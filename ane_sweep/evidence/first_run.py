@@ -72,10 +72,10 @@ def _stage(name: str) -> Callable[[Sequence[Record]], Answer]:
 
 
 def _planned(records: Sequence[Record]) -> Answer:
-    plans = [entry for record in records for entry in record.placement if entry["kind"] == "planned"]
+    plans = [entry for record in records for entry in record.placed("planned")]
     if not plans:
         return NOT_SEEN, "no record holds a plan"
-    ops = {unit: sum(plan["ops"][unit] for plan in plans) for unit in ("cpu", "gpu", "ane")}
+    ops = {unit: sum(getattr(plan.ops, unit) for plan in plans) for unit in ("cpu", "gpu", "ane")}
     return (CONFIRMED if any(ops.values()) else CONTRADICTED), f"ops over {len(plans)} plans: {ops}"
 
 

@@ -1,6 +1,6 @@
 """From a cell's outcomes to what its verdict is made of. Reads no program: results, and what processes printed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
     if cell.evidence == "off":
         return verdict.Verdict("unavailable", None, False, ["evidence=off"])
     seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
-    facts = seen.result["facts"].get("evidence", {}) if seen is not None and seen.done else {}
+    facts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
     return verdict.judge(
         verdict.Evidence(
             compute_units=cell.compute_units,
@@ -52,11 +52,10 @@ def _text(path: Path) -> str:
 
 
 def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
-    entries: Iterable[dict[str, Any]] = (
-        entry for _, outcome in chain if outcome.done for entry in outcome.result["facts"].get("placement", [])
-    )
-    found = (e["cost_share"] for e in entries if e["kind"] == "planned" and e["compute_units"] == cell.compute_units)
-    return next(found, None)
+    entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
+    found = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
+    share = next(found, None)
+    return None if share is None else vars(share)
 
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
@@ -67,7 +66,8 @@ def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[floa
 
 
 def _timed(outcome: Outcome) -> list[float]:
-    return outcome.result["facts"].get("timing", {}).get("samples_ms", []) if outcome.done else []
+    timing = outcome.result.timing if outcome.done else None
+    return timing.samples_ms if timing else []
 
 
 def _missing(cell: Cell, seen: Outcome | None, facts: Mapping[str, Any], beside: Mapping[str, Outcome]) -> list[str]:

@@ -14,8 +14,15 @@ from ane_sweep.plan import Plan
 from ane_sweep.record import Record, Status
 from ane_sweep.tasks import Task
 
-FORM = {"measured": {str: str}, "again": [str]}  # of state.json
 FILL = 0.85  # of the budget is filled by estimates: they are medians, and the last task may end late
+
+
+@dataclass(frozen=True)
+class State:
+    """state.json."""
+
+    measured: dict[str, str]
+    again: list[str]
 
 
 @dataclass
@@ -33,13 +40,13 @@ class Rotation:
     @classmethod
     def read(cls, out: Path) -> "Rotation":
         path = out / "nightly" / "state.json"
-        stored = kept.read(path, FORM, "every cell counts as never measured") or {}
+        stored = kept.read(path, State, "every cell counts as never measured") or State({}, [])
         order = {run.stamp: place for place, run in enumerate(reversed(runs.list_runs(out)))}
-        return cls(path, stored.get("measured", {}), stored.get("again", []), order)
+        return cls(path, stored.measured, stored.again, order)
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        bridge.write_json(self.path, {"measured": self.measured, "again": self.again})
+        bridge.write_json(self.path, vars(State(self.measured, self.again)))
 
     def rank(self, key: str) -> tuple[int, int, str]:
         """Smaller is sooner; a run that is gone is older than those that are kept."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ane_sweep.bridge.figures import Gate
 from ane_sweep.placement import laws
 
 WIDE_VOCABULARY = 16_384
@@ -13,9 +14,9 @@ WASTEFUL = 1.2  # times what a row holds
 _HEADS = ("linear", "conv", "matmul")
 
 
-def advise(rows: Sequence[Any], gates: Sequence[dict[str, Any]], flexible: Sequence[Any] = ()) -> list[str]:
+def advise(rows: Sequence[Any], gates: Sequence[Gate], flexible: Sequence[Any] = ()) -> list[str]:
     """Sentences, each with the number of ops it would help. `rows` are predict.OpRow, `flexible` programs.Flexible."""
-    found = [gate["advice"] for gate in gates] + _ranges(flexible)
+    found = [gate.advice for gate in gates] + _ranges(flexible)
     by_rule: dict[str, list[Any]] = {}
     with_lookup = _only_for_lookups(rows)
     for place, row in enumerate(rows):

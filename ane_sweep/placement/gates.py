@@ -5,8 +5,8 @@ effect "risk"   the compiler may fail or take minutes, after which the program l
 """
 
 from collections.abc import Sequence
-from typing import Any
 
+from ane_sweep.bridge.figures import Gate
 from ane_sweep.mil.cuts import LAYERS
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Program
@@ -14,7 +14,6 @@ from ane_sweep.placement.sites import Site
 from ane_sweep.placement.sizes import MAX_IOS_BYTES, MAX_WEIGHT_FILE_BYTES
 
 MAX_DEPTH = 383
-Gate = dict[str, Any]
 
 
 def check(program: Program, chip: Chip, mapped_before: int = 0) -> list[Gate]:
@@ -26,24 +25,18 @@ def check(program: Program, chip: Chip, mapped_before: int = 0) -> list[Gate]:
     return found
 
 
-def _gate(name: str, effect: str, reason: str, advice: str, source: str, confidence: str) -> Gate:
-    return {
-        "gate": name, "effect": effect, "reason": reason, "advice": advice, "source": source, "confidence": confidence,
-    }  # fmt: skip
-
-
 def _sizes(program: Program, chip: Chip, mapped_before: int) -> list[Gate]:
     found, size = [], program.weight_file_bytes
     if size > MAX_WEIGHT_FILE_BYTES:
         found.append(
-            _gate(
+            Gate(
                 "weight_file", "cpu", f"the weight file has {size} bytes, above the maximum of {MAX_WEIGHT_FILE_BYTES}",
                 "cut the program into chunks, or compress its weights", "coremltools#2593 (Core ML's own log)", "high",
             )
         )  # fmt: skip
     elif chip.ios and size > MAX_IOS_BYTES:
         found.append(
-            _gate(
+            Gate(
                 "ios_size", "cpu", f"{size} bytes of weights; on iPhone and iPad a program for the ANE stays below 1 GB",
                 "cut the program into chunks, or palettise to 6 bits or fewer",
                 "coremltools mlmodel-utilities and ml-stable-diffusion READMEs", "high",
@@ -52,7 +45,7 @@ def _sizes(program: Program, chip: Chip, mapped_before: int) -> list[Gate]:
     limit = chip.mapped_limit_bytes
     if limit is not None and mapped_before + size > limit:
         found.append(
-            _gate(
+            Gate(
                 "mapped_memory", "cpu",
                 f"with the chunks before it {mapped_before + size} bytes are mapped, above the {limit} of this chip",
                 "compress the weights, or load fewer chunks at a time", "more-ane-transformers notes (ioreg, vm-size)", "medium",
@@ -67,7 +60,7 @@ def _enumerated(program: Program) -> list[Gate]:
     if not any(site.type == "layer_norm" for site in program.sites):
         return []
     return [
-        _gate(
+        Gate(
             "enumerated_layer_norm", "risk",
             "layer_norm in a program of enumerated shapes: seen to keep all of it off the ANE (175 ms against 20)",
             "write the norm as single ops, or convert with one shape", "coremltools#1909 (2023, one program)", "low",
@@ -80,7 +73,7 @@ def _depth(sites: Sequence[Site]) -> list[Gate]:
     if depth <= MAX_DEPTH:
         return []
     return [
-        _gate(
+        Gate(
             "depth", "cpu", f"{depth} layers in a chain; the ANE compiler fails above {MAX_DEPTH}",
             "cut the program into chunks", "751K (387 on h18g); maderix/ANE", "low",
         )
@@ -115,14 +108,14 @@ def _shapes(sites: Sequence[Site], chip: Chip) -> list[Gate]:
             ):
                 found.setdefault(
                     "axis",
-                    _gate(
+                    Gate(
                         "axis", "risk", f"{site.type} makes {tensor!r}: an axis above {limit} can fail the whole compile",
                         "split the axis, or move it to the channels", "FluidAudio#121; executorch#7907", "medium",
                     ),
                 )  # fmt: skip
     first = sites[0] if sites else None
     if first is not None and first.type == "band_part":
-        found["band_part_first"] = _gate(
+        found["band_part_first"] = Gate(
             "band_part_first", "risk", "the program begins with band_part, after which whole chunks went to the CPU",
             "make the causal mask a constant", "more-ane-transformers notes (Apr 2023, macOS 13)", "low",
         )  # fmt: skip
@@ -136,7 +129,7 @@ def _convolution(site: Site, found: dict[str, Gate]) -> None:
     if len(kernel) == 2 and min(n or 0 for n in kernel) >= 16:
         found.setdefault(
             "kernel_16",
-            _gate(
+            Gate(
                 "kernel_16", "risk", f"a {kernel[0]}x{kernel[1]} convolution: 16x16 compiled for 200 s in 11.7 GB",
                 "stack smaller convolutions", "751K (M4)", "medium",
             ),
@@ -144,7 +137,7 @@ def _convolution(site: Site, found: dict[str, Gate]) -> None:
     if any(step in (5, 7) for step in strides) and weight is not None and (weight.shape[1] or 0) <= 4:
         found.setdefault(
             "stride",
-            _gate(
+            Gate(
                 "stride", "risk", f"strides {tuple(strides)} from {weight.shape[1]} channels: the ANE compile may not end",
                 "use strides of 2 to 4 or 8, or more input channels", "coremltools#2473", "low",
             ),

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.figures import Gate, Ops, Part, Placement, Reason, Shares
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.placement import advice, costs, gates, latency, legality, path
 from ane_sweep.placement.chips import Chip
@@ -49,9 +50,13 @@ class OpRow:
 class ChunkResult:
     program: Program
     rows: list[OpRow]
-    gates: list[gates.Gate]
+    gates: list[Gate]
     segments: int
     transitions: int
+
+    def part(self) -> Part:
+        ops, share = count_ops(self.rows), cost_share(self.rows)
+        return Part(self.program.chunk, ops, share, self.segments, self.transitions, gates=self.gates)
 
 
 @dataclass
@@ -71,30 +76,24 @@ class Prediction:
         """Inputs of several shapes; all is judged at their default ones."""
         return list(dict.fromkeys(one for chunk in self.chunks for one in chunk.program.flexible))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Placement:
         """The record's placement entry."""
         rows = self.rows
-        return {
-            "kind": "predicted",
-            "chip": self.chip.chip,
-            "compute_units": self.compute_units,
-            "ops": count_ops(rows),
-            "cost_share": cost_share(rows),
-            "segments": sum(chunk.segments for chunk in self.chunks),
-            "transitions": sum(chunk.transitions for chunk in self.chunks),
-            "chunks": [
-                {
-                    "chunk": chunk.program.chunk, "ops": count_ops(chunk.rows), "cost_share": cost_share(chunk.rows),
-                    "segments": chunk.segments, "transitions": chunk.transitions, "gates": chunk.gates,
-                }
-                for chunk in self.chunks
-            ],
-            "reasons": reasons(rows),
-            "advice": advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible),
-            "confidence": confidence(self),
-            **({"flexible": [asdict(one) for one in self.flexible]} if self.flexible else {}),
-            **({"not_estimated": self.not_estimated} if self.not_estimated else {}),
-        }  # fmt: skip
+        return Placement(
+            kind="predicted",
+            chip=self.chip.chip,
+            compute_units=self.compute_units,
+            ops=count_ops(rows),
+            cost_share=cost_share(rows),
+            segments=sum(chunk.segments for chunk in self.chunks),
+            transitions=sum(chunk.transitions for chunk in self.chunks),
+            chunks=[chunk.part() for chunk in self.chunks],
+            reasons=reasons(rows),
+            advice=advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible),
+            confidence=confidence(self),
+            flexible=[asdict(one) for one in self.flexible] or None,
+            not_estimated=self.not_estimated,
+        )
 
     def estimate_entry(self) -> dict[str, Any]:
         """The latency estimate with everything that must be shown beside it, or why there is none."""
@@ -159,15 +158,13 @@ def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> t
     return ChunkResult(program, rows, found, segments, transitions), work
 
 
-def _place(
-    sites: Sequence[Site], program: Program, chip: Chip, compute_units: str, found: list[gates.Gate]
-) -> list[OpRow]:
+def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: str, found: list[Gate]) -> list[OpRow]:
     rows = []
     for site in sites:
         verdict = legality.judge(site, chip)
         ane_ms = costs.estimate_ms(site, "ane") if "ane" in verdict.supported else None
         rows.append(OpRow(site, program.chunk, verdict, costs.estimate_ms(site, "cpu"), ane_ms))
-    closed = next((gate for gate in found if gate["effect"] == "cpu"), None)
+    closed = next((gate for gate in found if gate.effect == "cpu"), None)
     if compute_units in ("all", "cpu_and_ne") and closed is None:
         _along_the_path(rows, chip, compute_units)
         for row in rows if program.flexible else ():
@@ -176,7 +173,7 @@ def _place(
     for row in rows:
         row.reason, row.confidence = "only the CPU was asked", "high"
         if closed is not None and compute_units in ("all", "cpu_and_ne"):
-            row.reason, row.confidence = closed["reason"], closed["confidence"]
+            row.reason, row.confidence = closed.reason, closed.confidence
     if compute_units == "cpu_and_gpu":
         _on_the_gpu(rows)
     return rows
@@ -231,19 +228,19 @@ def _on_the_gpu(rows: list[OpRow]) -> None:
             )
 
 
-def count_ops(rows: Sequence[OpRow]) -> dict[str, int]:
+def count_ops(rows: Sequence[OpRow]) -> Ops:
     counted = Counter(row.preferred for row in rows)
-    return {**{unit: counted[unit] for unit in UNITS}, "total": len(rows)}
+    return Ops(**{unit: counted[unit] for unit in UNITS}, total=len(rows))
 
 
-def cost_share(rows: Sequence[OpRow]) -> dict[str, float]:
+def cost_share(rows: Sequence[OpRow]) -> Shares:
     """Share of the estimated time by unit (the GPU's ops at the CPU's price: it has no estimates)."""
     total = sum(row.ms for row in rows)
     shares = {unit: sum(row.ms for row in rows if row.preferred == unit) for unit in UNITS}
-    return {unit: round(ms / total, 6) if total else 0.0 for unit, ms in shares.items()}
+    return Shares(**{unit: round(ms / total, 6) if total else 0.0 for unit, ms in shares.items()})
 
 
-def reasons(rows: Sequence[OpRow]) -> list[dict[str, Any]]:
+def reasons(rows: Sequence[OpRow]) -> list[Reason]:
     """Why ops left the ANE, most costly first; ops that the ANE refuses apart from those that merely stay."""
     total = sum(row.ms for row in rows) or 1.0
     groups: dict[str, list[OpRow]] = defaultdict(list)
@@ -254,18 +251,18 @@ def reasons(rows: Sequence[OpRow]) -> list[dict[str, Any]]:
     for rule, members in groups.items():
         first = members[0]
         found.append(
-            {
-                "rule": rule,
-                "reason": first.reason,
-                "ops": len(members),
-                "op_types": dict(Counter(row.site.type for row in members).most_common()),
-                "cost_share": round(sum(row.ms for row in members) / total, 6),
-                "names": [row.site.name for row in members[:5]],
-                "source": first.verdict.source or "cost model (751K, M4)",
-                "confidence": first.confidence,
-            }
+            Reason(
+                rule=rule,
+                reason=first.reason,
+                ops=len(members),
+                op_types=dict(Counter(row.site.type for row in members).most_common()),
+                cost_share=round(sum(row.ms for row in members) / total, 6),
+                names=[row.site.name for row in members[:5]],
+                source=first.verdict.source or "cost model (751K, M4)",
+                confidence=first.confidence,
+            )
         )
-    return sorted(found, key=lambda entry: (-entry["cost_share"], entry["rule"]))
+    return sorted(found, key=lambda entry: (-entry.cost_share, entry.rule or ""))
 
 
 def confidence(prediction: Prediction) -> str:

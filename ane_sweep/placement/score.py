@@ -198,9 +198,8 @@ def count_table(packages: dict[str, Path]) -> list[dict[str, Any]]:
             if (where := packages.get(row["key"])) is not None:
                 is_folder = where.suffix != ".mlpackage"
                 loaded = [programs.load(p) for p in (package.program_paths(where) if is_folder else [where])]
-                entry["predicted"] = predict.predict_chain(loaded, chips.get(row["chip"]), "cpu_and_ne").summary()[
-                    "ops"
-                ]
+                prediction = predict.predict_chain(loaded, chips.get(row["chip"]), "cpu_and_ne")
+                entry["predicted"] = vars(prediction.summary().ops)
             found.append(entry)
     return found
 

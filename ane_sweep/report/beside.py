@@ -1,8 +1,7 @@
 """Published, predicted, planned and measured figures of the same request, side by side."""
 
-from typing import Any
-
 from ane_sweep import published
+from ane_sweep.bridge.figures import Ops
 from ane_sweep.record import Record
 from ane_sweep.report.table import row_labels
 from ane_sweep.report.views import Cells
@@ -44,41 +43,40 @@ def _line(row: published.Row, record: Record, label: str) -> list[str]:
     return [
         row["source"], where or "-", ours, _text(row.figures.get("predict_ms")),
         estimate + (said if estimate != "-" else ""), _text(measured),
-        _text(_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
+        _text(_published_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
         _text(_share(entries.get("planned"))), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
     ]  # fmt: skip
 
 
-def _chip(wanted: str, record: Record) -> tuple[str, dict[str, dict[str, float]]]:
+def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
     """The record's chip nearest to the wanted one (itself, one of its family, none), and its ops by kind of figure."""
     from ane_sweep.placement import chips
 
     table = chips.table()
-    known = list(dict.fromkeys(e.get("chip") for e in record.placement if e["kind"] == "predicted"))
+    known = list(dict.fromkeys(entry.chip for entry in record.placed("predicted") if entry.chip))
     family = table[wanted].family if wanted in table else None
     kin = [name for name in known if name in table and table[name].family == family]
     chip = wanted if wanted in known else kin[0] if kin else ""
-    ops = {
-        entry["kind"]: {f"ops_{unit}": value for unit, value in (entry.get("ops") or {}).items()}
-        for entry in record.placement
-        if entry["kind"] == "planned" or entry.get("chip") == chip
-    }
+    ops = {str(entry.kind): entry.ops for entry in record.placement if entry.kind == "planned" or entry.chip == chip}
     return chip, ops
 
 
 def _estimate(record: Record, chip: str) -> str:
-    if any(entry.get("chip") == chip and entry.get("not_estimated") for entry in record.placement):
+    if any(entry.chip == chip and entry.not_estimated for entry in record.placement):
         return "not estimated"
     return _text(record.value("latency_ms", "estimated", chip) if chip else None)
 
 
-def _share(ops: dict[str, Any] | None) -> float | None:
+def _published_share(figures: dict[str, float]) -> float | None:
     """Percent of the ops on the ANE; None where not all counts are known."""
-    if not ops or "ops_ane" not in ops:
+    if "ops_ane" not in figures:
         return None
-    parts = [ops.get(f"ops_{unit}") for unit in ("cpu", "gpu", "ane")]
-    total = ops.get("ops_total") or sum(part or 0 for part in parts)
-    return 100.0 * ops["ops_ane"] / total if total else None
+    total = figures.get("ops_total") or sum(figures.get(f"ops_{unit}", 0) for unit in ("cpu", "gpu", "ane"))
+    return 100.0 * figures["ops_ane"] / total if total else None
+
+
+def _share(ops: Ops | None) -> float | None:
+    return 100.0 * ops.share("ane") if ops and ops.total else None
 
 
 def _text(value: float | None) -> str:

@@ -110,7 +110,7 @@ def same_timing(one: Record, other: Record) -> bool:
 
 def rounds(record: Record) -> dict[int, float]:
     """{round: median of that round's process in ms}."""
-    return {timing["round"]: timing["median_ms"] for timing in record.timings}
+    return {timing.round: timing.median_ms for timing in record.timings}
 
 
 def untested(records: Sequence[Record]) -> str:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, outward
+from ane_sweep.bridge.figures import Placement
 from ane_sweep.record import Record, Status, read_records
 from ane_sweep.report import beside, choice, drift, table, views
 from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section, Widget, series_legend
 from ane_sweep.report.doubts import doubts
+from ane_sweep.report.drift import Drift
 
 TABLE_FOLDS = 12  # a table with more rows than this folds where it is not the main one
 
@@ -25,11 +27,11 @@ class Sweep:
 
     records: list[Record]
     info: dict[str, Any] = field(default_factory=dict)
-    drift: dict[str, Any] | None = None
+    drift: Drift | None = None
 
     def __post_init__(self) -> None:
         self.records, self.info = outward.records(self.records), outward.values(self.info)
-        self.drift = outward.values(self.drift)
+        self.drift = self.drift and self.drift.told()
         self.cells = views.Cells(self.records)
 
     @classmethod
@@ -129,20 +131,18 @@ def _placement(sweep: Sweep) -> Section | None:
     legend = [("ANE", "--ane"), ("GPU", "--gpu"), ("CPU", "--cpu")]
     plots = Plots([(svg, _more(what, left)) for what, svg, left in found], legend, "share of ops")
     rows = [
-        [name, entry["kind"], entry.get("chip") or "-", *(str((entry.get("ops") or {}).get(u, "-")) for u in _UNITS), *_rest(entry)]
+        [name, entry.kind, entry.chip or "-", *map(str, _counts(entry))]
         for name, record in zip(sweep.cells.names, sweep.records)
         for entry in record.placement
-    ]  # fmt: skip
+    ]
     heads = ["cell", "kind", "chip", "ANE", "GPU", "CPU", "all ops", "segments", "transitions"]
     grid = Grid(heads, rows, [False] * 3 + [True] * 6, fold=f"the figures: {len(rows)} rows")
     return Section("Placement", [plots, grid])
 
 
-_UNITS = ("ane", "gpu", "cpu", "total")
-
-
-def _rest(entry: dict[str, Any]) -> list[str]:
-    return [_short(entry.get(key)) for key in ("segments", "transitions")]
+def _counts(entry: Placement) -> tuple[int, ...]:
+    ops = entry.ops
+    return ops.ane, ops.gpu, ops.cpu, ops.total, entry.segments, entry.transitions
 
 
 def _more(what: str, left: int) -> str:
@@ -215,7 +215,7 @@ def _provenance(sweep: Sweep) -> Section:
         "sweep": records[0].sweep,
         "started": info.get("started"),
         "finished": info.get("finished"),
-        "weights": _distinct(f"{r.weights.get('kind')} {r.weights.get('source') or ''}".strip() for r in records),
+        "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
         "texts": _distinct(str(r.realised["texts"]) for r in records if "texts" in r.realised),
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{

@@ -63,7 +63,7 @@ def _labels(records: list[Record]) -> Iterable[str]:
             f"stand-in: no Mac took part; times, plans and failures of Core ML are what the script {script} says. "
             "Next: the same command without ANE_SWEEP_STAND_IN, on a Mac."
         )
-    cells = [record for record in records if record.weights.get("kind") == "random"]
+    cells = [record for record in records if record.weights.kind == "random"]
     if cells:
         yield (
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
@@ -81,11 +81,11 @@ def _timing(records: list[Record]) -> Iterable[str]:
     """What the samples, and the look at the machine before each timing, give to think."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        said = [note for timing in record.timings for note in timing.get("notes") or []]
+        said = [note for timing in record.timings for note in timing.notes]
         said += [
             f"while timing, {doubt}"
             for timing in record.timings
-            for doubt in (timing.get("gate") or {}).get("doubts", [])
+            for doubt in (timing.gate.doubts if timing.gate else [])
             if doubt not in (record.reason or "")  # it made the cell degraded, and stands above
         ]
         for note in dict.fromkeys(said):

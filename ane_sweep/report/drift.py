@@ -4,12 +4,17 @@ At the end of a sweep it runs by itself only where it is both called for and che
 and its program is small. Its result stays in the run's folder (drift.json) for every later report.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge
+import msgspec
+
+from ane_sweep import bridge, kept, outward
+from ane_sweep.bridge.figures import Count
 from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.record import Record
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
@@ -21,6 +26,38 @@ TIMEOUT_S, SMALL_TIMEOUT_S = 3600, 60
 _RATES = ("own", "jump", "drift")
 # What computes the cell's figures is the last of these; the first is what the others were made of.
 PROGRAMS = [name for name, stage in reversed(STAGES.items()) if stage.leaves == "program"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op of the program: how far the value that it makes is from the exact one, and what of that is its own."""
+
+    name: str
+    type: str
+    index: Count
+    psnr_db: int | float
+    own: int | float | None
+    jump: int | float | None
+    drift: int | float | None
+
+
+@dataclass(frozen=True)
+class Drift:
+    """drift.json: see stages/drift.py."""
+
+    model: str
+    numerics: str
+    psnr_db: int | float
+    values: list[tuple[int | float, int | float]]
+    grown: list[Op]
+    lossy: list[Op]
+    blocks: list[Op]
+    left_out: str = ""
+    cell_key: str | None = None
+
+    def told(self, say: Callable[[str], str] = outward.told) -> "Drift":
+        """With every text in it said by `say`."""
+        return msgspec.convert(outward.values(msgspec.to_builtins(self), say), Drift)
 
 
 def worst_cell(records: Sequence[Record]) -> int | None:
@@ -55,22 +92,13 @@ def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int,
         raise ConfigError("--drift: no cell of this sweep has a PSNR and a program")
     inputs, place = _inputs(records[n], store), folder / "tasks" / "drift"
     (place / "out").mkdir(parents=True, exist_ok=True)
-    task = {
-        "stage": "drift",
-        "key": records[n].cell_key,
-        "params": {"count": COUNT},
-        "inputs": inputs,
-        "out": place / "out",
-        "tmp": place / "tmp",
-        "limits": {"memory_bytes": memory_bytes},
-        "fault": None,
-        "threads": None,
-    }
+    key, limits = records[n].cell_key, Limits(memory_bytes)
+    task = TaskRequest("drift", key, {"count": COUNT}, inputs, place / "out", place / "tmp", limits)
     result = isolate.run_task(task, place, timeout_s=timeout_s, watch_memory=True)
-    if result["status"] != "ok":
-        raise StageError(f"drift of the worst cell {result['status']}: {result['reason']}")
+    if result.status != "ok":
+        raise StageError(f"drift of the worst cell {result.status}: {result.reason}")
     facts = {"cell_key": records[n].cell_key, "psnr_db": records[n].value("psnr_db"), "model": records[n].cell["model"]}
-    bridge.write_json(folder / FILE_NAME, {**facts, **result["realised"], **result["facts"]})
+    bridge.write_json(folder / FILE_NAME, {**facts, **result.realised, **result.facts})
 
 
 def _inputs(record: Record, store: Any) -> dict[str, Path]:
@@ -88,68 +116,37 @@ def _inputs(record: Record, store: Any) -> dict[str, Path]:
     return found
 
 
-def read(folder: Path) -> dict[str, Any] | None:
-    """drift.json of a run, or None where there is none of the form that `blocks` shows."""
-    found = bridge.read_json(folder / FILE_NAME)
-    return found if found is not None and is_sound(found) else None
+def read(folder: Path) -> Drift | None:
+    """drift.json of a run, or None where there is none of its form."""
+    return kept.as_kind(bridge.read_json(folder / FILE_NAME), Drift)
 
 
-def is_sound(found: dict[str, Any]) -> bool:
-    """Whether an object has the form of drift.json: it may come from somebody else's bundle."""
-    numbers, words = (int, float), ("model", "numerics")
-    items = [found.get(name) for name in ("grown", "lossy", "blocks")]
-    try:
-        return (
-            isinstance(found["psnr_db"], numbers)
-            and all(isinstance(found[word], str) for word in words)
-            and isinstance(found.get("left_out", ""), str)
-            and all(isinstance(x, numbers) and isinstance(y, numbers) for x, y in found["values"])
-            and all(
-                isinstance(item[key], numbers)
-                for group in items
-                for item in group or []
-                for key in ("index", "psnr_db")
-            )
-            and all(isinstance(item[key], str) for group in items for item in group or [] for key in ("name", "type"))
-            and all(
-                isinstance(item[key], (*numbers, type(None)))
-                for group in items
-                for item in group or []
-                for key in _RATES
-            )
-            and all(isinstance(group, list) for group in items)
-        )
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
-def blocks(found: dict[str, Any]) -> list[Block]:
+def blocks(found: Drift) -> list[Block]:
     """What drift.json says: the way down as a plot, the ops that lose most, the layers."""
     from ane_sweep.report import figures
 
-    values = [(index, value) for index, value in found["values"]]
-    marks = [(item["index"], item["psnr_db"], f"{item['name']} ({item['type']})") for item in found["grown"]]
+    marks = [(item.index, item.psnr_db, f"{item.name} ({item.type})") for item in found.grown]
     said = (
-        f"{found['model']}, PSNR {found['psnr_db']:.1f} dB over all inputs: each value of its program on the first "
-        f"input ({found['numerics']}) against the same in fp32. Distances are relative to the value's peak. Where the "
+        f"{found.model}, PSNR {found.psnr_db:.1f} dB over all inputs: each value of its program on the first "
+        f"input ({found.numerics}) against the same in fp32. Distances are relative to the value's peak. Where the "
         "drift grows though the op loses little by itself, what was lost before is laid bare: large values cancel."
     )
-    if left_out := found.get("left_out"):
-        said += f" Values of the two programs are matched by their place in them; {left_out}."
-    plot = Plots([(figures.drift(values, marks, "drift"), "points: where the drift grows most")])
-    made: list[Block] = [Para(said), plot, _ops(found["grown"], "where the drift grows most")]
-    if found["lossy"]:
-        made.append(_ops(found["lossy"], "loses most by itself"))
-    if blocks := found["blocks"]:
-        rows = [[str(n), str(item["index"]), item["name"], f"{item['psnr_db']:.1f}"] for n, item in enumerate(blocks)]
+    if found.left_out:
+        said += f" Values of the two programs are matched by their place in them; {found.left_out}."
+    plot = Plots([(figures.drift(found.values, marks, "drift"), "points: where the drift grows most")])
+    made: list[Block] = [Para(said), plot, _ops(found.grown, "where the drift grows most")]
+    if found.lossy:
+        made.append(_ops(found.lossy, "loses most by itself"))
+    if found.blocks:
+        rows = [[str(n), str(item.index), item.name, f"{item.psnr_db:.1f}"] for n, item in enumerate(found.blocks)]
         fold = f"what {len(rows)} blocks hand on, in order"
         made.append(Grid(["block", "op", "value", "PSNR dB"], rows, [True, True, False, True], fold=fold))
     return made
 
 
-def _ops(items: list[dict[str, Any]], head: str) -> Grid:
+def _ops(items: list[Op], head: str) -> Grid:
     rows = [
-        [item["name"], item["type"], str(item["index"]), f"{item['psnr_db']:.1f}", *(_rate(item[n]) for n in _RATES)]
+        [item.name, item.type, str(item.index), f"{item.psnr_db:.1f}", *map(_rate, (item.own, item.jump, item.drift))]
         for item in items
     ]
     heads = [head, "type", "op", "PSNR dB there", "lost by itself", "growth", "drift"]

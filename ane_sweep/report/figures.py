@@ -11,12 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ane_sweep.bridge.figures import Unit
 from ane_sweep.report import templating
 
 # What matplotlib is told, and what the SVG then says.
 INK, GRID, MUTED = "#010101", "#010102", "#010103"
 SERIES = [f"#0102{n:02x}" for n in range(9)]  # eight colours, and one for whatever comes after them
-UNITS = {"ane": "#010301", "gpu": "#010302", "cpu": "#010303"}
+UNITS: dict[Unit, str] = {"ane": "#010301", "gpu": "#010302", "cpu": "#010303"}
 _PALETTE = ("#0b6bcb", "#c2410c", "#15803d", "#7c3aed", "#b7791f", "#0e7490", "#be185d", "#4d5b6a", "#8a8f98")
 _CSS = {
     INK: "var(--ink, #1c2024)",
@@ -77,7 +78,7 @@ def scatter(
         return svg.replace("</svg>", _labels(axes, points, labels) + "</svg>") if labels else svg
 
 
-def stacked(bars: Sequence[tuple[str, dict[str, float]]], *, x_label: str, name: str = "") -> str:
+def stacked(bars: Sequence[tuple[str, dict[Unit, float]]], *, x_label: str, name: str = "") -> str:
     """Horizontal bars of shares in percent, ANE first. bars: (label, {"ane", "gpu", "cpu"})."""
     with _drawing():
         figure, axes = _figure(0.75 + 0.24 * len(bars))

@@ -5,7 +5,6 @@ precision varies), status. What is equal in all rows is said once above the tabl
 """
 
 import json
-import math
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
@@ -90,8 +89,8 @@ def _columns(records: list[Record]) -> list[Column]:
 
 def _predicted(record: Record) -> str:
     """`98`, or `m1 0, m4 98` where chips differ: the share of ops predicted to run on the ANE."""
-    entries = [entry for entry in record.placement if entry["kind"] == "predicted" and entry["ops"]["total"]]
-    shares = {entry["chip"]: f"{100 * entry['ops']['ane'] / entry['ops']['total']:.0f}" for entry in entries}
+    entries = [entry for entry in record.placed("predicted") if entry.ops.total]
+    shares = {entry.chip: f"{100 * entry.ops.share('ane'):.0f}" for entry in entries}
     if len(set(shares.values())) <= 1:
         return next(iter(shares.values()), "")
     return ", ".join(f"{chip} {share}" for chip, share in shares.items())
@@ -140,7 +139,7 @@ def head_lines(records: list[Record]) -> list[str]:
             mixed = any(traits(name).coreml for name in runtimes)
             words += "; units not applicable" + (" where it is not Core ML" if mixed else "")
         lines.append(words)
-    chips = dict.fromkeys(e["chip"] for record in records for e in record.placement if e["kind"] == "predicted")
+    chips = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
     if chips:
         lines.append(f"placement: predicted for {', '.join(chips)}; each record's `placement` has the reasons")
     labels = Counter(word for record in records for word in row_labels(record))
@@ -153,7 +152,7 @@ def head_lines(records: list[Record]) -> list[str]:
 def row_labels(record: Record) -> list[str]:
     """What makes a row's figures less than they seem, in the words one would type."""
     words = ["stand-in, no Mac"] if record.host.get("stand_in") else []
-    words += ["weights=random"] if record.weights.get("kind") == "random" else []
+    words += ["weights=random"] if record.weights.kind == "random" else []
     return words + (["texts=synthetic"] if record.realised.get("texts") == "synthetic" else [])
 
 
@@ -259,7 +258,7 @@ def _axis_text(value: Any) -> str:
 def _number(value: Any, decimals: int) -> str:
     if not isinstance(value, (int, float)):
         return "-"
-    return f"{value:.{decimals}f}" if math.isfinite(value) else "equal" if value > 0 else str(value)
+    return f"{value:.{decimals}f}"
 
 
 def _megabytes(value: Any) -> str:

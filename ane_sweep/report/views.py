@@ -113,10 +113,9 @@ def placements(cells: Cells) -> list[tuple[str, str, int]]:
     shares: dict[tuple[str, str], dict[tuple[float, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for n, record in enumerate(cells.records):
         for entry in record.placement:
-            ops = entry.get("ops") or {}
-            if total := ops.get("total"):
-                share = tuple(100.0 * (ops.get(unit) or 0) / total for unit in figures.UNITS)
-                shares[entry["kind"], entry.get("chip") or ""][share].append(n)
+            if entry.ops.total:
+                share = tuple(100.0 * entry.ops.share(unit) for unit in figures.UNITS)
+                shares[entry.kind, entry.chip or ""][share].append(n)
     alike: dict[str, tuple[dict[tuple[float, ...], list[int]], list[str]]] = {}
     for (kind, chip), groups in shares.items():
         what = f"{chip} ({kind})".strip()

@@ -18,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError
 from ane_sweep.runtimes._runtime import Module, Runtime
-from ane_sweep.stages import _package, metric
+from ane_sweep.stages import _package
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +80,7 @@ class Copies(Runtime):
             native_s=shared(taken.native_s),
         )
 
-    def metrics(self, source: str) -> list[dict[str, Any]]:
+    def metrics(self, source: str) -> list[Metric]:
         """Each copy's load time, and the median of its calls but the first; how the slowest compares with the
         fastest."""
         from ane_sweep.stats.samples import quantile
@@ -87,10 +88,10 @@ class Copies(Runtime):
         found, medians = [], []
         for number, (load_s, calls) in enumerate(zip(self.load_s, self.calls_s, strict=True), 1):
             medians.append(quantile(calls[1:] or calls, 0.5))
-            found.append(metric(f"load_copy_{number}_ms", 1000 * load_s, "ms", source=source))
-            found.append(metric(f"latency_copy_{number}_median_ms", 1000 * medians[-1], "ms", source=source))
+            found.append(Metric(f"load_copy_{number}_ms", 1000 * load_s, "ms", source=source))
+            found.append(Metric(f"latency_copy_{number}_median_ms", 1000 * medians[-1], "ms", source=source))
         if min(medians) > 0:
-            found.append(metric("latency_copies_ratio", max(medians) / min(medians), "1", source=source))
+            found.append(Metric("latency_copies_ratio", max(medians) / min(medians), "1", source=source))
         return found
 
 

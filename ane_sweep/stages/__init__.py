@@ -12,23 +12,20 @@ Modules here import torch, coremltools and transformers inside functions only: t
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric, Placement, Timing
+
 
 @dataclass
 class StageResult:
     """What a stage found out, beside the files that it left in `out`.
 
-    metrics   entries of a record's `metrics`: see `metric`
     realised  what really happened (runtime, numerics, inputs ...), merged into the record's `realised`
     facts     for later tasks and the planner (cut_points, parameter_bytes ...), never shown as a result
+    timing    of the stage that times
     """
 
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
     realised: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-def metric(
-    name: str, value: Any, unit: str, *, kind: str = "measured", source: str | None = None, chip: str | None = None
-) -> dict[str, Any]:
-    """One entry of a record's `metrics`; `kind` is measured, planned, estimated, predicted or published."""
-    return {"name": name, "value": value, "unit": unit, "kind": kind, "source": source, "chip": chip}
+    timing: Timing | None = None
+    placement: list[Placement] = field(default_factory=list)

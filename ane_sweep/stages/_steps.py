@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import autopsy, bridge, helpers, processes, stand_in
+from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import Died, StageError, Unavailable
 
 _LOOK_S = 1.0
@@ -89,14 +90,9 @@ def _limit() -> int | None:
 
 
 def _died(what: str, code: int | None, said: str) -> Died:
-    status, reason = autopsy.cause_of_death(
-        {"stage": what, "params": {"runtime": "coreml"}, "limits": {"memory_bytes": _limit()}, "result": ""},
-        None,
-        code,
-        said,
-        ran_out=False,
-        timeout_s=None,
-    )
+    nowhere = Path()
+    asked = TaskRequest(what, "", {"runtime": "coreml"}, {}, nowhere, nowhere, Limits(_limit()))
+    status, reason = autopsy.cause_of_death(asked, None, code, said, ran_out=False, timeout_s=None)
     return Died(status, reason)
 
 

@@ -8,12 +8,14 @@ share of the plan's cost, as if the whole took one millisecond. The args of each
 from collections.abc import Sequence
 from typing import Any
 
+from ane_sweep.bridge.figures import Placement
+
 NAME = "plan.trace.json"
 _THREADS = {"cpu": 1, "gpu": 2, "ane": 3}
 _WHOLE_US = 1000.0
 
 
-def events(table: Sequence[dict[str, Any]], summary: dict[str, Any]) -> dict[str, Any]:
+def events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any]:
     """The trace of a plan's rows; rows without a unit are left out."""
     placed = [row for row in table if row["preferred"] is not None]
     total = sum(row["cost"] for row in placed) or 1.0
@@ -41,7 +43,7 @@ def events(table: Sequence[dict[str, Any]], summary: dict[str, Any]) -> dict[str
             }
         )
         at += length
-    about = {"kind": "planned", "chip": summary["chip"], "compute_units": summary["compute_units"]}
+    about = {"kind": "planned", "chip": summary.chip, "compute_units": summary.compute_units}
     return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": about}
 
 

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 
-from . import StageResult, metric
+from . import StageResult
 
 STAGE = Stage(
     order=40, many="calibrations", timeout_s=7200, base_gib=1.2, per_byte=1.5,
@@ -45,7 +46,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         found = sensitivity.measure(program, samples[:count], feeds.valid[:count], wanted)
         _write(out / "sensitivity.json", found)
         result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in found["curve"]]
-    result.metrics.append(metric("calibrate_s", time.perf_counter() - began, "s"))
+    result.metrics.append(Metric("calibrate_s", time.perf_counter() - began, "s"))
     return result
 
 

@@ -10,8 +10,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.stages import StageResult, metric
+from ane_sweep.stages import StageResult
 
 STAGE = Stage(
     order=60, many="chunkings", timeout_s=1800, base_gib=0.2, per_byte=0.2,
@@ -82,10 +83,10 @@ def _bisect(source: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _metrics(facts: dict[str, Any]) -> list[dict[str, Any]]:
+def _metrics(facts: dict[str, Any]) -> list[Metric]:
     figures = {
         "chunk_bytes_max": max(facts["chunk_bytes"]),
         "chunk_bytes_ideal": sum(facts["chunk_bytes"]) / facts["chunks"],
         "boundary_bytes": sum(facts["boundary_bytes"]),
     }
-    return [metric(name, value, "bytes") for name, value in figures.items()]
+    return [Metric(name, value, "bytes") for name, value in figures.items()]

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import apple, tools
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 
-from . import StageResult, metric
+from . import StageResult
 
 STAGE = Stage(
     order=80, many="compilations", timeout_s=7200, base_gib=0.5, per_byte=1.0,
@@ -40,7 +41,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         made.append(compile_one(source, out / f"{source.stem}.mlmodelc", params["compiler"]))
     seconds = time.perf_counter() - began
     realised = {"compiler": params["compiler"], "compiler_version": version(made[0])}
-    return StageResult([metric("compile_s", seconds, "s", source=params["compiler"])], realised)
+    return StageResult([Metric("compile_s", seconds, "s", source=params["compiler"])], realised)
 
 
 def compile_one(source: Path, target: Path, compiler: str) -> Path:

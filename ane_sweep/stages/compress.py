@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 
-from . import StageResult, _package, metric
+from . import StageResult, _package
 
 STAGE = Stage(
     order=50, many="compressions", timeout_s=7200, base_gib=0.8, per_byte=2.0,
@@ -59,9 +60,9 @@ def _result(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
     (out / "compress.json").write_text(json.dumps(account, indent=1, sort_keys=True), encoding="utf-8")
     return StageResult(
         metrics=[
-            metric("compress_s", seconds, "s"),
-            metric("package_bytes", _package.size(package), "bytes"),
-            metric("bits_per_weight", _package.bits_per_weight(package, done.numbers), "bit"),
+            Metric("compress_s", seconds, "s"),
+            Metric("package_bytes", _package.size(package), "bytes"),
+            Metric("bits_per_weight", _package.bits_per_weight(package, done.numbers), "bit"),
         ],
         realised={"weights_compressed": len(resolved.settings), "weights_left": len(resolved.left)},
         facts={"adapted": len(resolved.adapted)},

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import models
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 
-from . import StageResult, _package, metric
+from . import StageResult, _package
 
 STAGE = Stage(order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, leaves="program", artifact=True)
 
@@ -43,9 +44,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     bits = _package.bits_per_weight(package, facts["numbers"])
     return StageResult(
         metrics=[
-            metric("convert_s", seconds, "s"),
-            metric("package_bytes", _package.size(package), "bytes"),
-            metric("bits_per_weight", bits, "bit"),
+            Metric("convert_s", seconds, "s"),
+            Metric("package_bytes", _package.size(package), "bytes"),
+            Metric("bits_per_weight", bits, "bit"),
         ],
         facts=facts,
     )

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.evidence import footprint, powermetrics, syslog, thermal
 from ane_sweep.evidence.listener import Listener
 
-from . import StageResult, metric
+from . import StageResult
 
 STAGE = Stage(
     order=140, many="evidence passes", timeout_s=1800, base_gib=0.6, per_byte=1.2,
@@ -79,7 +80,7 @@ class Pass:
     def __init__(self, out: Path):
         self.out = out
         self.sources: dict[str, Any] = {}
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[Metric] = []
         self.facts: dict[str, Any] = {"power": {}, "findings": []}
         self.predictions = 0
 
@@ -156,8 +157,8 @@ class Pass:
         power = powermetrics.excess(engine, idle, loaded)
         self.facts["power"][engine] = vars(power)
         self.metrics += [
-            metric(f"energy_{engine}_mj", power.milliwatts * seconds_each, "mJ", source="powermetrics"),
-            metric(f"power_{engine}_mw", power.milliwatts, "mW", source="powermetrics"),
+            Metric(f"energy_{engine}_mj", power.milliwatts * seconds_each, "mJ", source="powermetrics"),
+            Metric(f"power_{engine}_mw", power.milliwatts, "mW", source="powermetrics"),
         ]
         return None
 
@@ -192,8 +193,8 @@ class Pass:
             return
         self.sources["footprint"] = "measured"
         self.metrics += [
-            metric("footprint_bytes", seen.now, "bytes", source="proc_pid_rusage"),
-            metric("footprint_peak_bytes", seen.peak, "bytes", source="proc_pid_rusage"),
+            Metric("footprint_bytes", seen.now, "bytes", source="proc_pid_rusage"),
+            Metric("footprint_peak_bytes", seen.peak, "bytes", source="proc_pid_rusage"),
         ]
 
     def read_heat(self) -> None:
@@ -204,7 +205,7 @@ class Pass:
             except ValueError as error:
                 self.sources["thermal_pressure"] = str(error)
         try:
-            self.metrics.append(metric("die_celsius", thermal.die_celsius(), "degC", source="HID sensors"))
+            self.metrics.append(Metric("die_celsius", thermal.die_celsius(), "degC", source="HID sensors"))
         except ValueError as error:
             self.sources["die_temperature"] = str(error)
 

@@ -8,16 +8,19 @@ between two readings of the clock.
 import json
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep import bridge, runtimes
+from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Unavailable
 from ane_sweep.runtimes import _copies
-from ane_sweep.stages import StageResult, _timing, _verdicts, metric
+from ane_sweep.stages import StageResult, _timing, _verdicts
 from ane_sweep.stages._arrays import Inputs
 from ane_sweep.stats import samples
 
@@ -40,7 +43,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
               With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
               runtime with threads of its own `thread_wait`: how they wait for work
-    facts     timing: this process's samples, for the record
+    timing    this process's samples, for the record
 
     Raises errors.Unavailable where this host has no such runtime.
     """
@@ -66,11 +69,11 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         taken = copies.per_prediction(taken)
     written = {"unit": "s", "clock": "perf_counter", **asdict(taken)}
     result = _result(taken, load_s, loaded.realised, params)
-    if prefill:
+    if prefill and result.timing:
         whole = _timing.measure(prefill, **common)
         written["prefill"] = asdict(whole)
         result.metrics += _prefill_metrics(whole, params["runtime"])
-        result.facts["timing"]["prefill_median_ms"] = _median_ms(whole.steady_s)
+        result.timing = replace(result.timing, prefill_median_ms=_median_ms(whole.steady_s))
     if copies:
         result.metrics += copies.metrics(params["runtime"])
     (out / "samples.json").write_text(json.dumps(written, indent=1))
@@ -83,11 +86,11 @@ def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
     return {**asked, "clock": clock, "tick_s": _timing.tick(clock)}
 
 
-def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[dict[str, Any]]:
+def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[Metric]:
     """Of a program with a key-value cache, whose other figures are those of one decoding step."""
     summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
-    return [metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
+    return [Metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
 
 
 def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
@@ -122,11 +125,9 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
         "latency_native_median_ms": _median_ms(taken.native_s),
         "load_ms": 1000 * load_s,
     }
-    metrics = [metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
-    metrics.append(metric("peak_memory_bytes", bridge.peak_bytes(), "bytes", source=runtime))
-    timing = {"round": params.get("round", 1), "median_ms": summary.median, "load_ms": 1000 * load_s}
-    timing |= _milliseconds(taken) | {"notes": _verdicts.notes(taken), "gate": params.get("gate")}
-    return StageResult(metrics, realised, {"timing": timing})
+    metrics = [Metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
+    metrics.append(Metric("peak_memory_bytes", bridge.peak_bytes(), "bytes", source=runtime))
+    return StageResult(metrics, realised, timing=_written(taken, summary.median, load_s, params))
 
 
 def _thread_wait() -> str:
@@ -140,17 +141,22 @@ def _median_ms(seconds: list[float]) -> float | None:
     return 1000 * samples.quantile(seconds, 0.5) if seconds else None
 
 
-def _milliseconds(taken: _timing.Samples) -> dict[str, Any]:
+def _written(taken: _timing.Samples, median_ms: float, load_s: float, params: dict[str, Any]) -> Timing:
     """The samples for the record: milliseconds, six figures each."""
 
-    def ms(seconds: float | None) -> float | None:
-        return None if seconds is None else float(f"{1000 * seconds:.6g}")
+    def ms(seconds: float) -> float:
+        return float(f"{1000 * seconds:.6g}")
 
-    return {
-        "first_ms": ms(taken.first_s),
-        "warmup_ms": [ms(sample) for sample in taken.warmup_s],
-        "samples_ms": [ms(sample) for sample in taken.steady_s],
-        "loops": taken.loops,
-        "after_idle_ms": ms(taken.after_idle_s),
-        "idle_s": taken.idle_s,
-    }
+    return Timing(
+        round=params.get("round", 1),
+        median_ms=median_ms,
+        load_ms=1000 * load_s,
+        first_ms=ms(taken.first_s),
+        warmup_ms=[ms(sample) for sample in taken.warmup_s],
+        samples_ms=[ms(sample) for sample in taken.steady_s],
+        loops=taken.loops,
+        after_idle_ms=None if taken.after_idle_s is None else ms(taken.after_idle_s),
+        idle_s=taken.idle_s,
+        notes=_verdicts.notes(taken),
+        gate=msgspec.convert(params.get("gate"), Look | None),
+    )

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import bridge, helpers
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
-from . import StageResult, _steps, compile, metric
+from . import StageResult, _steps, compile
 
 STAGE = Stage(
     order=100, many="loads", timeout_s=14400, base_gib=0.6, per_byte=1.2,
@@ -137,7 +138,7 @@ def state(name: str, steps: dict[str, Any], what: str) -> str:
     return "the same files again; whether they were cached cannot be seen"
 
 
-def _metrics(steps: dict[str, Any]) -> list[dict[str, Any]]:
+def _metrics(steps: dict[str, Any]) -> list[Metric]:
     cold, cached = steps["cold"], steps["cached"]
     figures = {
         "load_cold_ms": sum(cold["load_ms"]),
@@ -145,8 +146,8 @@ def _metrics(steps: dict[str, Any]) -> list[dict[str, Any]]:
         "first_predict_cold_ms": cold["first_predict_ms"],
         "first_predict_ms": cached["first_predict_ms"],
     }
-    found = [metric(name, value, "ms", source="coreml") for name, value in figures.items()]
+    found = [Metric(name, value, "ms", source="coreml") for name, value in figures.items()]
     peak = max((step["helpers"].get("ANECompilerService", 0) for step in steps.values()), default=0)
     if peak:
-        found.append(metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
+        found.append(Metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
     return found

@@ -21,11 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import coreml
 
-from . import StageResult, _trace, compile, load, metric
+from . import StageResult, _trace, compile, load
 
 STAGE = Stage(
     order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0,
@@ -45,17 +46,17 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     table = [row for step in _steps_of(params, inputs) for row in step["rows"]]
     chip = params.get("chip") or chip_name(host.chip())
     summary = summarise(table, chip, params["compute_units"])
-    content = {"schema": 1, **summary, "table": table}
-    (out / f"placement.planned.{summary['chip']}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    content = {"schema": 1, **as_plain(summary), "table": table}
+    (out / f"placement.planned.{summary.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     (out / _trace.NAME).write_text(json.dumps(_trace.events(table, summary)), encoding="utf-8")
 
-    def planned(name: str, value: float) -> dict[str, Any]:
-        return metric(name, value, "1", kind="planned", source="MLComputePlan")
+    def planned(name: str, value: float) -> Metric:
+        return Metric(name, value, "1", kind="planned", source="MLComputePlan")
 
-    metrics = [planned(f"ops_{unit}", count) for unit, count in summary["ops"].items()]
-    metrics.append(planned("cost_share_ane", summary["cost_share"]["ane"]))
-    metrics += [planned(name, summary[name]) for name in ("segments", "transitions")]
-    return StageResult(metrics, facts={"placement": [summary]})
+    metrics = [planned(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
+    metrics.append(planned("cost_share_ane", summary.cost_share.ane))
+    metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
+    return StageResult(metrics, placement=[summary])
 
 
 def _steps_of(params: dict[str, Any], inputs: dict[str, Path]) -> list[dict[str, Any]]:
@@ -172,7 +173,7 @@ def with_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> l
     return found
 
 
-def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> dict[str, Any]:
+def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> Placement:
     """The record's placement entry. Raises Unavailable when no op has a device: then there is no plan to speak of."""
     placed = [row for row in table if row["preferred"] is not None]
     if not placed:
@@ -182,39 +183,41 @@ def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) ->
         )
     chunks = dict.fromkeys((row["chunk"], row["function"]) for row in placed)
     parts = [
-        {"chunk": chunk, "function": function}
-        | _shares([row for row in placed if (row["chunk"], row["function"]) == (chunk, function)])
+        _part([row for row in placed if (row["chunk"], row["function"]) == (chunk, function)], chunk, function)
         for chunk, function in chunks
     ]
-    return {
-        "kind": "planned",
-        "chip": chip,
-        "compute_units": compute_units,
-        **_shares(placed),
-        "segments": sum(part["segments"] for part in parts),
-        "transitions": sum(part["transitions"] for part in parts),
-        "chunks": parts,
-        "reasons": reasons(placed),
-        "unplaced": len(table) - len(placed),
-    }
+    return Placement(
+        kind="planned",
+        chip=chip,
+        compute_units=compute_units,
+        ops=_ops(placed),
+        cost_share=_shares(placed),
+        segments=sum(part.segments for part in parts),
+        transitions=sum(part.transitions for part in parts),
+        chunks=parts,
+        reasons=reasons(placed),
+        unplaced=len(table) - len(placed),
+    )
 
 
-def _shares(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _part(rows: Sequence[dict[str, Any]], chunk: str | None, function: str | None) -> Part:
     from ane_sweep.placement.path import count_segments
 
-    total = sum(row["cost"] for row in rows) or 1.0
     segments, transitions = count_segments([row["preferred"] for row in rows])
-    ops = {unit: sum(row["preferred"] == unit for row in rows) for unit in _UNITS.values()}
-    cost = {unit: sum(row["cost"] for row in rows if row["preferred"] == unit) / total for unit in _UNITS.values()}
-    return {
-        "ops": {**ops, "total": len(rows)},
-        "cost_share": cost,
-        "segments": segments,
-        "transitions": transitions,
-    }
+    return Part(chunk, _ops(rows), _shares(rows), segments, transitions, function)
 
 
-def reasons(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ops(rows: Sequence[dict[str, Any]]) -> Ops:
+    return Ops(**{unit: sum(row["preferred"] == unit for row in rows) for unit in _UNITS.values()}, total=len(rows))
+
+
+def _shares(rows: Sequence[dict[str, Any]]) -> Shares:
+    total = sum(row["cost"] for row in rows) or 1.0
+    costs = {unit: sum(row["cost"] for row in rows if row["preferred"] == unit) for unit in _UNITS.values()}
+    return Shares(**{unit: cost / total for unit, cost in costs.items()})
+
+
+def reasons(rows: Sequence[dict[str, Any]]) -> list[Reason]:
     """Why ops are not planned for the Neural Engine, in the compiler's own words, most costly first."""
     total = sum(row["cost"] for row in rows) or 1.0
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -223,17 +226,17 @@ def reasons(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             refused = row.get("why_not_ane") or ("ane" not in row["supported"] and "not among the supported units")
             groups[refused or "supported, and planned elsewhere"].append(row)
     found = [
-        {
-            "reason": reason,
-            "ops": len(members),
-            "op_types": dict(Counter(row["op_type"] for row in members).most_common()),
-            "cost_share": round(sum(row["cost"] for row in members) / total, 6),
-            "names": [row["name"] for row in members[:5]],
-            "source": "analytics.mil" if members[0].get("why_not_ane") else "MLComputePlan",
-        }
+        Reason(
+            reason=reason,
+            ops=len(members),
+            op_types=dict(Counter(row["op_type"] for row in members).most_common()),
+            cost_share=round(sum(row["cost"] for row in members) / total, 6),
+            names=[row["name"] for row in members[:5]],
+            source="analytics.mil" if members[0].get("why_not_ane") else "MLComputePlan",
+        )
         for reason, members in groups.items()
     ]
-    return sorted(found, key=lambda entry: -entry["cost_share"])
+    return sorted(found, key=lambda entry: -entry.cost_share)
 
 
 def chip_name(brand: str | None) -> str:

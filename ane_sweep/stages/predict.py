@@ -12,9 +12,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.figures import Metric, Placement, as_plain
 from ane_sweep.bridge.stages import Stage
 
-from . import StageResult, metric
+from . import StageResult
 
 STAGE = Stage(
     order=70, many="predictions", timeout_s=600, memory_gib=4, base_gib=0.2, per_byte=0.0, guess_s=5.0,
@@ -32,29 +33,34 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     wanted = [chips.get(name) for name in params["chips"]]
     loaded = programs.load_chain(package.program_paths(inputs["program"]))
-    result = StageResult(facts={"placement": []})
+    result = StageResult()
     for chip in wanted:
         prediction = predict.predict_chain(loaded, chip, params["compute_units"])
         summary = prediction.summary()
-        result.facts["placement"].append(summary)
+        result.placement.append(summary)
         result.metrics += _metrics(summary, prediction)
-        content = {"schema": SCHEMA, **summary, "estimate": prediction.estimate_entry(), "table": prediction.table()}
+        content = {
+            "schema": SCHEMA,
+            **as_plain(summary),
+            "estimate": prediction.estimate_entry(),
+            "table": prediction.table(),
+        }
         (out / f"placement.predicted.{chip.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     return result
 
 
-def _metrics(summary: dict[str, Any], prediction: Any) -> list[dict[str, Any]]:
-    chip = summary["chip"]
+def _metrics(summary: Placement, prediction: Any) -> list[Metric]:
+    chip = summary.chip
 
-    def predicted(name: str, value: float) -> dict[str, Any]:
-        return metric(name, value, "1", kind="predicted", source=_SOURCE, chip=chip)
+    def predicted(name: str, value: float) -> Metric:
+        return Metric(name, value, "1", kind="predicted", source=_SOURCE, chip=chip)
 
-    found = [predicted(f"ops_{unit}", count) for unit, count in summary["ops"].items()]
-    found.append(predicted("cost_share_ane", summary["cost_share"]["ane"]))
-    found += [predicted(name, summary[name]) for name in ("segments", "transitions")]
+    found = [predicted(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
+    found.append(predicted("cost_share_ane", summary.cost_share.ane))
+    found += [predicted("segments", summary.segments), predicted("transitions", summary.transitions)]
     estimate = prediction.estimate
     if estimate is None:  # the summary says why
         return found
     for name, value in (("latency", estimate.ms), ("latency_low", estimate.low_ms), ("latency_high", estimate.high_ms)):
-        found.append(metric(f"{name}_ms", value, "ms", kind="estimated", source=estimate.anchor, chip=chip))
+        found.append(Metric(f"{name}_ms", value, "ms", kind="estimated", source=estimate.anchor, chip=chip))
     return found

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 
-from . import StageResult, metric
+from . import StageResult
 
 STAGE = Stage(
     order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2,
@@ -87,20 +88,20 @@ class _Scores:
             self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
             self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Metric]:
         found = [
-            metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
-            metric("cosine", self.closeness.cosine(), "1"),
+            Metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
+            Metric("cosine", self.closeness.cosine(), "1"),
         ]
         if self.kl_count:
-            found.append(metric("kl", self.kl_sum / self.kl_count, "nat"))
+            found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
         same = self.same
         if len(self.pooled[0]) >= 3:  # with two sentences, the other one is always the nearest
             import numpy as np
 
             reference, candidate = (np.stack(vectors) for vectors in self.pooled)
             same = same or (self.m.nearest_other(reference) == self.m.nearest_other(candidate)).tolist()
-            found.append(metric("rank_agreement", self.m.rank_agreement(reference=reference, candidate=candidate), "1"))
+            found.append(Metric("rank_agreement", self.m.rank_agreement(reference=reference, candidate=candidate), "1"))
         if same:
-            found.append(metric("top1_agreement", sum(same) / len(same), "1"))
+            found.append(Metric("top1_agreement", sum(same) / len(same), "1"))
         return found

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import runtimes
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Unavailable
 
-from . import StageResult, metric
+from . import StageResult
 
 STAGE = Stage(
     order=130, many="throughput runs", timeout_s=3600, base_gib=0.6, per_byte=1.2,
@@ -48,8 +49,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     seconds = drain(predict, feeds, count, time.perf_counter)
     told = {"inputs": count, "distinct": min(count, len(feeds)), "order": "repeated in turn", "warmup": WARMUP}
     metrics = [
-        metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),
-        metric("throughput_total_s", seconds, "s", source=params["runtime"]),
+        Metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),
+        Metric("throughput_total_s", seconds, "s", source=params["runtime"]),
     ]
     return StageResult(metrics, {**loaded.realised, "throughput": told})
 

@@ -9,7 +9,6 @@ and the median latency is the first metric of every run that has one.
 
 import hashlib
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import autopsy, outward
+from ane_sweep.bridge.figures import Artifact, Metric, Placement
 from ane_sweep.cell import AXES
 from ane_sweep.record import Record, Status, flat_cell
 
@@ -40,7 +40,7 @@ class RunText:
 
 
 def describe_cell(
-    record: Record, axes: list[str], run_folder: Path, files: Sequence[dict[str, Any]] | None = None
+    record: Record, axes: list[str], run_folder: Path, files: Sequence[Artifact] | None = None
 ) -> RunText:
     """The child run of one cell. `axes` are the varying ones; what is no axis of the request becomes a tag.
 
@@ -61,7 +61,7 @@ def describe_cell(
     }
     for group, values in (
         ("cell", {key: value for key, value in cell.items() if key not in params}),
-        ("weights", record.weights),
+        ("weights", vars(record.weights)),
         ("realised", record.realised),
         ("host", record.host),
         ("toolchain", record.toolchain),
@@ -100,7 +100,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
         "ane_sweep.sweep": records[0].sweep if records else info.get("stamp"),
         "ane_sweep.command": command,
         "ane_sweep.axes": json.dumps(values),
-        "ane_sweep.weights": ", ".join(sorted({str(r.weights.get("kind", "unknown")) for r in records})),
+        "ane_sweep.weights": ", ".join(sorted({r.weights.kind or "unknown" for r in records})),
         "ane_sweep.texts": ", ".join(sorted({str(r.realised["texts"]) for r in records if "texts" in r.realised})),
         **_shared(records, "host"),
         **_shared(records, "toolchain"),
@@ -131,7 +131,7 @@ def cell_name(record: Record, axes: list[str]) -> str:
 
 
 def _labels(records: list[Record]) -> str:
-    random = any(r.weights.get("kind") == "random" for r in records)
+    random = any(r.weights.kind == "random" for r in records)
     synthetic = any(r.realised.get("texts") == "synthetic" for r in records)
     scripted = any(r.host.get("stand_in") for r in records)
     return " [stand-in]" * scripted + " [weights=random]" * random + " [texts=synthetic]" * synthetic
@@ -145,22 +145,21 @@ def cell_note(record: Record) -> str | None:
             lines.append(f"- {stage.stage} {stage.status}: {stage.reason}")
     if script := record.host.get("stand_in"):
         lines.append(f"- nothing of this was measured on a Mac: what Core ML would say came from the script {script}")
-    if record.weights.get("kind") == "random":
+    if record.weights.kind == "random":
         lines.append("- weights are random: PSNR says nothing about the trained model, and latency may differ from it")
     if record.realised.get("texts") == "synthetic":
         lines.append("- inputs are seeded token ids, not text")
     return "\n".join(lines) or None
 
 
-def metric_key(entry: dict[str, Any]) -> str:
+def metric_key(metric: Metric) -> str:
     """`measured.latency_median_ms`, `predicted.m4.ops_ane`: the kind is part of the name, so kinds never mix."""
-    parts = [entry.get("kind", "measured"), entry.get("chip"), entry["name"]]
-    return _key(".".join(str(part) for part in parts if part))
+    return _key(".".join(part for part in (metric.kind, metric.chip, metric.name) if part))
 
 
 def cell_metrics(record: Record) -> list[tuple[str, float, int]]:
     """(key, value, step 0) of every figure that is a finite number, median latency first."""
-    found = {metric_key(e): float(e["value"]) for e in record.metrics if _is_number(e.get("value"))}
+    found = {metric_key(metric): float(metric.value) for metric in record.metrics if metric.value is not None}
     ordered = sorted(found, key=lambda key: key != FIRST_METRIC)
     return [(key, found[key], 0) for key in ordered]
 
@@ -171,21 +170,21 @@ def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, fl
     for record in records:
         value, chunks = record.value("latency_median_ms"), record.cell.get("chunks")
         chunks = record.realised.get("chunks") if chunks == "auto" else chunks
-        if _is_number(value) and isinstance(chunks, int):
+        if value is not None and isinstance(chunks, int):
             name = cell_name(record, [axis for axis in axes if axis != "chunks"])
             series = _key(name.replace("=", " ").replace("[", "").replace("]", ""))
             points.append((f"{FIRST_METRIC}/{series}"[:KEY_LIMIT], float(value), chunks))
     return points
 
 
-def cell_artifacts(record: Record, run_folder: Path, files: Sequence[dict[str, Any]]) -> dict[str, str]:
+def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) -> dict[str, str]:
     """Relative path -> text: record.json, placement.json as a table, the tail of each stage's stderr."""
     texts = {"record.json": json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n"}
     if record.placement:
         texts["placement.json"] = json.dumps(placement_table(record.placement), indent=1)
     for artifact in files:  # one row an op: placement.<kind>.<chip>.json
-        if artifact["name"].startswith("placement.") and Path(artifact["path"]).is_file():
-            texts[artifact["name"]] = outward.redacted(Path(artifact["path"]).read_text(encoding="utf-8"))
+        if artifact.name.startswith("placement.") and Path(artifact.path).is_file():
+            texts[artifact.name] = outward.redacted(Path(artifact.path).read_text(encoding="utf-8"))
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
         tail = autopsy.read_tail(path) if stage.key else ""
@@ -194,14 +193,11 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[dict[str, A
     return texts
 
 
-def placement_table(placement: list[dict[str, Any]]) -> dict[str, list]:
+def placement_table(placement: list[Placement]) -> dict[str, list]:
     """{columns, data}, the layout that MLflow's artifact viewer shows as a table; the whole is in record.json."""
     columns = ["kind", "chip", "compute_units", "cpu", "gpu", "ane", "total", "transitions"]
-    rows = []
-    for entry in placement:
-        ops = entry.get("ops") or {}
-        rows.append([ops.get(c, entry.get(c)) for c in columns])
-    return {"columns": columns, "data": rows}
+    said = ({**vars(entry), **vars(entry.ops)} for entry in placement)
+    return {"columns": columns, "data": [[values[column] for column in columns] for values in said]}
 
 
 def digest(record: Record, axes: list[str]) -> str:
@@ -216,8 +212,8 @@ def clean_tags(tags: dict[str, Any]) -> dict[str, str]:
 
 def _metric_notes(record: Record) -> str:
     notes = {
-        metric_key(e): " ".join(str(part) for part in (e.get("unit"), e.get("kind"), e.get("source")) if part)
-        for e in record.metrics
+        metric_key(metric): " ".join(part for part in (metric.unit, metric.kind, metric.source) if part)
+        for metric in record.metrics
     }
     return json.dumps(notes)
 
@@ -235,10 +231,6 @@ def _shared(records: list[Record], group: str) -> dict[str, Any]:
 def _all(values: Iterable[Any]) -> str:
     """The value that all cells share, or each of them: `1, 2, 4`."""
     return ", ".join(dict.fromkeys(_text(value, PARAM_LIMIT) for value in values))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _key(name: str) -> str:

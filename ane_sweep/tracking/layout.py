@@ -29,7 +29,7 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
 
     Charts whose metrics no cell has are left out. The last metric of the parallel coordinates gives the colours.
     """
-    known = {metric_key(entry) for record in records for entry in record.metrics}
+    known = {metric_key(metric) for record in records for metric in record.metrics}
     figures = [name for name in (PSNR, SIZE, LATENCY) if name in known]
     cards = (
         [_card("PARALLEL", selectedParams=axes, selectedMetrics=figures, showAllRuns=True)] if axes and figures else []

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from ane_sweep.bridge.figures import Timing
 from ane_sweep.compare.difference import difference, figures, timing_difference
 from ane_sweep.stats.student import t_quantile, t_tail
 
@@ -90,7 +91,7 @@ def process_of(log):
 
 def timings(*processes):
     """One entry a process, from its samples."""
-    return [{"round": n, "median_ms": sorted(s)[len(s) // 2], "samples_ms": s} for n, s in enumerate(processes, 1)]
+    return [Timing(n, sorted(s)[len(s) // 2], samples_ms=s) for n, s in enumerate(processes, 1)]
 
 
 def process(drawn, *, by=1.0, disturbed=0.0, slow_share=0.0):

@@ -19,7 +19,7 @@ MOST_WEIGHTS = 9  # of the tiny decoder
 
 
 def values(result) -> dict[str, float]:
-    return {entry["name"]: entry["value"] for entry in result.metrics}
+    return {entry.name: entry.value for entry in result.metrics}
 
 
 def account(folder: Path) -> dict:

@@ -52,7 +52,7 @@ def test_latency_of_the_phone_is_its_own(inputs, scripted, tmp_path):
     scripted(phone(), {"on": "predict", "device": "usb", "ms": [9, 4]})
     policy = {"warmup": 1, "samples": 3, "max_seconds": 60, "idle_s": 0}
     found = latency.run({**USB, "policy": policy, "round": 1}, inputs("single"), tmp_path)
-    figures = {entry["name"]: entry["value"] for entry in found.metrics}
+    figures = {entry.name: entry.value for entry in found.metrics}
     assert figures["latency_first_ms"] == pytest.approx(9) and figures["latency_median_ms"] == pytest.approx(4)
 
 
@@ -65,7 +65,7 @@ def test_the_plan_of_the_phone(inputs, scripted, tmp_path):
     made = place.run({**USB, "compute_units": "all"}, found, tmp_path)
     table = json.loads((tmp_path / "placement.planned.iphone17,3.json").read_text())["table"]
     assert [(row["op_type"], row["preferred"]) for row in table] == [("linear", table[0]["preferred"]), ("relu", "gpu")]
-    assert table[1]["supported"] == ["cpu", "gpu"] and made.facts["placement"][0]["chip"] == "iphone17,3"
+    assert table[1]["supported"] == ["cpu", "gpu"] and made.placement[0].chip == "iphone17,3"
 
 
 def test_no_phone_and_two_phones(inputs, scripted):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ane_sweep.bridge.figures import Ops
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.runtimes import coreml
 from ane_sweep.stages import _trace, compile, latency, load, place, score
@@ -87,7 +88,7 @@ def test_latency_shows_pythons_share(compiled, scripted, tmp_path):
     policy = {"warmup": 2, "samples": 5, "max_seconds": 60, "idle_s": 0}
     params = {**PARAMS, "policy": policy, "round": 1}
     found = latency.run(params, compiled("single"), tmp_path)
-    figures = {entry["name"]: entry["value"] for entry in found.metrics}
+    figures = {entry.name: entry.value for entry in found.metrics}
     assert took(figures["latency_first_ms"], 20) and took(figures["latency_median_ms"], 3)
     assert figures["latency_native_median_ms"] == pytest.approx(2.5)
     assert figures["load_ms"] >= 700
@@ -100,7 +101,7 @@ def test_score_of_a_stateful_program_starts_each_input_anew(compiled, scripted, 
     np.savez(found["reference"] / "inputs.npz", x=x, valid=np.ones((2, 3), bool))
     np.savez(found["reference"] / "outputs.npz", sum=x)
     made = score.run({**PARAMS, "model": {"task": "encoder"}}, found, tmp_path)
-    assert {entry["name"]: entry["value"] for entry in made.metrics}["psnr_db"] == 200
+    assert {entry.name: entry.value for entry in made.metrics}["psnr_db"] == 200
 
 
 def test_compile_says_what_the_compiler_says(inputs, scripted, tmp_path):
@@ -185,9 +186,9 @@ def test_place_of_every_kind(compiled, scripted, tmp_path):
     functions = planned(compiled("functions"), tmp_path)
     assert [row["function"] for row in functions] == ["main", "main", "twice", "twice"]
     summary = place.summarise(chain, "m4", "cpu_and_ne")
-    assert summary["ops"] == {"cpu": 2, "gpu": 0, "ane": 2, "total": 4} and summary["cost_share"]["ane"] == 0.75
-    assert [part["chunk"] for part in summary["chunks"]] == ["chunk_01", "chunk_02"] and summary["transitions"] == 2
-    assert summary["reasons"][0]["reason"] == "not among the supported units"
+    assert summary.ops == Ops(cpu=2, gpu=0, ane=2, total=4) and summary.cost_share.ane == 0.75
+    assert [part.chunk for part in summary.chunks] == ["chunk_01", "chunk_02"] and summary.transitions == 2
+    assert summary.reasons[0].reason == "not among the supported units"
 
 
 def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
@@ -203,7 +204,7 @@ def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
     assert "backend" not in linear
     assert (relu["backend"], relu["estimated_ms"]) == ("bnns", {"bnns": 0.25})
     (reason,) = (entry for entry in place.reasons([linear, relu]) if entry["source"] == "analytics.mil")
-    assert (reason["reason"], reason["names"]) == ("Unsupported tensor data type: int32", ["y"])
+    assert (reason.reason, reason.names) == ("Unsupported tensor data type: int32", ["y"])
 
 
 def test_a_plan_that_names_no_device_leaves_the_cell_ok(compiled, scripted, tmp_path):

@@ -31,7 +31,7 @@ def test_the_ladder_cold_then_cached(inputs, scripted, tmp_path):
         {"on": "predict", "ms": 7, "native_ms": 6},
     )
     found = load.run(PARAMS, inputs("chain"), tmp_path)
-    figures = {entry["name"]: entry["value"] for entry in found.metrics}
+    figures = {entry.name: entry.value for entry in found.metrics}
     assert figures.pop("ane_compiler_peak_bytes") == 900 << 20
     wanted = {"load_cold_ms": 8400, "load_cached_ms": 260, "first_predict_cold_ms": 14, "first_predict_ms": 14}
     assert figures.keys() == wanted.keys()

@@ -94,12 +94,12 @@ def test_everything_that_comes_out_is_labelled(theatre):
     for cell in records:
         assert cell.host["stand_in"].startswith("theatre (script.json, ") and cell.realised["stand_in"]
         for entry in cell.metrics:
-            asked_core_ml = entry["kind"] in ("planned",) or entry["source"] in (
+            asked_core_ml = entry.kind in ("planned",) or entry.source in (
                 "coreml",
                 "MLComputePlan",
                 "coremltools",
             )
-            assert not asked_core_ml or str(entry["source"]).startswith("stand-in theatre"), entry
+            assert not asked_core_ml or str(entry.source).startswith("stand-in theatre"), entry
     assert "no Mac took part" in said
 
 
@@ -119,7 +119,7 @@ def test_chains_pipelines_and_states_go_through_every_stage(tmp_path):
     by_pipeline = {cell.cell["pipeline"]: cell for cell in chained}
     assert by_pipeline["manual"].value("latency_native_median_ms") == 3, "two programs in a row"
     assert by_pipeline["coreml"].value("latency_native_median_ms") == 1.5, "one program"
-    functions = {part["function"] for part in stateful[1].placement[-1]["chunks"]}
+    functions = {part.function for part in stateful[1].placement[-1].chunks}
     assert functions == {"prefill", "decode"}
 
 
@@ -133,7 +133,7 @@ def test_a_phone_goes_through_every_stage(tmp_path):
     assert cell.realised["device"] == "usb: iphone, 18.2 (22C152)" and other.realised["device"] == "local"
     assert cell.value("latency_median_ms") == pytest.approx(4) and cell.value("load_cold_ms") == pytest.approx(800)
     assert cell.value("psnr_db") == other.value("psnr_db")
-    assert {entry["chip"] for entry in cell.placement if entry["kind"] == "planned"} == {"iphone17,3"}
+    assert {entry["chip"] for entry in cell.placement if entry.kind == "planned"} == {"iphone17,3"}
     assert "Phone 0" not in json.dumps(cell.to_dict()), "nobody's device is named"
 
 

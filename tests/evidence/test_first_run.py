@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from constructed import placement
 
 from ane_sweep import config
 from ane_sweep.__main__ import VERBS
+from ane_sweep.bridge.figures import Metric, Ops
 from ane_sweep.evidence import first_run
-from ane_sweep.record import Record, write_records
-from ane_sweep.stages import metric
+from ane_sweep.record import Record, StageOutcome, StageStatus, Status, write_records
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "ane_sweep" / "evidence" / "FIRST_RUN.md"
@@ -30,18 +31,13 @@ def record(
 ) -> Record:
     """Constructed: what a Mac's record would hold."""
     figures = {**GOOD, **(metrics or {})}
-    plan = {
-        "kind": "planned",
-        "chip": "m4",
-        "compute_units": units,
-        "ops": {"cpu": 3, "gpu": 0, "ane": 40, "total": 43},
-    }
+    plan = placement("planned", "m4", Ops(cpu=3, gpu=0, ane=40, total=43), compute_units=units)
     return Record(
-        sweep="s", cell_key=units + runtime, cell={"model": "minilm", "compute_units": units, "runtime": runtime}, status="ok",
-        stages=[{"stage": name, "status": (stages or {}).get(name, "ok"), "reason": "boom"} for name in STAGES],
+        sweep="s", cell_key=units + runtime, cell={"model": "minilm", "compute_units": units, "runtime": runtime}, status=Status.OK,
+        stages=[StageOutcome(name, StageStatus((stages or {}).get(name, "ok")), "boom") for name in STAGES],
         realised={"runtime": runtime, "verdict": "agrees", "observed": observed, "verdict_reasons": ["because"],
                   "evidence": {**SOURCES, **(sources or {})}},
-        metrics=[metric(name, value, "x") for name, value in figures.items() if value is not None],
+        metrics=[Metric(name, value, "x") for name, value in figures.items() if value is not None],
         placement=[plan], **more,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from test_bundle import rewritten
 
 from ane_sweep import bundle
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Artifact, Look, Timing
 from ane_sweep.record import FILE_NAME, read_records, varying_axes, write_records
 from ane_sweep.tracking import describe, layout
 
@@ -38,15 +39,13 @@ def source(tmp_path_factory):
             "evidence": {"power": "off"},
         }
         record.timings = [
-            {
-                "round": k, "median_ms": 1.0 + n, "load_ms": 9.0, "first_ms": 2.0, "warmup_ms": [1.5], "loops": 1, "idle_s": 0.0,
-                "samples_ms": [1.0 + n, 1.1 + n], "after_idle_ms": None, "notes": ["odd"],
-                "gate": {"ready": False, "waited_s": 0.1, "doubts": ["busy"]},
-            }
+            Timing(
+                k, 1.0 + n, 9.0, 2.0, warmup_ms=[1.5], samples_ms=[1.0 + n, 1.1 + n], notes=["odd"],
+                gate=Look(False, 0.1, ["busy"]),
+            )
             for k in (1, 2, 3)
         ]  # fmt: skip
-        record.artifacts = [{"name": "model.mlmodel", "path": str(out / "m"), "bytes": 1, "sha256": "a" * 64}]
-    records[1].metrics[0] |= {"value": float("inf")}
+        record.artifacts = [Artifact("model.mlmodel", str(out / "m"), 1, "a" * 64)]
     write_records(folder, records)
     moment = "2026-01-02T03:00:00+00:00"
     info = {"schema": 1, "stamp": folder.name, "command": ["-m", "model=gpt2"], "axes": ["chunks"], "cells": 8}

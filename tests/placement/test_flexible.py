@@ -50,10 +50,10 @@ def test_a_flexible_size_counts_at_its_default_with_a_wider_band(tmp_path, kind)
     found = predicted(convolutions(tmp_path / "flexible.mlpackage", kind))
     assert found.estimate.ms == pytest.approx(fixed.estimate.ms)
     assert found.estimate.low_ms < fixed.estimate.low_ms < fixed.estimate.high_ms < found.estimate.high_ms
-    assert found.summary()["ops"] == fixed.summary()["ops"] and found.summary()["ops"]["ane"] == 16
-    assert {row["confidence"] for row in found.table()} == {"low"} and found.summary()["confidence"] == "low"
-    assert found.summary()["flexible"] == [{"name": "x", "kind": kind, "default": DEFAULT}]
-    assert "flexible" not in fixed.summary()
+    assert found.summary().ops == fixed.summary().ops and found.summary().ops.ane == 16
+    assert {row["confidence"] for row in found.table()} == {"low"} and found.summary().confidence == "low"
+    assert found.summary().flexible == [{"name": "x", "kind": kind, "default": DEFAULT}]
+    assert fixed.summary().flexible is None
 
 
 def test_a_range_is_told_to_list_its_shapes_and_a_list_is_not(tmp_path, capsys):
@@ -70,7 +70,7 @@ def test_a_range_is_told_to_list_its_shapes_and_a_list_is_not(tmp_path, capsys):
 
 def test_layer_norm_among_enumerated_shapes_is_a_risk(tmp_path):
     found = predicted(convolutions(tmp_path / "m.mlpackage", "enumerated", norm=True))
-    assert [(gate["gate"], gate["effect"]) for gate in found.chunks[0].gates] == [("enumerated_layer_norm", "risk")]
+    assert [(gate.gate, gate.effect) for gate in found.chunks[0].gates] == [("enumerated_layer_norm", "risk")]
     assert not predicted(convolutions(tmp_path / "r.mlpackage", "range", norm=True)).chunks[0].gates
 
 

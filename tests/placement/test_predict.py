@@ -3,6 +3,7 @@
 import pytest
 from placement.by_hand import Writer, conv_chain
 
+from ane_sweep.bridge.figures import Ops
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.placement import agree, chips, gates, predict, programs
 
@@ -17,15 +18,15 @@ def predicted(*paths, chip="m4", units="cpu_and_ne"):
 def test_a_long_chain_is_on_the_ane_and_a_short_one_is_not(tmp_path):
     long, short = conv_chain(tmp_path / "long.mlpackage", 8), conv_chain(tmp_path / "short.mlpackage", 1)
     summary = predicted(long).summary()
-    assert summary["ops"] == {"cpu": 0, "gpu": 0, "ane": 16, "total": 16}
-    assert (summary["segments"], summary["transitions"], summary["reasons"]) == (1, 0, [])
+    assert summary.ops == Ops(cpu=0, gpu=0, ane=16, total=16)
+    assert (summary.segments, summary.transitions, summary.reasons) == (1, 0, [])
     summary = predicted(short).summary()
-    assert summary["ops"]["cpu"] == 2 and summary["kind"] == "predicted"
-    assert "would save 0.095 ms on these 2 ops; going there costs 0.250 ms" in summary["reasons"][0]["reason"]
-    assert summary["advice"] == [
+    assert summary.ops.cpu == 2 and summary.kind == "predicted"
+    assert "would save 0.095 ms on these 2 ops; going there costs 0.250 ms" in summary.reasons[0].reason
+    assert summary.advice == [
         "nothing is refused, the program is too small for the ANE to pay: batch the inputs, or leave it on the CPU"
     ]
-    assert predicted(short, units="cpu_only").summary()["advice"] == [], "the ANE was not asked"
+    assert predicted(short, units="cpu_only").summary().advice == [], "the ANE was not asked"
 
 
 def test_a_refused_op_in_the_middle_says_why(tmp_path):
@@ -42,7 +43,7 @@ def test_a_refused_op_in_the_middle_says_why(tmp_path):
     assert (
         row["supported"] == ["cpu", "gpu"] and "tan has no ANE kernel" in row["reason"] and row["confidence"] == "high"
     )
-    assert found.summary()["transitions"] == 2
+    assert found.summary().transitions == 2
     assert sum(entry["cost_share"] for entry in found.table()) == pytest.approx(1, abs=1e-4)
 
 
@@ -50,7 +51,7 @@ def test_units_asked_for_bound_the_answer(tmp_path):
     path = conv_chain(tmp_path / "m.mlpackage", 16)
     assert {row["preferred"] for row in predicted(path, units="cpu_only").table()} == {"cpu"}
     gpu = predicted(path, units="cpu_and_gpu")
-    assert {row["preferred"] for row in gpu.table()} == {"gpu"} and gpu.summary()["confidence"] == "low"
+    assert {row["preferred"] for row in gpu.table()} == {"gpu"} and gpu.summary().confidence == "low"
     assert {row["confidence"] for row in predicted(path, units="all").table()} == {"low"}
     assert all(row["supported"] == ["cpu", "gpu", "ane"] for row in gpu.table())
     with pytest.raises(ConfigError, match="compute_units=npu: unknown"):
@@ -67,10 +68,10 @@ def test_no_estimate_is_given_under_the_name_of_a_chip_without_figures(tmp_path)
             if (chip, units) == ("m4", "cpu_only"):
                 continue
             assert found.estimate is None and found.not_estimated.startswith(f"{chip}: ")
-            assert found.summary()["not_estimated"] == found.not_estimated
+            assert found.summary().not_estimated == found.not_estimated
             assert found.estimate_entry() == {"kind": "estimated", "latency_ms": None, "reason": found.not_estimated}
     small = conv_chain(tmp_path / "small.mlpackage", 1)
-    assert predicted(small).summary()["ops"]["ane"] == 0 and predicted(small).estimate is not None
+    assert predicted(small).summary().ops.ane == 0 and predicted(small).estimate is not None
     assert "100% of its time would be on the CPU" in predicted(small, chip="a17_pro").not_estimated
 
 
@@ -114,7 +115,7 @@ def test_chunks_are_planned_on_their_own(tmp_path):
     first, second = conv_chain(tmp_path / "chunk_01.mlpackage", 8), conv_chain(tmp_path / "chunk_02.mlpackage", 1)
     found = predicted(first, second)
     summary = found.summary()
-    assert [chunk["ops"]["ane"] for chunk in summary["chunks"]] == [16, 0]
+    assert [chunk.ops.ane for chunk in summary.chunks] == [16, 0]
     assert {row["chunk"] for row in found.table()} == {"chunk_01", "chunk_02"}
     assert {row["chunk"] for row in predicted(first).table()} == {None}
     assert found.estimate.ms > predicted(first).estimate.ms + 1.6
@@ -130,16 +131,16 @@ def test_chunks_are_planned_on_their_own(tmp_path):
 def test_size_gates(tmp_path, size, chip, name):
     path = conv_chain(tmp_path / "m.mlpackage", 8, weight_bytes=size)
     found = predicted(path, chip=chip)
-    assert [gate["gate"] for gate in found.chunks[0].gates] == ([name] if name else [])
-    assert found.summary()["ops"]["ane"] == (0 if name else 16)
+    assert [gate.gate for gate in found.chunks[0].gates] == ([name] if name else [])
+    assert found.summary().ops.ane == (0 if name else 16)
     if name:
-        assert all(row["reason"] == found.chunks[0].gates[0]["reason"] for row in found.table())
+        assert all(row["reason"] == found.chunks[0].gates[0].reason for row in found.table())
         assert found.table()[0]["supported"] == ["cpu", "gpu", "ane"], "legality is about the op"
 
 
 def test_later_chunks_run_out_of_mapped_memory_on_m1(tmp_path):
     paths = [conv_chain(tmp_path / f"chunk_0{n}.mlpackage", 8, weight_bytes=1_800_000_000) for n in (1, 2, 3)]
-    assert [[gate["gate"] for gate in chunk.gates] for chunk in predicted(*paths, chip="m1").chunks] == [
+    assert [[gate.gate for gate in chunk.gates] for chunk in predicted(*paths, chip="m1").chunks] == [
         [],
         [],
         ["mapped_memory"],
@@ -149,7 +150,7 @@ def test_later_chunks_run_out_of_mapped_memory_on_m1(tmp_path):
 
 def test_depth_counts_layers_on_one_chain(tmp_path):
     deep = predicted(conv_chain(tmp_path / "deep.mlpackage", 384, channels=8, size=8)).chunks[0]
-    assert [gate["gate"] for gate in deep.gates] == ["depth"]
+    assert [gate.gate for gate in deep.gates] == ["depth"]
     assert gates.longest_chain(programs.load(conv_chain(tmp_path / "m.mlpackage", 5)).sites) == 5
 
 
@@ -159,7 +160,7 @@ def test_shapes_that_may_fail_the_compile_are_risks_not_verdicts(tmp_path):
     writer.op("conv", wide, x="x", weight=writer.const("fp16", (8, 8, 1, 1)))
     path = writer.save(tmp_path / "m.mlpackage")
     (gate,) = predicted(path, chip="m1").chunks[0].gates
-    assert (gate["gate"], gate["effect"]) == ("axis", "risk")
+    assert (gate.gate, gate.effect) == ("axis", "risk")
     assert predicted(path).chunks[0].gates == []
 
 
@@ -169,7 +170,7 @@ def test_advice_names_the_head_and_leaves_index_arithmetic_to_the_lookup(tmp_pat
     table = writer.const("fp16", (50257, 256))
     rows = writer.op("gather", ("fp16", (1, 64, 256)), x=table, indices=short)
     writer.op("linear", ("fp16", (1, 64, 50257)), x=rows, weight=writer.const("fp16", (50257, 256)))
-    words = predicted(writer.save(tmp_path / "m.mlpackage")).summary()["advice"]
+    words = predicted(writer.save(tmp_path / "m.mlpackage")).summary().advice
     assert words[0].startswith("do the lookup outside") and not [word for word in words if "position ids" in word]
     assert any(word.startswith("select the last token before the vocabulary projection") for word in words)
 
@@ -181,7 +182,7 @@ def wide(tmp_path, kind, shape, made=None, **more):
     for _ in range(4):
         weights = {name: writer.const("fp16", size) for name, size in more.items()}
         value = writer.op(kind, ("fp16", made or shape), x=value, **weights)
-    return predicted(writer.save(tmp_path / f"{kind}.mlpackage"), chip="m1").summary()["advice"]
+    return predicted(writer.save(tmp_path / f"{kind}.mlpackage"), chip="m1").summary().advice
 
 
 def test_only_a_projection_is_told_of_a_vocabulary(tmp_path):
@@ -205,7 +206,7 @@ def test_a_last_axis_that_does_not_fill_its_rows_is_to_be_padded(tmp_path, last,
         value = writer.op("conv", image, x=value, weight=writer.const("fp16", (256, 256, 3, 3)))
     padding = [
         text
-        for text in predicted(writer.save(tmp_path / "m.mlpackage")).summary()["advice"]
+        for text in predicted(writer.save(tmp_path / "m.mlpackage")).summary().advice
         if "multiple of 64" in text
     ]
     assert (said in padding[0]) if said else not padding

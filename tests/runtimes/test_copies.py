@@ -51,7 +51,7 @@ def test_the_last_to_be_loaded_is_the_one_that_shows(order, slow, first):
     assert copies.predict({}) == {"y": first}, "copy 1's outputs, whichever was loaded first"
     for _ in range(2):
         copies.predict({})
-    found = {entry["name"]: entry["value"] for entry in copies.metrics("scripted")}
+    found = {entry.name: entry.value for entry in copies.metrics("scripted")}
     assert [found[f"latency_copy_{n}_median_ms"] for n in (1, 2, 3)] == [1000 if n == slow else 250 for n in (1, 2, 3)]
     assert found["latency_copies_ratio"] == 4 and found["load_copy_2_ms"] == 1000
     assert copies.realised == {"runtime": "scripted", "copies": 3}

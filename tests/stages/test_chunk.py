@@ -212,7 +212,7 @@ def test_time_is_the_placement_rooms_estimate_of_each_op(converted):
 
 def test_figures_of_the_cuts_reach_the_record(converted, tmp_path):
     result = cut(converted["fp16", "iOS18"], tmp_path / "out", "auto", program_bytes=60_000, mapped_bytes=None)
-    figures = {entry["name"]: entry["value"] for entry in result.metrics}
+    figures = {entry.name: entry.value for entry in result.metrics}
     assert result.realised == {"chunks": result.facts["chunks"]} and result.facts["chunks"] > 1
     assert figures["chunk_bytes_max"] <= 60_000 and figures["chunk_bytes_max"] >= figures["chunk_bytes_ideal"]
     assert figures["boundary_bytes"] == sum(result.facts["boundary_bytes"])

@@ -74,7 +74,7 @@ def test_interface_and_facts(converted, case):
     assert result.facts["ops"] == len(operations(spec))
     blob_bytes = (folder / "model.mlpackage/Data/com.apple.CoreML/weights/weight.bin").stat().st_size
     assert result.facts["parameter_bytes"] == pytest.approx(blob_bytes, rel=0.1)
-    assert {entry["name"] for entry in result.metrics} == {"convert_s", "package_bytes", "bits_per_weight"}
+    assert {entry.name for entry in result.metrics} == {"convert_s", "package_bytes", "bits_per_weight"}
     assert [path.name for path in folder.iterdir()] == ["model.mlpackage"]
 
 

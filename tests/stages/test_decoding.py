@@ -38,7 +38,7 @@ def made(request, tmp_path_factory):
 
 
 def figures(result) -> dict:
-    return {entry["name"]: entry["value"] for entry in result.metrics}
+    return {entry.name: entry.value for entry in result.metrics}
 
 
 def scored(params: dict, program, made, out) -> dict:

@@ -64,7 +64,7 @@ def pass_(tmp_path, monkeypatch):
 
 
 def figures(result) -> dict:
-    return {m["name"]: m["value"] for m in result.metrics}
+    return {m.name: m.value for m in result.metrics}
 
 
 def test_everything_there(pass_):
@@ -74,7 +74,7 @@ def test_everything_there(pass_):
     assert told["power"] == "measured" and told["predictions"] > 0
     assert found["power_ane_mw"] == pytest.approx(1460) and found["power_cpu_mw"] == pytest.approx(500)
     assert 0 < found["energy_ane_mj"] < 1460 and found["die_celsius"] == 48.5
-    assert all(m["kind"] == "measured" for m in result.metrics)
+    assert all(m.kind == "measured" for m in result.metrics)
     assert result.facts["evidence"]["missing"] == []
     assert result.facts["evidence"]["power"]["ane"]["median"] == pytest.approx(1460)
 

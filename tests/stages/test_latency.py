@@ -98,22 +98,22 @@ def test_the_stage(reference_folder, tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
     result = latency.run(PARAMS, {"reference": reference_folder}, out)
-    figures = {entry["name"]: entry for entry in result.metrics}
+    figures = {entry.name: entry for entry in result.metrics}
     assert set(figures) == {
         *(f"latency_{name}_ms" for name in ("first", "early", "median", "iqr", "p90", "low", "high", "after_idle")),
         *("load_ms", "peak_memory_bytes"),
     }
-    assert all(entry["kind"] == "measured" and entry["source"] == "torch_eager" for entry in figures.values())
+    assert all(entry.kind == "measured" and entry.source == "torch_eager" for entry in figures.values())
     kept = json.loads((out / "samples.json").read_text())
     assert len(kept["warmup_s"]) == 2 and len(kept["steady_s"]) == 5
-    assert figures["latency_first_ms"]["value"] == pytest.approx(1000 * kept["first_s"])
-    assert figures["latency_median_ms"]["value"] == pytest.approx(1000 * sorted(kept["steady_s"])[2])
-    assert figures["latency_low_ms"]["value"] <= figures["latency_median_ms"]["value"]
+    assert figures["latency_first_ms"].value == pytest.approx(1000 * kept["first_s"])
+    assert figures["latency_median_ms"].value == pytest.approx(1000 * sorted(kept["steady_s"])[2])
+    assert figures["latency_low_ms"].value <= figures["latency_median_ms"].value
     assert result.realised["runtime"] == "torch_eager" and result.realised["samples"] == 5
     assert result.realised["threads"] > 0 and result.realised["thread_wait"] == "GOMP_SPINCOUNT=10000"
-    timing = result.facts["timing"]
-    assert (timing["round"], len(timing["samples_ms"]), timing["idle_s"]) == (2, 5, 0.001)
-    assert timing["samples_ms"] == pytest.approx([1000 * s for s in kept["steady_s"]], rel=1e-5)
+    timing = result.timing
+    assert (timing.round, len(timing.samples_ms), timing.idle_s) == (2, 5, 0.001)
+    assert timing.samples_ms == pytest.approx([1000 * s for s in kept["steady_s"]], rel=1e-5)
 
 
 def test_only_what_sleeps_is_timed_after_a_pause_unless_asked():
@@ -131,7 +131,7 @@ def test_scatter_and_short_measurements_are_said(reference_folder):
 def test_what_the_runtime_itself_says_is_written_down():
     taken = Samples(1.0, [], [0.004, 0.005, 0.006], native_s=[0.001, 0.003, 0.002])
     found = latency._result(taken, 0.0, {}, PARAMS)
-    assert {m["name"]: m["value"] for m in found.metrics}["latency_native_median_ms"] == pytest.approx(2)
+    assert {m.name: m.value for m in found.metrics}["latency_native_median_ms"] == pytest.approx(2)
 
 
 def test_a_runtime_that_this_host_lacks(reference_folder, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def test_one_file_a_chip_and_nothing_called_measured(program, tmp_path):
     content = json.loads((out / "placement.predicted.m4.json").read_text())
     assert content["schema"] == 1 and content["ops"]["ane"] == 16 and len(content["table"]) == 16
     assert content["estimate"]["kind"] == "estimated" and "m4" in content["estimate"]["anchor"]
-    names = {metric["name"] for metric in result.metrics}
+    names = {metric.name for metric in result.metrics}
     assert names >= {
         "ops_ane",
         "ops_gpu",
@@ -37,11 +37,11 @@ def test_one_file_a_chip_and_nothing_called_measured(program, tmp_path):
         "transitions",
         "latency_ms",
     }
-    assert {metric["kind"] for metric in result.metrics} == {"predicted", "estimated"}
-    assert {metric["chip"] for metric in result.metrics} == {"m1", "m4", "a17_pro"}
-    assert all(metric["source"] for metric in result.metrics)
-    entry = result.facts["placement"][1]
-    assert (entry["kind"], entry["chip"], entry["compute_units"], entry["segments"]) == (
+    assert {metric.kind for metric in result.metrics} == {"predicted", "estimated"}
+    assert {metric.chip for metric in result.metrics} == {"m1", "m4", "a17_pro"}
+    assert all(metric.source for metric in result.metrics)
+    entry = result.placement[1]
+    assert (entry.kind, entry.chip, entry.compute_units, entry.segments) == (
         "predicted",
         "m4",
         "cpu_and_ne",

@@ -166,8 +166,8 @@ def scored(tmp_path, monkeypatch):
 
 
 def figures(result):
-    json.dumps(result.metrics, allow_nan=False)
-    return {entry["name"]: entry["value"] for entry in result.metrics}
+    json.dumps([vars(entry) for entry in result.metrics], allow_nan=False)
+    return {entry.name: entry.value for entry in result.metrics}
 
 
 def test_padding_counts_for_nothing(scored):

@@ -58,8 +58,8 @@ def test_figures_and_what_was_done(tmp_path, monkeypatch):
     assert calls[: 2 * 4] == ["reset", 0, "reset", 4, "reset", 8, "reset", 0], "each input is a sequence of its own"
     assert result.realised["throughput"] == {"inputs": 10, "distinct": 3, "order": "repeated in turn", "warmup": 3}
     rate, total = (m for m in result.metrics)
-    assert (rate["name"], rate["unit"], rate["kind"]) == ("throughput_per_s", "1/s", "measured")
-    assert rate["value"] * total["value"] == pytest.approx(10)
+    assert (rate.name, rate.unit, rate.kind) == ("throughput_per_s", "1/s", "measured")
+    assert rate.value * total.value == pytest.approx(10)
 
 
 def test_a_host_without_the_runtime(tmp_path, monkeypatch):

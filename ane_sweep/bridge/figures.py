@@ -1,0 +1,183 @@
+"""The figures of a result: metrics, placements and timings, as tasks give them and records keep them.
+
+Their constraints are what every file of ours holds and every file from elsewhere must. A field that is None here and was
+never written stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Kind = Literal["measured", "planned", "estimated", "predicted", "published"]
+Unit = Literal["cpu", "gpu", "ane"]
+Name = Annotated[str, Meta(min_length=1, max_length=500)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+_UNWRITTEN = {
+    "advice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule", "prefill_median_ms",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure. `source` says what gave it (a runtime, a tool, a model of cost), `chip` what it is for; None: this host."""
+
+    name: Name
+    value: int | float | None
+    unit: str = ""
+    kind: Kind = "measured"
+    source: str | None = None
+    chip: Name | None = None
+
+    @property
+    def what(self) -> tuple[str, str, str | None]:
+        """What two metrics have in common when they are the same figure."""
+        return self.name, self.kind, self.chip
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Numbers of ops by unit, and of all."""
+
+    cpu: Count
+    gpu: Count
+    ane: Count
+    total: Count
+
+    def share(self, unit: Unit) -> float:
+        """Of all ops, 0 to 1; 0 where there are none."""
+        count: int = getattr(self, unit)
+        return count / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of a cost by unit, 0 to 1."""
+
+    cpu: float
+    gpu: float
+    ane: float
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What decides over a whole program: `effect` is cpu (it leaves the Neural Engine) or risk (its compiler may fail)."""
+
+    gate: str
+    effect: str
+    reason: str
+    advice: str
+    source: str
+    confidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why ops are not on the Neural Engine: how many, of which types, what share of the cost, some of their names."""
+
+    rule: str | None = None
+    reason: str
+    ops: Count
+    op_types: dict[str, int]
+    cost_share: float
+    names: list[str]
+    source: str
+    confidence: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program of a chain, or one function of it."""
+
+    chunk: str | None
+    ops: Ops
+    cost_share: Shares
+    segments: Count
+    transitions: Count
+    function: str | None = None
+    gates: list[Gate] | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the ops of a program are planned (by Core ML) or predicted (by us) to run.
+
+    segments       stretches of ops on one unit; transitions: changes between them
+    flexible       inputs that take several shapes, whose programs are predicted at their default shape
+    not_estimated  why there is no latency estimate
+    unplaced       ops for which Core ML's plan names no unit
+    """
+
+    kind: Kind
+    chip: Name | None
+    compute_units: str
+    ops: Ops
+    cost_share: Shares
+    segments: Count
+    transitions: Count
+    chunks: list[Part] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    advice: list[str] | None = None
+    confidence: str | None = None
+    flexible: list[dict[str, Any]] | None = None
+    not_estimated: str | None = None
+    unplaced: Count | None = None
+    function: str | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the machine was found before a timing: `in_vain` are those of the doubts that were waited for."""
+
+    ready: bool = True
+    waited_s: NotNegative = 0.0
+    doubts: list[str] = field(default_factory=list)
+    in_vain: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One process that timed a program: milliseconds a call.
+
+    loops      calls that one of `samples_ms` is the mean of
+    notes      what the samples give to think (outliers, a trend)
+    prefill_median_ms  of a key-value cache, whose other figures are those of one decoding step
+    """
+
+    round: Count
+    median_ms: Positive
+    load_ms: NotNegative | None = None
+    first_ms: NotNegative | None = None
+    warmup_ms: list[NotNegative] = field(default_factory=list)
+    samples_ms: list[Positive] = field(default_factory=list)
+    loops: Count = 1
+    after_idle_ms: NotNegative | None = None
+    idle_s: NotNegative = 0.0
+    notes: list[str] = field(default_factory=list)
+    gate: Look | None = None
+    prefill_median_ms: NotNegative | None = None
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that a task left, its name relative to the artifact."""
+
+    name: Name
+    path: str
+    bytes: Count | None = None
+    sha256: str | None = None
+
+
+def as_plain(figure: Placement | Timing) -> dict[str, Any]:
+    """A figure as JSON values."""
+    plain: dict[str, Any] = _written(msgspec.to_builtins(figure))
+    return plain
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _written(v) for k, v in value.items() if v is not None or k not in _UNWRITTEN}
+    return [_written(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,114 @@
+"""The two files between planner and worker, as types: what is asked of a task (task.json) and what came of it (result.json).
+
+    task.json    {"schema", "stage", "key", "params", "inputs": {role: path}, "out", "tmp", "result",
+                  "limits": {"memory_bytes": int | null}, "fault": name | null, "threads": int | null}
+    result.json  {"schema", "stage", "key", "status", "reason", "seconds", "peak_bytes", "exit",
+                  "metrics": [...], "realised": {...}, "facts": {...}, "doubts": [sentence, ...]}
+
+In result.json `timing` and `placement` are among the facts.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ane_sweep import bridge
+from ane_sweep.bridge.figures import Count, Metric, NotNegative, Placement, Timing, as_plain
+from ane_sweep.errors import End
+
+SCHEMA: Literal[1] = 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """What a worker is asked.
+
+    params   what the stage is told, as JSON values; `inputs`: role -> folder or file of an upstream artifact
+    out      where the stage leaves its files; `tmp` is made before and deleted after; `result`: where result.json goes
+    fault    of a crash test; `threads`: how many the libraries may use, None for as many as they like
+    """
+
+    stage: str
+    key: str
+    params: dict[str, Any]
+    inputs: dict[str, Path]
+    out: Path
+    tmp: Path
+    limits: Limits = Limits()
+    fault: str | None = None
+    threads: int | None = None
+    result: Path = Path()
+    schema: Literal[1] = SCHEMA
+
+    def write(self, path: Path) -> None:
+        bridge.write_json(path, msgspec.to_builtins(self, enc_hook=os.fspath))
+
+    @classmethod
+    def read(cls, path: Path) -> "TaskRequest":
+        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=lambda kind, text: kind(text))
+
+
+@dataclass
+class TaskResult:
+    """What a task came to.
+
+    status   `unavailable`: this host cannot do it. `reason` is one sentence; None when ok
+    seconds  wall time of the whole process; `peak_bytes` its peak resident memory; `exit` its exit code or the name of the
+             signal that ended it. None where nobody knows, as of an artifact from the cache
+    realised, facts  JSON values: what really happened, for the record, and what later tasks and the planner may want
+    doubts   sentences
+    """
+
+    stage: str
+    key: str
+    status: End
+    reason: str | None = None
+    metrics: list[Metric] = field(default_factory=list)
+    timing: Timing | None = None
+    placement: list[Placement] = field(default_factory=list)
+    realised: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+    seconds: NotNegative | None = None
+    peak_bytes: Count | None = None
+    exit: int | str | None = None
+    stderr_tail: str | None = None
+    schema: Literal[1] = SCHEMA
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON values, in the form of result.json."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        timing = {} if self.timing is None else {"timing": as_plain(self.timing)}
+        placement = {"placement": [as_plain(entry) for entry in self.placement]} if self.placement else {}
+        plain |= {"facts": {**self.facts, **timing, **placement}}
+        unwritten = ("timing", "placement", *(("stderr_tail",) if self.stderr_tail is None else ()))
+        return {name: value for name, value in plain.items() if name not in unwritten}
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> "TaskResult":
+        """The inverse of `to_plain`. Raises ValueError for what has another form."""
+        if not isinstance(plain, dict) or not isinstance(plain.get("facts", {}), dict):
+            raise ValueError("it is no result")
+        facts = dict(plain.get("facts", {}))
+        lifted = {"timing": facts.pop("timing", None), "placement": facts.pop("placement", [])}
+        return msgspec.convert({**plain, **lifted, "facts": facts}, cls, strict=True)
+
+    def write(self, path: Path) -> None:
+        bridge.write_json(path, self.to_plain())
+
+    @classmethod
+    def read(cls, path: Path) -> "TaskResult | None":
+        """The result in a file, or None where there is none of this form."""
+        plain = bridge.read_json(path)
+        try:
+            return None if plain is None else cls.from_plain(plain)
+        except ValueError:
+            return None
