@@ -6,10 +6,10 @@ import pytest
 
 from ane_sweep import host, ready
 from ane_sweep.bridge import Interrupted
+from ane_sweep.bridge.figures import Look
 from ane_sweep.ready import Gate, State
 
 BUSY, QUIET = State(["busy"]), State()
-READY = {"ready": True, "doubts": [], "in_vain": []}
 
 
 class Machine:
@@ -27,30 +27,30 @@ class Machine:
 
 def test_a_ready_machine_is_not_waited_for():
     machine = Machine(QUIET)
-    assert machine.gate(30).wait(threading.Event()) == READY | {"waited_s": 0.0}
+    assert machine.gate(30).wait(threading.Event()) == Look(waited_s=0.0)
 
 
 def test_what_passes_is_waited_for_up_to_the_limit():
     machine = Machine(BUSY, BUSY, QUIET)
-    assert machine.gate(30).wait(threading.Event()) == READY | {"waited_s": 2.0}
+    assert machine.gate(30).wait(threading.Event()) == Look(waited_s=2.0)
     machine, told = Machine(*[BUSY] * 9), []
     gate = machine.gate(3)
     gate.tell = told.append
-    assert gate.wait(threading.Event()) == {"ready": False, "waited_s": 3.0, "doubts": ["busy"], "in_vain": ["busy"]}
+    assert gate.wait(threading.Event()) == Look(False, 3.0, ["busy"], ["busy"])
     assert told == ["busy: waiting up to 3 s for that to pass (gate.wait_s)"]
 
 
 def test_after_waiting_in_vain_it_waits_again_only_once_it_saw_the_machine_ready():
     machine = Machine(BUSY, BUSY, BUSY, BUSY, QUIET, BUSY, QUIET)
     gate = machine.gate(2)
-    waited = [gate.wait(threading.Event())["waited_s"] for _ in range(4)]
+    waited = [gate.wait(threading.Event()).waited_s for _ in range(4)]
     assert waited == [2.0, 0.0, 0.0, 1.0]
 
 
 def test_a_battery_is_said_and_not_waited_for():
     machine = Machine(State([], ["the machine ran on battery"]))
     found = machine.gate(30).wait(threading.Event())
-    assert found["doubts"] == ["the machine ran on battery"] and not found["in_vain"] and machine.now == 0
+    assert found.doubts == ["the machine ran on battery"] and not found.in_vain and machine.now == 0
 
 
 def test_an_interrupted_sweep_does_not_wait():

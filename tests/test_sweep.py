@@ -192,7 +192,7 @@ def test_a_conversion_with_zeroed_weights_is_made_again_and_the_record_says_so(f
     same = next(one for one in records if one.cell_key == record.cell_key)
     assert record.value("psnr_db") == same.value("psnr_db")
     for file in record.artifacts:
-        assert hashlib.sha256(Path(file["path"]).read_bytes()).hexdigest() == file["sha256"]
+        assert hashlib.sha256(Path(file.path).read_bytes()).hexdigest() == file.sha256
 
 
 def test_resume_last_returns_the_records_of_a_finished_run(finished):
