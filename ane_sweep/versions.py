@@ -25,8 +25,10 @@ DECIDE_NOTHING = (
     "ane_sweep.key",
     "ane_sweep.bridge",
     "ane_sweep.bridge.declared",
+    "ane_sweep.bridge.figures",
     "ane_sweep.bridge.runtimes",
     "ane_sweep.bridge.stages",
+    "ane_sweep.bridge.task",
 )
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",

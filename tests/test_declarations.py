@@ -28,14 +28,15 @@ TINY = (
     "latency.samples=2",
 )
 STAGE = """
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.stages import StageResult, metric
+from ane_sweep.stages import StageResult
 
 STAGE = Stage(order=115, many="warm-ups", timeout_s=77, base_gib=0.5, per_byte=0.5, stored=False, alone=True, last=True)
 
 
 def run(params, inputs, out):
-    return StageResult([metric("warmth", 3, "1")])
+    return StageResult([Metric("warmth", 3, "1")])
 """
 RUNTIME = """
 from ane_sweep.bridge.runtimes import Traits

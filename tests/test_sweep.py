@@ -22,7 +22,7 @@ from tiny import ONCE, RAN, gpt2_checkpoint
 
 from ane_sweep import runner, sweep
 from ane_sweep.__main__ import main
-from ane_sweep.record import Status, read_records, write_records
+from ane_sweep.record import Status, Weights, read_records, write_records
 
 TINY = [
     "model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1", ONCE,
@@ -103,7 +103,7 @@ def test_records_tell_what_was_asked_and_what_happened(finished):
     assert record.cell["model"] == "tiny-gpt2" and record.cell["compute_units"] == "all"
     assert record.realised["runtime"] == "reference" and record.realised["compute_units"] is None
     assert record.realised["texts"] == "synthetic"
-    assert record.weights == {"kind": "random", "source": "random:0", "digest": "random:0"}
+    assert record.weights == Weights("random", "random:0", "random:0")
     assert [(s.stage, s.reason) for s in record.stages if s.status == "unavailable"] == [
         ("compile", "needs macOS"),
         ("place", "needs macOS"),

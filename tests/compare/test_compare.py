@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from nights import cell, slower, write_run
 
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Look
 from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, judge
 from ane_sweep.compare.match import match
@@ -89,8 +91,8 @@ def test_of_a_machine_the_part_that_differs_is_told():
 
 def test_a_machine_that_was_busy_on_one_side_only_is_told_beside_the_verdict():
     busy, quiet = cell(slower(2)), cell()
-    for timing in busy.timings:
-        timing["gate"] = {"in_vain": ["other programs were using the processor"]}
+    look = Look(ready=False, waited_s=0.0, in_vain=["other programs were using the processor"])
+    busy.timings = [replace(timing, gate=look) for timing in busy.timings]
     said = "timed while other programs were using the processor (5 of 5 processes)"
     found = compared([quiet], [busy])
     assert found.regressed and found.marks == [f"machine: now {said}"]
