@@ -17,6 +17,11 @@ _XCODE_S = 20.0
 _DART = ("dart-ane", "dart-ane0")
 
 
+def no_silicon() -> str | None:
+    """None, or why there is no GPU of Apple's here."""
+    return None if sys.platform == "darwin" and platform.machine() == "arm64" else "needs a Mac with Apple silicon"
+
+
 def no_coreml() -> str | None:
     """None, or why Core ML cannot run on this host."""
     if not is_mac():

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ane_sweep import axes, chunking, data, models, recipes, runtimes, stand_in, usb
+from ane_sweep import axes, chunking, data, recipes, stand_in, usb
 from ane_sweep.axes.targets import TARGETS
-from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge import families
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.cell import DECLARED, Cell
 from ane_sweep.checkpoints import Source
 from ane_sweep.errors import ConfigError
@@ -18,14 +19,14 @@ def resolved_runtime(cell: Cell) -> str:
     if cell.runtime != "auto":
         return cell.runtime
     wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
-    return next(name for _, name in wanted if runtimes.get(name).available() is None)
+    return next(name for _, name in wanted if cannot(name) is None)
 
 
 def unknown_names(cell: Cell) -> list[str]:
     found = []
-    if cell.family not in models.names():
+    if cell.family not in families.names():
         found.append(
-            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(models.names())}. "
+            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(families.names())}. "
             f"A new one is ane_sweep/models/{cell.family}.py and conf/model/NAME.yaml"
         )
     if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
@@ -53,14 +54,14 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
 
     Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
     honours = RUNTIMES[runtime].honours
-    if cell.variant not in (known := models.variants(cell.family)):
+    if cell.variant not in (known := families.variants(cell.family)):
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
     if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
-    if reason := runtimes.get(runtime).available():
+    if reason := cannot(runtime):
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
     if "chunks" in honours and (reason := chunking.refusal(cell, source)):
         return reason

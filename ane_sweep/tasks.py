@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import apple, checks, chunking, data, estimates, files, recipes, runtimes, usb, versions
+from ane_sweep import apple, checks, chunking, data, estimates, files, recipes, usb, versions
 from ane_sweep.axes import LOADS, RUNS
-from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.runtimes import RUNTIMES, asked
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.cell import DECLARED, Cell, digest
 from ane_sweep.checkpoints import Source
@@ -238,8 +238,7 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     units = cell.compute_units if "compute_units" in traits.honours else None
     mode = checks.numerics(cell) if "numerics" in traits.honours else {}
     device = _device(cell) if "device" in traits.honours else {}
-    asked = {name: getattr(runtimes.get(runtime), name)() for name in traits.asks}
-    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **asked, **mode, **built}
+    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **asked(runtime), **mode, **built}
     chain.add("score", {**runs, "model": model}, inputs)
     copies = chunking.copies(cell)
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}

@@ -47,7 +47,7 @@ RUNTIME = Traits(
     measured="reference runtime in another room",
     hardware="abacus",
     honours=("chunks", "precision", "target"),
-    asks=("beads",),
+    asks=("ane_sweep.runtimes.echo:beads",),
 )
 
 

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import ONCE
 
-from ane_sweep import checkpoints, config, overview, plan, runtimes
+from ane_sweep import checkpoints, config, nvidia, overview, plan
 from ane_sweep.axes.targets import TARGETS
+from ane_sweep.bridge.runtimes import cannot
 from ane_sweep.errors import ConfigError
 from ane_sweep.history import Past
 
@@ -164,15 +165,14 @@ def test_effects_of_the_neural_engine_enter_the_keys_of_figures_alone():
 
 def test_a_gpu_changes_the_keys_of_figures_alone_and_is_refused_where_there_is_none(monkeypatch):
     args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference,reference_cuda"]
-    cuda = runtimes.get("reference_cuda")
-    monkeypatch.setattr(cuda, "available", lambda: "needs an NVIDIA GPU, and nvidia-smi lists none")
+    monkeypatch.setattr(nvidia, "no_cuda", lambda: "needs an NVIDIA GPU, and nvidia-smi lists none")
     assert set(planned(*args).refused.values()) == {
         "runtime=reference_cuda needs an NVIDIA GPU, and nvidia-smi lists none; runtime=reference runs anywhere"
     }
     keys = []
     for name in ("NVIDIA A", "NVIDIA B"):
-        monkeypatch.setattr(cuda, "available", lambda: None)
-        monkeypatch.setattr(cuda, "gpus", lambda name=name: [name])
+        monkeypatch.setattr(nvidia, "no_cuda", lambda: None)
+        monkeypatch.setattr(nvidia, "gpus", lambda name=name: [name])
         made = planned(*args)
         keys.append({task.stage: key for key, task in made.tasks.items() if "gpus" in task.params})
     assert counts(made)["convert"] == 1 and set(keys[0]) == {"score", "latency"}
@@ -213,7 +213,7 @@ def test_a_target_too_old_for_the_precision_is_refused(tmp_path):
 
 
 def test_core_ml_off_macos_is_refused():
-    if runtimes.get("coreml").available() is None:
+    if cannot("coreml") is None:
         pytest.skip("this host can run Core ML")
     made = planned("model=tiny-gpt2", "weights=random", "runtime=coreml")
     assert "needs macOS" in next(iter(made.refused.values()))

@@ -3,6 +3,7 @@ protocol `Runtime` in runtimes/__init__.py.
 """
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 from ane_sweep.bridge.declared import Declared
@@ -21,7 +22,8 @@ class Traits:
                 the program ran
     alone       nothing else runs beside it, scoring included
     idle_s      latency.idle_s where that is null: hardware that falls asleep
-    asks        light functions of its module: what they say of this host enters the keys, under their names
+    cannot      "module:function" of the planner's side, which says why this host cannot run it; "": every host can
+    asks        "module:function" likewise: what they say of this host enters the keys, under the functions' names
     """
 
     needs: Literal["program", "checkpoint"]
@@ -32,11 +34,28 @@ class Traits:
     coreml: bool = False
     alone: bool = False
     idle_s: float = 0.0
+    cannot: str = ""
     asks: tuple[str, ...] = ()
 
 
 RUNTIMES = Declared("ane_sweep.runtimes", "RUNTIME", Traits)
 UNKNOWN = Traits(needs="program", measured="", hardware="CPU")
+
+
+def cannot(name: str) -> str | None:
+    """Why this host cannot run a runtime; None where it can."""
+    door = RUNTIMES[name].cannot
+    return _behind(door) if door else None
+
+
+def asked(name: str) -> dict[str, Any]:
+    """What this host says of itself that a runtime's figures depend on."""
+    return {door.partition(":")[2]: _behind(door) for door in RUNTIMES[name].asks}
+
+
+def _behind(door: str) -> Any:
+    module, _, function = door.partition(":")
+    return getattr(import_module(module), function)()
 
 
 def traits(name: Any) -> Traits:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RUNTIME = Traits(
     needs="program", measured="Core ML on {chip}", hardware="Apple",
     honours=("chunks", "compute_units", "precision", "target", "compiler", "device"),
-    auto=1, coreml=True, alone=True, idle_s=2.0,
+    auto=1, coreml=True, alone=True, idle_s=2.0, cannot="ane_sweep.apple:no_coreml",
 )  # fmt: skip
 
 # our words -> members of coremltools.ComputeUnit

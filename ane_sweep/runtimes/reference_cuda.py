@@ -4,32 +4,22 @@ A prediction takes in numpy arrays and gives some back, so copying to and from t
 that of this GPU and says nothing about Apple hardware.
 """
 
-import importlib.util
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import tools
+from ane_sweep import nvidia
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.runtimes import reference
 
 RUNTIME = Traits(
     needs="program", measured="reference runtime on this NVIDIA GPU", hardware="NVIDIA GPU",
-    honours=("chunks", "precision", "target", "numerics", "effects"), asks=("gpus",),
+    honours=("chunks", "precision", "target", "numerics", "effects"),
+    cannot="ane_sweep.nvidia:no_cuda", asks=("ane_sweep.nvidia:gpus",),
 )  # fmt: skip
 
 
-@cache
-def gpus() -> list[str]:
-    """What nvidia-smi calls the GPUs of this host; none without it."""
-    return (tools.text("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines()
-
-
 def available() -> str | None:
-    torch = importlib.util.find_spec("torch")  # found, not imported
-    if torch is None or not list(Path(str(torch.origin)).parent.glob("lib/*torch_cuda.*")):
-        return "needs PyTorch's CUDA build, and the one installed has no CUDA"
-    return None if gpus() else "needs an NVIDIA GPU, and nvidia-smi lists none"
+    return nvidia.no_cuda()
 
 
 def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:

@@ -4,21 +4,22 @@ A prediction takes in numpy arrays and gives some back, so copying to and from t
 """
 
 import os
-import platform
-import sys
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import apple
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import StageError, Unavailable
 
-RUNTIME = Traits(needs="checkpoint", measured="PyTorch on this GPU", hardware="Apple")
+RUNTIME = Traits(
+    needs="checkpoint", measured="PyTorch on this GPU", hardware="Apple", cannot="ane_sweep.apple:no_silicon"
+)
 
 _FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 
 
 def available() -> str | None:
-    return None if sys.platform == "darwin" and platform.machine() == "arm64" else "needs a Mac with Apple silicon"
+    return apple.no_silicon()
 
 
 def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:

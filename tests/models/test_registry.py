@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ane_sweep import architecture, models
+from ane_sweep.bridge import families
 from ane_sweep.errors import ConfigError
 from ane_sweep.models import weights
 
@@ -19,14 +20,14 @@ KEYS = {"name", "family", "size", "task", "hub", "package", "parameters", "layer
 
 
 def test_names_are_the_families_and_nothing_else():
-    found = models.names()
+    found = families.names()
     assert found == sorted(found) and {"bert", "gpt2", "llama", "t5"} <= set(found)
     assert not [name for name in found if name.startswith("_") or name == "weights"]
 
 
 def test_variants_are_read_without_importing_torch():
     code = (
-        "import sys; from ane_sweep import models; print(models.names(), models.variants('gpt2'));"
+        "import sys; from ane_sweep.bridge import families; print(families.names(), families.variants('gpt2'));"
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -35,18 +36,18 @@ def test_variants_are_read_without_importing_torch():
 
 @pytest.mark.parametrize("family", ["gpt3", "weights", "_ane", "..errors", "os.path"])
 def test_an_unknown_family_lists_the_known_and_the_files_to_add(family):
-    for call in (models.get, models.variants):
+    for call in (models.get, families.variants):
         with pytest.raises(ConfigError) as caught:
             call(family)
-        assert f"known: {', '.join(models.names())}" in str(caught.value)
+        assert f"known: {', '.join(families.names())}" in str(caught.value)
         assert f"ane_sweep/models/{family}.py" in str(caught.value) and "conf/model/" in str(caught.value)
 
 
 def test_a_broken_family_is_not_called_unknown(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("import a_module_that_is_not_there\nVARIANTS = {'original': None}\n")
-    monkeypatch.setattr(models, "_HERE", tmp_path)
+    monkeypatch.setattr(families, "FOLDER", tmp_path)
     monkeypatch.setattr(models, "__path__", [str(tmp_path)])
-    assert models.variants("broken") == ["original"]
+    assert families.variants("broken") == ["original"]
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
         models.get("broken")
 
@@ -55,7 +56,7 @@ def test_a_broken_family_is_not_called_unknown(tmp_path, monkeypatch):
 def test_option_is_complete_and_true(name):
     option = OPTIONS[name]
     assert set(option) == KEYS
-    assert option["name"] == name and option["family"] in models.names()
+    assert option["name"] == name and option["family"] in families.names()
     assert option["cut_points"] == 2 * option["layers"] + 1
     for key in ("layers", "max_seq_len"):
         # No key of the architecture where it holds no such number: RoBERTa's counts two positions that no text gets.
@@ -70,8 +71,8 @@ def test_option_is_complete_and_true(name):
 
 
 def test_every_family_has_both_variants_and_a_tiny_option():
-    for family in models.names():
-        assert models.variants(family) == ["original", "split_einsum"] == list(models.get(family).VARIANTS)
+    for family in families.names():
+        assert families.variants(family) == ["original", "split_einsum"] == list(models.get(family).VARIANTS)
         assert any(o["family"] == family and o["size"] == "tiny" for o in OPTIONS.values())
         if family == "probe":  # no checkpoint exists
             continue

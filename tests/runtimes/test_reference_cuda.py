@@ -13,7 +13,7 @@ import pytest
 import torch
 from pretended import THERE, Far, Made, Pretended
 
-from ane_sweep import runtimes
+from ane_sweep import nvidia, runtimes
 from ane_sweep.errors import PackageError, Unavailable
 from ane_sweep.runtimes import _reference
 from ane_sweep.runtimes._reference import cuda, numerics
@@ -110,20 +110,20 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
         origin = str(tmp_path / "torch" / "__init__.py")
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: Spec)
-    monkeypatch.setattr(on_cuda, "gpus", lambda: ["NVIDIA H100"])
+    monkeypatch.setattr(nvidia, "gpus", lambda: ["NVIDIA H100"])
     assert on_cuda.available() == "needs PyTorch's CUDA build, and the one installed has no CUDA"
     (tmp_path / "torch" / "lib").mkdir(parents=True)
     (tmp_path / "torch" / "lib" / "libtorch_cuda.so").touch()
     assert on_cuda.available() is None
-    monkeypatch.setattr(on_cuda, "gpus", lambda: [])
+    monkeypatch.setattr(nvidia, "gpus", lambda: [])
     assert on_cuda.available() == "needs an NVIDIA GPU, and nvidia-smi lists none"
 
 
 def test_the_names_of_gpus_are_asked_of_the_driver(monkeypatch):
     monkeypatch.setattr("ane_sweep.tools.text", lambda *command: "NVIDIA A\nNVIDIA B")
-    assert on_cuda.gpus.__wrapped__() == ["NVIDIA A", "NVIDIA B"]
+    assert nvidia.gpus.__wrapped__() == ["NVIDIA A", "NVIDIA B"]
     monkeypatch.setattr("ane_sweep.tools.text", lambda *command: None)
-    assert on_cuda.gpus.__wrapped__() == []
+    assert nvidia.gpus.__wrapped__() == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")

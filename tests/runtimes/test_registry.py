@@ -20,7 +20,7 @@ def test_names_are_the_files():
     for name, traits in RUNTIMES.items():
         module = runtimes.get(name)
         assert {axis.honoured for axis in DECLARED.values()} >= {*traits.honours}
-        assert all(callable(getattr(module, asked)) for asked in traits.asks)
+        assert cannot(name) == module.available() and len(asked(name)) == len(traits.asks)
         assert callable(module.available) and callable(module.load)
 
 

@@ -1,0 +1,39 @@
+"""Which model families there are, and their variants, read from their sources without importing them (and torch)."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import ane_sweep
+from ane_sweep.errors import ConfigError
+
+FOLDER = Path(ane_sweep.__file__).parent / "models"
+_NOT_FAMILIES = {"weights"}
+
+
+def names() -> list[str]:
+    """Known families, sorted: the modules of the folder that are not helpers."""
+    found = {path.stem for path in FOLDER.glob("*.py")}
+    return sorted(name for name in found - _NOT_FAMILIES if not name.startswith("_"))
+
+
+def source(family: str) -> Path:
+    """The family's module. Raises ConfigError for an unknown one; what is no plain name (os.path, _ane) never is one."""
+    if family not in (known := names()):
+        raise ConfigError(
+            f"unknown model family {family!r}; known: {', '.join(known)}. To add it, write "
+            f"ane_sweep/models/{family}.py and conf/model/<name>.yaml with `family: {family}`"
+        )
+    return FOLDER / f"{family}.py"
+
+
+@cache
+def variants(family: str) -> list[str]:
+    """Names of a family's variants. Raises ConfigError for an unknown family, or one that declares none."""
+    path = source(family)
+    for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
+            continue
+        if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in node.targets):
+            return [ast.literal_eval(key) for key in node.value.keys if key is not None]
+    raise ConfigError(f'{path} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do')
