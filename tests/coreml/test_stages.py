@@ -203,7 +203,7 @@ def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
     linear, relu = planned(compiled("single"), tmp_path)
     assert "backend" not in linear
     assert (relu["backend"], relu["estimated_ms"]) == ("bnns", {"bnns": 0.25})
-    (reason,) = (entry for entry in place.reasons([linear, relu]) if entry["source"] == "analytics.mil")
+    (reason,) = (entry for entry in place.reasons([linear, relu]) if entry.source == "analytics.mil")
     assert (reason.reason, reason.names) == ("Unsupported tensor data type: int32", ["y"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ane_sweep import runtimes
-from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN
+from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN, asked, cannot
 from ane_sweep.cell import DECLARED
 from ane_sweep.errors import ConfigError, PackageError, Unavailable
 
