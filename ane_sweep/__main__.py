@@ -68,7 +68,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one command; returns its exit code (README, "Exit codes")."""
+    """Run one command; returns its exit code (ane_sweep/docs/errors.md)."""
     args = ["version"] if list(args) == ["--version"] else list(args)
     verb, rest = (args[0], args[1:]) if args and args[0] in VERBS else ("sweep", args)
     try:

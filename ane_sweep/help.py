@@ -18,7 +18,7 @@ USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task 
   ane-sweep -m model=gpt2,gpt2-xl chunks=1,2,4          a matrix (Hydra's grammar: a,b  range()  glob()  'quoted'  +key  ~key)
   ane-sweep -m +sweep=quick                             a matrix kept in conf/sweep/
   ane-sweep plan -m model=gpt2 chunks=1,2,4             what would run, what is shared, what it costs
-  ane-sweep report [--json|--markdown] [RUN]            a sweep's table or records; --html FILE, --drift: see the README
+  ane-sweep report [--json|--markdown] [RUN]            a sweep's table or records; --html FILE: the page; --drift: which op loses accuracy
   ane-sweep compare A B [--json] [--across-hosts]       what changed; A and B: a run, last, good, a path; each with :axis=value
   ane-sweep history [N] [--json]                        steps in the latency of each cell over the last N runs
   ane-sweep nightly [accept [RUN] | write KIND FOLDER]  what the nights did; a new level; files for systemd, launchd, cron, github

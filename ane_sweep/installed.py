@@ -12,6 +12,6 @@ def need_worker(what: str) -> None:
     if missing := [name for name in WORKER if find_spec(name) is None]:
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, which this install leaves out: pip install 'ane-sweep[run]', in a "
-            "checkout pip install -e '.[run]' (README, \"Installing\": without CUDA on Linux). plan, lint, report, "
+            "checkout pip install -e '.[run]' (ane_sweep/docs/installing.md: without CUDA on Linux). plan, lint, report, "
             "compare, history, import, export and log work without"
         )

@@ -25,7 +25,7 @@ from ane_sweep.bridge.task import TaskRequest, TaskResult
 _WATCH_S = 0.25  # how often a prepared task's memory is read; never while timing
 _GRACE_S = 0.2
 # How long an idle thread of libgomp turns in a loop before it sleeps. Its default (300,000) is best on an idle machine;
-# on a busy one every turn is taken from the thread that is waited for: README, Rulings. The user's own word stands.
+# on a busy one every turn is taken from the thread that is waited for (docs/rulings.md). The user's own word stands.
 SPINCOUNT = "10000"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -19,7 +19,7 @@ from ane_sweep.checkpoints import Source
 from ane_sweep.models._options import DECODE, PREFILL
 from ane_sweep.verdict import BASELINES
 
-AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (README, Timings)
+AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/timings.md)
 CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
 
 

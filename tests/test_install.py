@@ -75,8 +75,9 @@ def test_uv_takes_torch_and_nothing_else_from_pytorchs_cpu_index():
     assert PROJECT["tool"]["uv"]["sources"] == {
         "torch": [{"index": "pytorch-cpu", "marker": "sys_platform == 'linux'"}]
     }
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"--extra-index-url {index['url']}" in readme
+    assert f"PIP_EXTRA_INDEX_URL={index['url']}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+    topic = (ROOT / "ane_sweep" / "docs" / "installing.md").read_text(encoding="utf-8")
+    assert f"--extra-index-url {index['url']}" in topic
 
 
 def brought(asked: dict[str, Requirement]) -> set[str]:

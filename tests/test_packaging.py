@@ -31,6 +31,7 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
         "conf/sweep/notebooks/gpt2-family.yaml",
         "data/sentences.txt",
         "data/published.csv",
+        "docs/errors.md",
         "report/page.css",
         "report/page.js",
         "report/templates/page.html.j2",

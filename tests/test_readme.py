@@ -1,19 +1,30 @@
-"""README is true: its commands parse, what it names exists, its first screen is what the house promises."""
+"""README and its topics (ane_sweep/docs/) are true: their commands parse, what they name exists, README stays short."""
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from ane_sweep import config, help
-from ane_sweep.__main__ import VERBS
+from ane_sweep import command, config, help
+from ane_sweep.__main__ import VERBS, main
 from ane_sweep.bench.__main__ import NAMES
+from ane_sweep.cell import AXES
 from ane_sweep.schema import KEYS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^ +(?:.*&& )?(ane-sweep [^\n#]*?)(?:  +#.*)?$", README, re.MULTILINE)
+TOPICS = sorted((ROOT / "ane_sweep" / "docs").glob("*.md"))
+TEXTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *TOPICS)}
+ALL = "\n".join(TEXTS.values())
+COMMANDS = sorted(set(re.findall(r"^ {4,}(?:.*&& )?(ane-sweep [^\n#]*?)(?: +#.*)?$", ALL, re.MULTILINE)))
+PLACEHOLDERS = ("NAME", "FAMILY", "STAMP")
+
+
+def named(pattern: str, text: str = ALL) -> set[str]:
+    """What stands at a pattern's group; lines are joined, since a line may break within code."""
+    return set(re.findall(pattern, re.sub(r"\s+", " ", text)))
 
 
 def test_the_two_commands_are_there_to_the_letter():
@@ -22,24 +33,91 @@ def test_the_two_commands_are_there_to_the_letter():
     assert f"    {start}'.[test]' && pytest\n" in README
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_of_the_readme_is_one(command):
-    words = shlex.split(command)[1:]
-    if words and words[0] in VERBS and words[0] != "plan":
-        return
-    words = words[1:] if words and words[0] == "plan" else words
-    if "--help" not in words and "--cfg" not in words and "--config-dir" not in words:
-        assert config.load([word.replace("...", "x") for word in words]).cells
+def test_readme_is_short():
+    assert len(README.split()) <= 1500
+    assert len(README.splitlines()) <= 150
 
 
-def test_every_benchmark_of_the_readme_exists():
-    named = {name for names in re.findall(r"ane_sweep\.bench ([\w\s]+)`", README) for name in names.split()}
-    assert named and named <= set(NAMES)
+def test_its_first_screen_has_the_command_and_the_table_that_it_prints():
+    first = README.splitlines()[:24]
+    assert [line for line in first if line.startswith("    ") and "ane-sweep -m" in line]
+    assert len([line for line in first if line.startswith("| minilm |")]) == 4
 
 
-def test_every_file_of_the_readme_exists():
-    for path in set(re.findall(r"`((?:ane_sweep|conf|tests|\.ci|\.github)/[\w./-]+)`", README)):
-        assert "NAME" in path or "FAMILY" in path or (ROOT / path).exists(), path
+@pytest.mark.parametrize("path", TOPICS, ids=lambda path: path.name)
+def test_a_topic_has_a_title_and_a_sentence_and_is_linked(path):
+    title, sentence, _ = TEXTS[path].split("\n\n", 2)
+    assert re.fullmatch(r"# [A-Z][^\n]*", title)
+    assert sentence[0].isupper() and sentence.endswith(".") and ". " not in sentence and "\n" not in sentence
+    assert f"| [{title[2:]}](ane_sweep/docs/{path.name}) |" in README
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_is_one(line, monkeypatch):
+    words = shlex.split(line)[1:]
+    verb = words.pop(0) if words[0] in VERBS else "sweep"
+    if verb not in ("sweep", "plan"):
+        end = words.index("--") if "--" in words else len(words)
+        parser(verb, monkeypatch).read(words[:end])
+        words = words[end + 1 :]  # what a nightly starts
+    if not {"--help", "--cfg", "--config-dir"} & set(words):
+        assert config.load(words).cells
+
+
+def parser(verb: str, monkeypatch) -> command.Parser:
+    """A verb's own, taken where it would read its words."""
+    made = []
+
+    def read(self, args):
+        made.append(self)
+        raise SystemExit(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command.Parser, "read", read)
+        main([verb])
+    return made[0]
+
+
+def test_there_are_commands_of_every_verb():
+    assert {line.split()[1] for line in COMMANDS} >= VERBS.keys() - {"sweep", "version", "import"}
+
+
+def test_every_command_within_a_sentence_begins_with_a_verb_or_a_key():
+    for line in named(r"`(?:uv run [^`]*)?ane-sweep ([^`]+)`"):
+        first = line.split()[0]
+        assert first in {*VERBS, "VERB", "..."} or "=" in first or first.startswith("-"), line
+
+
+def test_every_module_that_is_run_exists():
+    for module in named(r"`(?:[^`]* )?python -m ([\w.]+)"):
+        assert find_spec(module) is not None, module
+
+
+def test_every_benchmark_exists():
+    benchmarks = {name for names in named(r"ane_sweep\.bench ([\w ]+)`") for name in names.split()}
+    assert benchmarks and benchmarks <= set(NAMES)
+    assert benchmarks == set(NAMES), "figures.md lists them"
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_every_file_that_is_named_exists(path):
+    for file in named(r"(?<![\w./-])((?:ane_sweep|conf|tests|\.ci|\.github)/[\w./-]*\w/?)", TEXTS[path]):
+        assert any(word in file for word in PLACEHOLDERS) or (ROOT / file).exists(), file
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file(path):
+    for link in named(r"\]\(([^)#\s]+)", TEXTS[path]):
+        assert "://" in link or (path.parent / link).is_file(), link
+
+
+def test_what_code_says_of_a_topic_is_there():
+    """Docstrings and messages name topics by their path, and README by nothing that was moved out of it."""
+    for path in [*(ROOT / "ane_sweep").rglob("*.py"), *(ROOT / "conf").rglob("*.yaml"), ROOT / "pyproject.toml"]:
+        text = path.read_text(encoding="utf-8")
+        for topic in named(r"\bdocs/(\w+\.md)", text):
+            assert (ROOT / "ane_sweep" / "docs" / topic).is_file(), f"{path}: {topic}"
+        assert not named(r"(\(README,|(?<!safetensors, )README \"|see the README)", text), path
 
 
 def test_ci_runs_the_readmes_test_command():
@@ -52,3 +130,13 @@ def test_help_names_every_verb_and_key():
     said = help.text([])
     assert [verb for verb in VERBS if verb != "sweep" and verb not in said.split()] == []
     assert [key for key in KEYS if not key.startswith("limits.") and key not in said] == []
+
+
+def test_the_texts_name_every_verb_axis_and_exit_code_and_no_key_that_is_not_there():
+    words = named(r"`(?:ane-sweep )?([a-z]+)\b") | {line.split()[1] for line in COMMANDS}
+    assert VERBS.keys() - {"sweep", "version"} <= words
+    assert [axis for axis in AXES if not re.search(rf"`{axis}\b", ALL)] == []
+    assert [code for code in command.EXIT_CODES if f"\n| {code} | {command.EXIT_CODES[code]} |" not in README] == []
+    groups = {key.split(".")[0] for key in KEYS if "." in key}
+    for key in named(rf"`((?:{'|'.join(sorted(groups))})\.[\w.]+)"):
+        assert key in KEYS or key.startswith("limits.STAGE."), key
