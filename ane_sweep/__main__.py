@@ -10,43 +10,16 @@ try:
         sys.path[:] = [one for one in sys.path if one and not (os.path.exists(one) and os.path.samefile(one, "."))]
     import signal
     from collections.abc import Sequence
-    from importlib import import_module
 
-    from ane_sweep import __version__, terminal
-    from ane_sweep.command import (
-        BAD_CONFIGURATION,
-        INTERRUPTED,
-        NOT_ALL_OK,
-        OK,
-        Parser,
-        asks_help,
-        explained,
-        say,
-    )
+    from ane_sweep import terminal, verbs
+    from ane_sweep.bridge.key import suggestion
+    from ane_sweep.bridge.trouble import explained
     from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished
-    from ane_sweep.key import suggestion
+    from ane_sweep.terminal import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, say
+    from ane_sweep.words import asks_help
 except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of ours is there yet
     print("interrupted", file=sys.stderr)
     raise SystemExit(130) from None
-
-VERBS = {
-    "sweep": "sweep:sweep",
-    "plan": "sweep:plan",
-    "report": "report.verb:report",
-    "compare": "compare.verb:compare",
-    "history": "compare.history:history",
-    "nightly": "nightly.verb:nightly",
-    "log": "stored:log",
-    "export": "stored:export",
-    "import": "stored:import_bundle",
-    "prune": "stored:prune",
-    "lint": "lint:lint",
-    "devices": "devices:devices",
-    "doctor": "doctor:doctor",
-    "run": "run:run",
-    "diff": "diff:diff",
-    "version": "__main__:version",
-}
 
 
 def cli() -> None:
@@ -70,14 +43,12 @@ def cli() -> None:
 def main(args: Sequence[str]) -> int:
     """Run one command; returns its exit code (ane_sweep/docs/errors.md)."""
     args = ["version"] if list(args) == ["--version"] else list(args)
-    verb, rest = (args[0], args[1:]) if args and args[0] in VERBS else ("sweep", args)
+    verb, rest = (args[0], args[1:]) if args and args[0] in verbs.names() else ("sweep", args)
     try:
         reject_unknown_verb(args)
         if verb != "version" and not asks_help(rest):
             reject_deleted_folder()
-        module, _, function = VERBS[verb].partition(":")
-        code: int = getattr(import_module(f"ane_sweep.{module}"), function)(rest)
-        return code
+        return verbs.find(verb)(rest)
     except ConfigError as error:
         say("error:", *(f"  {problem}" for problem in error.problems), "nothing was run")
         return BAD_CONFIGURATION
@@ -94,22 +65,18 @@ def main(args: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def version(args: list[str]) -> int:
-    """Print the version."""
-    Parser("version", "", "Print the version.", "ane-sweep version").read(args)
-    print(f"ane-sweep {__version__}")
-    return OK
 
 
 def is_sweep(args: Sequence[str]) -> bool:
-    return not args or args[0] not in VERBS or args[0] == "sweep"
+    return not args or args[0] not in verbs.names() or args[0] == "sweep"
 
 
 def reject_unknown_verb(args: list[str]) -> None:
     first = args[0] if args else ""
-    if first and first not in VERBS and "=" not in first and first[0] not in "-+~":
+    if first and first not in verbs.names() and "=" not in first and first[0] not in "-+~":
         raise ConfigError(
-            f"{first}: unknown word{suggestion(first, VERBS)}; verbs: {', '.join(VERBS)}; a sweep is asked for with key=value"
+            f"{first}: unknown word{suggestion(first, verbs.names())}; verbs: {', '.join(verbs.names())}; "
+            "a sweep is asked for with key=value"
         )
 
 

@@ -10,12 +10,10 @@ Every text that comes from a record, a run or a command passes one of them. Stan
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
-
-from ane_sweep.record import Record
 
 HIDDEN = "***"
 
@@ -99,5 +97,3 @@ def values(value: Any, say: Callable[[str], str] = told) -> Any:
     return [values(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def records(given: Iterable[Record], say: Callable[[str], str] = told) -> list[Record]:
-    return [Record.from_dict(values(record.to_dict(), say)) for record in given]

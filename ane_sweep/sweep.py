@@ -6,68 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.command import (
-    BAD_CONFIGURATION,
-    IN_DOUBT,
-    NOT_ALL_OK,
-    OK,
-    asks_help,
-    explained,
-    memory_budget,
-    open_store,
-    outputs_folder,
-    say,
-    shown,
-)
+from ane_sweep.bridge.trouble import explained
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
-
-
-def sweep(args: list[str]) -> int:
-    """Run the matrix."""
-    request = requested(args, "sweep")
-    if request is None:
-        return OK
-    out = outputs_folder(request.settings["out"])
-    if request.settings["nightly"]["enabled"]:
-        from ane_sweep.nightly import night
-
-        return night.night(request, out, args)
-    with open_store(out) as store:
-        store.sweep_tmp()
-        plan = plan_for(request, store, out)
-        return run_plan(plan, request.settings, store, out, args)
-
-
-def plan(args: list[str]) -> int:
-    """Show what would run, and what it would cost; runs nothing."""
-    from ane_sweep import files, overview
-
-    request = requested(args, "plan")
-    if request is None:
-        return OK
-    out = outputs_folder(request.settings["out"])
-    with open_store(out) as store:
-        made = plan_for(request, store, out)
-        print(overview.describe(made, store.has, files.free_bytes(out), memory(request.settings)))
-    return OK if made.chains else BAD_CONFIGURATION
-
-
-def requested(args: list[str], verb: str) -> Any:
-    """The request that the words make; None where they only asked for help, or for what Hydra shows of itself."""
-    from ane_sweep import help
-
-    if asks_help(args):
-        print(help.text(args, verb))
-        return None
-    from ane_sweep import config
-
-    return None if config.pass_to_hydra(args) else config.load(args)
+from ane_sweep.machine.memory import memory_budget
+from ane_sweep.report import drift
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, say, shown
 
 
 def plan_for(request: Any, store: Any, out: Path) -> Any:
     """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
-    from ane_sweep import checkpoints, host
-    from ane_sweep import plan as planning
+    from ane_sweep.machine import host
+    from ane_sweep.planner import checkpoints
+    from ane_sweep.planner import plan as planning
 
     settled: dict[Any, Any] = {}
     problems: list[str] = []
@@ -103,7 +53,7 @@ def plan_for(request: Any, store: Any, out: Path) -> Any:
 
 def settled_once(cell: Any) -> tuple[Any, ...]:
     """Cells alike in this have the same weights; an axis may reach into the architecture."""
-    from ane_sweep.cell import canonical_json
+    from ane_sweep.bridge.cell import canonical_json
 
     options = {name: value for name, value in cell.model_options.items() if name != "texts"}
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
@@ -134,7 +84,13 @@ def begun() -> Iterator[None]:
 @begun()
 def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: list[str]) -> tuple[Any, list[Any], bool]:
     """(run, its records, whether they are still to be published): a finished run is only read."""
-    from ane_sweep import assemble, display, files, host, installed, overview, record, runner, runs
+    from ane_sweep import installed
+    from ane_sweep.bridge import record
+    from ane_sweep.machine import host
+    from ane_sweep.planner import overview
+    from ane_sweep.results import assemble
+    from ane_sweep.runner import display, walk
+    from ane_sweep.store import files, runs
 
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
@@ -153,7 +109,7 @@ def perform(plan: Any, settings: dict[str, Any], store: Any, out: Path, args: li
         say(f"going on with {run.stamp}, which was interrupted")
     view = display.make(plan)
     try:
-        outcomes = runner.execute(plan, run, store, settings, view, memory(settings)[0])
+        outcomes = walk.execute(plan, run, store, settings, view, memory(settings)[0])
     finally:
         view.close()
     records = assemble.make_records(
@@ -183,7 +139,7 @@ def publish(run: Any, records: list[Any], fresh: bool, settings: dict[str, Any],
 
 def exit_code(records: list[Any]) -> int:
     """What the cells of a sweep amount to. A cell that is refused beside others that ran is told, and does not count."""
-    from ane_sweep.record import Status
+    from ane_sweep.bridge.record import Status
 
     found = {record.status for record in records} - {Status.OK, Status.REFUSED}
     if found - {Status.DEGRADED, Status.SKIPPED}:
@@ -195,7 +151,7 @@ def show(folder: Path, records: list[Any]) -> None:
     """Print the final table and where the records are."""
     from rich.console import Console
 
-    from ane_sweep import record
+    from ane_sweep.bridge import record
     from ane_sweep.report import table
 
     console = Console()
@@ -208,10 +164,10 @@ def show(folder: Path, records: list[Any]) -> None:
 
 def write_report(folder: Path, records: list[Any], store: Any) -> None:
     """Leave report.html and report.md beside the records."""
-    from ane_sweep.report import page, verb
+    from ane_sweep.report import page
 
     with in_doubt("nobody looked where the worst cell loses accuracy", f"ane-sweep report {folder.name} --drift"):
-        verb.look_where_called_for(folder, records, store)
+        drift.look_where_called_for(folder, records, store)
     with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE"):
         print(f"report: {shown(page.write(folder))}")
 

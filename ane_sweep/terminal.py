@@ -8,7 +8,10 @@ import io
 import os
 import select
 import sys
+from pathlib import Path
 from typing import Any
+
+from ane_sweep.outward import credentials, visible
 
 PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "–": "-", "—": "-"}
 
@@ -77,3 +80,48 @@ def _stream(number: int, old: Any) -> io.TextIOWrapper:
     raw = Output(number, "wb", closefd=False)
     buffer: Any = raw if at_once else io.BufferedWriter(raw)
     return io.TextIOWrapper(buffer, encoding, "plain", line_buffering=by_line, write_through=at_once)
+
+
+OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
+
+
+IN_DOUBT = 3
+
+
+EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whatever they show
+    OK: "all is well",
+    NOT_ALL_OK: "something failed, or became worse",
+    BAD_CONFIGURATION: "a wrong word, or a file or folder that cannot be used; nothing was run",
+    IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
+    INTERRUPTED: "interrupted",
+}
+
+
+def shown(path: Path) -> str:
+    """Seen from the working folder, or in full where that is gone."""
+    try:
+        return os.path.relpath(path)
+    except OSError:
+        return str(path)
+
+
+def say(*lines: str) -> None:
+    print(*(visible(credentials(line)) for line in lines), sep="\n", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float | None) -> str:
+    """`9 s`, `4 min`, `2 h 05 min`, `unknown`."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(nbytes: float) -> str:
+    """`45.3 MB`, `3.11 GB` (decimal units, as disks and Finder count)."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.3g} {unit}"
+    return f"{nbytes:.0f} B"

@@ -18,7 +18,7 @@ def a_quiet_machine():
     """The gate before a timing sees an idle processor: tests run on machines of any load, do not wait, and no cell of
     theirs is degraded for it. (For the whole session: a module's own sweep is run before its first test begins.)"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ane_sweep.ready._idle_share", lambda: 1.0)
+        patch.setattr("ane_sweep.runner.gate._idle_share", lambda: 1.0)
         yield
 
 

@@ -4,7 +4,7 @@ import itertools
 import random
 
 from ane_sweep.bridge.figures import Kind, Metric, Ops, Placement, Shares
-from ane_sweep.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
 
 STAMP = "constructed-20260102-030405"
 MODELS = (

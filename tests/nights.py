@@ -8,7 +8,7 @@ from pathlib import Path
 from constructed import placement
 
 from ane_sweep.bridge.figures import Metric, Ops, Timing
-from ane_sweep.record import Record, Status, write_records
+from ane_sweep.bridge.record import Record, Status, write_records
 
 HOST = {
     "system": "Linux",

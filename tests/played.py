@@ -3,13 +3,14 @@
 import hashlib
 from pathlib import Path
 
-from ane_sweep import files, isolate, runner
 from ane_sweep.bridge.figures import Timing
-from ane_sweep.bridge.task import TaskResult
-from ane_sweep.plan import Plan
-from ane_sweep.runs import Run
-from ane_sweep.store import Store
-from ane_sweep.tasks import Task
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.task import Task, TaskResult
+from ane_sweep.runner import isolate, walk
+from ane_sweep.store import files
+from ane_sweep.store.cache import Store
+from ane_sweep.store.runs import Run
 
 SETTINGS = {"lanes": 2, "budget_minutes": None, "gate": {"wait_s": 0, "busy": 1}}
 
@@ -53,14 +54,14 @@ class Stage:
         result.write(folder / "result.json")
         return result
 
-    def sweep(self, run: str) -> dict[str, runner.Outcome]:
+    def sweep(self, run: str) -> dict[str, Outcome]:
         """One sweep by a process of its own, in a run of that name; stage -> outcome."""
         files._hashed.clear()
         self.called.clear()
         self.said.clear()
         folder = self.out / "runs" / run
         with Store(self.out / "cache") as store:
-            found = runner.execute(plan(), Run(folder, {}), store, SETTINGS, self, 1 << 30)
+            found = walk.execute(plan(), Run(folder, {}), store, SETTINGS, self, 1 << 30)
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
     def stored(self, stage: str) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ane_sweep import recipes
-from ane_sweep.paths import conf_dir
+from ane_sweep.bridge import recipes
+from ane_sweep.planner.paths import conf_dir
 
 SEQ = 32
 FEED = {"input_ids": (np.arange(SEQ, dtype=np.int32)[None] * 7) % 900}
@@ -20,6 +20,6 @@ def recipe(name: str) -> dict:
 
 def predicted(folder: Path) -> np.ndarray:
     """Logits, float32, by the reference runtime."""
-    from ane_sweep.runtimes import reference
+    from ane_sweep.worker.runtimes import reference
 
     return reference.load({}, {"program": folder}).predict(FEED)["logits"].astype(np.float32)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ane_sweep import axes, cell, config
+from ane_sweep.bridge import axes, cell
+from ane_sweep.bridge.cell import AXES, DECLARED, digest
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.cell import AXES, DECLARED, digest
-from ane_sweep.paths import conf_dir
+from ane_sweep.planner import config
+from ane_sweep.planner.paths import conf_dir
 
 ROOT = Path(__file__).parent.parent
 FIELDS = (  # of a cell when the keys below were written down: one more axis is one more field of every key
@@ -72,7 +73,7 @@ FIELD = """    tiling: str = axis(
 PLAN = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from test_plan import planned
+from planner.test_plan import planned
 made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", *sys.argv[2:])
 tasks = [[[made.tasks[key].stage, key, made.tasks[key].label] for key in chain] for chain in made.chains.values()]
 print(json.dumps([tasks, list(made.refused.values())]))

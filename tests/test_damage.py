@@ -5,7 +5,7 @@ import os
 import pytest
 from played import Stage
 
-from ane_sweep import files
+from ane_sweep.store import files
 
 AGAIN = "made again, as the stored one could not be used"
 

@@ -16,7 +16,7 @@ from ane_sweep.bridge import declared
 from ane_sweep.bridge.runtimes import RUNTIMES, Traits, traits
 from ane_sweep.bridge.stages import ALL, STAGES, Stage
 from ane_sweep.errors import ConfigError
-from ane_sweep.paths import conf_dir
+from ane_sweep.planner.paths import conf_dir
 
 PACKAGE = Path(ane_sweep.__file__).parent
 TINY = (
@@ -30,7 +30,7 @@ TINY = (
 STAGE = """
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.stages import StageResult
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(order=115, many="warm-ups", timeout_s=77, base_gib=0.5, per_byte=0.5, stored=False, alone=True, last=True)
 
@@ -40,14 +40,14 @@ def run(params, inputs, out):
 """
 RUNTIME = """
 from ane_sweep.bridge.runtimes import Traits
-from ane_sweep.runtimes import reference
+from ane_sweep.worker.runtimes import reference
 
 RUNTIME = Traits(
     needs="program",
     measured="reference runtime in another room",
     hardware="abacus",
     honours=("chunks", "precision", "target"),
-    asks=("ane_sweep.runtimes.echo:beads",),
+    asks=("ane_sweep.worker.runtimes.echo:beads",),
 )
 
 
@@ -94,12 +94,12 @@ def house(tmp_path) -> House:
 
 
 def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(house):
-    tasks = (house.root / "ane_sweep/tasks.py").read_text()
+    tasks = (house.root / "ane_sweep/planner/tasks.py").read_text()
     edge = '    chain.add("score", '
-    house.write("ane_sweep/stages/warm.py", STAGE)
-    house.write("ane_sweep/tasks.py", tasks.replace(edge, f'    chain.add("warm", {{}}, {{}})\n{edge}'))
+    house.write("ane_sweep/worker/stages/warm.py", STAGE)
+    house.write("ane_sweep/planner/tasks.py", tasks.replace(edge, f'    chain.add("warm", {{}}, {{}})\n{edge}'))
     assert house.written == 2
-    house.write("ane_sweep/runtimes/echo.py", RUNTIME)
+    house.write("ane_sweep/worker/runtimes/echo.py", RUNTIME)
     assert house.written == 2 + 1
 
     assert ",score,warm,latency," in house.run("--help").replace("\n", "").replace(" ", "")
@@ -126,7 +126,7 @@ def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(h
 
 
 def test_one_more_family_is_one_module_and_one_yaml(house):
-    house.write("ane_sweep/models/gpt9.py", (PACKAGE / "models/gpt2.py").read_text())
+    house.write("ane_sweep/worker/models/gpt9.py", (PACKAGE / "worker/models/gpt2.py").read_text())
     text = (conf_dir() / "model/tiny-gpt2.yaml").read_text()
     house.write(
         "conf/model/nine.yaml", text.replace("name: tiny-gpt2", "name: nine").replace("family: gpt2", "family: gpt9")
@@ -150,15 +150,15 @@ def words(node: ast.AST) -> set[str]:
 
 
 # Other things of the same name: questions to the stand-in's script. And an axis says which stages it enters.
-OTHER_THINGS = {"stand_in.py", "cell.py", "models/_options.py"}
+OTHER_THINGS = {"machine/stand_in.py", "bridge/cell.py", "bridge/building.py"}
 # What a stage left, read by the one place that it is for; and what calls it by hand.
-ONE_STAGE = {("evidence/gather.py", "evidence"), ("report/doubts.py", "compress")}
+ONE_STAGE = {("results/gather.py", "evidence"), ("report/doubts.py", "compress")}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_list_of_stages_stands_outside_their_modules_and_the_plan(path):
     name = path.relative_to(PACKAGE).as_posix()
-    if name == "tasks.py" or name in OTHER_THINGS or name.startswith("axes/"):
+    if name == "planner/tasks.py" or name in OTHER_THINGS or name.startswith("bridge/axes/"):
         return
     for node in nodes(path):
         listed = words(node) & ALL.keys()

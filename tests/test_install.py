@@ -10,18 +10,18 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from bundles.test_bundle import sweep
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from placement.by_hand import Writer
 from test_architecture import HEAVY, PACKAGE, WORKER_ROOMS, imports, modules, room
-from test_bundle import sweep
 
 from ane_sweep import installed
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Timing
-from ane_sweep.record import read_records, write_records
+from ane_sweep.bridge.record import read_records, write_records
 
 ROOT = PACKAGE.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

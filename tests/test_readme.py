@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import command, config, help
-from ane_sweep.__main__ import VERBS, main
+from ane_sweep import verbs
+from ane_sweep import words as command
+from ane_sweep.__main__ import main
 from ane_sweep.bench.__main__ import NAMES
-from ane_sweep.cell import AXES
-from ane_sweep.schema import KEYS
+from ane_sweep.bridge.cell import AXES
+from ane_sweep.planner import config, help
+from ane_sweep.planner.schema import KEYS
+from ane_sweep.terminal import EXIT_CODES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,7 +58,7 @@ def test_a_topic_has_a_title_and_a_sentence_and_is_linked(path):
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_one(line, monkeypatch):
     words = shlex.split(line)[1:]
-    verb = words.pop(0) if words[0] in VERBS else "sweep"
+    verb = words.pop(0) if words[0] in verbs.names() else "sweep"
     if verb not in ("sweep", "plan"):
         end = words.index("--") if "--" in words else len(words)
         parser(verb, monkeypatch).read(words[:end])
@@ -79,13 +82,13 @@ def parser(verb: str, monkeypatch) -> command.Parser:
 
 
 def test_there_are_commands_of_every_verb():
-    assert {line.split()[1] for line in COMMANDS} >= VERBS.keys() - {"sweep", "version", "import"}
+    assert {line.split()[1] for line in COMMANDS} >= verbs.names().keys() - {"sweep", "version", "import"}
 
 
 def test_every_command_within_a_sentence_begins_with_a_verb_or_a_key():
     for line in named(r"`(?:uv run [^`]*)?ane-sweep ([^`]+)`"):
         first = line.split()[0]
-        assert first in {*VERBS, "VERB", "..."} or "=" in first or first.startswith("-"), line
+        assert first in {*verbs.names(), "VERB", "..."} or "=" in first or first.startswith("-"), line
 
 
 def test_every_module_that_is_run_exists():
@@ -128,15 +131,15 @@ def test_ci_runs_the_readmes_test_command():
 
 def test_help_names_every_verb_and_key():
     said = help.text([])
-    assert [verb for verb in VERBS if verb != "sweep" and verb not in said.split()] == []
+    assert [verb for verb in verbs.names() if verb != "sweep" and verb not in said.split()] == []
     assert [key for key in KEYS if not key.startswith("limits.") and key not in said] == []
 
 
 def test_the_texts_name_every_verb_axis_and_exit_code_and_no_key_that_is_not_there():
     words = named(r"`(?:ane-sweep )?([a-z]+)\b") | {line.split()[1] for line in COMMANDS}
-    assert VERBS.keys() - {"sweep", "version"} <= words
+    assert verbs.names().keys() - {"sweep", "version"} <= words
     assert [axis for axis in AXES if not re.search(rf"`{axis}\b", ALL)] == []
-    assert [code for code in command.EXIT_CODES if f"\n| {code} | {command.EXIT_CODES[code]} |" not in README] == []
+    assert [code for code in EXIT_CODES if f"\n| {code} | {EXIT_CODES[code]} |" not in README] == []
     groups = {key.split(".")[0] for key in KEYS if "." in key}
     for key in named(rf"`((?:{'|'.join(sorted(groups))})\.[\w.]+)"):
         assert key in KEYS or key.startswith("limits.STAGE."), key

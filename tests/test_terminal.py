@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tiny import gpt2_checkpoint
 
-from ane_sweep import record, terminal
+from ane_sweep import terminal
 from ane_sweep.__main__ import main
+from ane_sweep.bridge import record
 
 COMMAND = [sys.executable, "-m", "ane_sweep"]
 EAGER = [
@@ -120,7 +121,7 @@ def test_a_working_folder_that_is_gone_is_a_sentence(words, tmp_path):
 
 
 def test_a_folder_that_goes_while_we_run_costs_no_path(tmp_path, monkeypatch):
-    from ane_sweep.command import shown
+    from ane_sweep.terminal import shown
 
     monkeypatch.chdir(tmp_path)
     assert shown(tmp_path / "a") == "a"

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from ane_sweep import versions
 from ane_sweep.bridge.stages import ALL
+from ane_sweep.planner import versions
 
 PACKAGE = versions.PACKAGE
 ASKED = """
 import json
-from ane_sweep import versions
+from ane_sweep.planner import versions
 from ane_sweep.bridge.stages import ALL
 found = {stage: versions.code_digest(stage, "gpt2") for stage in ALL}
 found |= {f"score {name}": versions.code_digest("score", "gpt2", name) for name in ("reference", "coreml", "torch_eager")}
@@ -48,16 +48,16 @@ def changed(tmp_path) -> Callable[..., set[str]]:
 
 
 def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(changed):
-    assert changed("stages/convert.py") == {"convert"}
-    assert {"convert", "compress", "calibrate"} <= changed("stages/_package.py")
-    assert not changed("stages/_package.py") & {"predict", "chunk", "reference", "compile"}
-    assert {"reference", "convert", "score torch_eager"} <= changed("models/gpt2.py"), "the family that was asked for"
-    assert {"reference", "convert", "score torch_eager"} <= changed("models/_decoder.py"), "and what that is made of"
-    assert not changed("models/bert.py"), "another family decides nothing"
+    assert changed("worker/stages/convert.py") == {"convert"}
+    assert {"convert", "compress", "calibrate"} <= changed("worker/stages/_package.py")
+    assert not changed("worker/stages/_package.py") & {"predict", "chunk", "reference", "compile"}
+    assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/gpt2.py"), "the family that was asked for"
+    assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/_decoder.py"), "and what that is made of"
+    assert not changed("worker/models/bert.py"), "another family decides nothing"
     assert changed("data/passage.txt") == {"reference"}
     assert {"chunk", "predict"} <= changed("placement/data/rules.json", " ", "  ")
-    assert {"score reference", "calibrate"} <= changed("runtimes/_reference/linear.py")
-    assert not changed("runtimes/_reference/linear.py") & {
+    assert {"score reference", "calibrate"} <= changed("reference/linear.py")
+    assert not changed("reference/linear.py") & {
         "reference",
         "convert",
         "compress",
@@ -65,7 +65,7 @@ def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(ch
         "predict",
         "compile",
     }
-    coreml = changed("runtimes/coreml.py")
+    coreml = changed("worker/runtimes/coreml.py")
     assert "score coreml" in coreml and not coreml & {
         "score",
         "score reference",
@@ -76,9 +76,9 @@ def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(ch
 
 
 def test_words_names_and_declarations_decide_nothing(changed):
-    assert changed("stages/convert.py", "timeout_s=7200", "timeout_s=60") == set()
-    assert changed("runtimes/torch_mps.py", 'hardware="Apple"', 'hardware="CPU"') == set()
-    for file in ("help.py", "cell.py", "axes/__init__.py", "errors.py", "report/table.py", "bridge/stages.py"):
+    assert changed("worker/stages/convert.py", "timeout_s=7200", "timeout_s=60") == set()
+    assert changed("worker/runtimes/torch_mps.py", 'hardware="Apple"', 'hardware="CPU"') == set()
+    for file in ("planner/help.py", "bridge/cell.py", "bridge/axes/__init__.py", "errors.py", "report/table.py", "bridge/stages.py"):
         assert changed(file) == set(), file
 
 

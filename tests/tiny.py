@@ -9,9 +9,9 @@ import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
-from ane_sweep import axes
-from ane_sweep.models._options import Options
-from ane_sweep.paths import conf_dir
+from ane_sweep.bridge import axes
+from ane_sweep.bridge.building import Options
+from ane_sweep.planner.paths import conf_dir
 
 ONCE = "latency.repeats=1"  # for sweeps that are about something else: the default times in four processes
 RAN = (0, 3)  # exit codes of a sweep that went well: 3 where some timing scattered, as it may on any machine

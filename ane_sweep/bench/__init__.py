@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, tables
+from ane_sweep import tables
+from ane_sweep.bridge import protocol
 
 
 @dataclass
@@ -37,7 +38,7 @@ def timed(command: Sequence[str], expect: tuple[int, ...] = (0,), **env: str) ->
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         done = subprocess.run(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**bridge.python_environment(), **env}, check=False
+            command, stdout=log, stderr=subprocess.STDOUT, env={**protocol.python_environment(), **env}, check=False
         )
         took = time.perf_counter() - began
         if done.returncode not in expect:
@@ -49,7 +50,7 @@ def timed(command: Sequence[str], expect: tuple[int, ...] = (0,), **env: str) ->
 def said(command: Sequence[str], **env: str) -> Any:
     """What one process prints as its last line, which is JSON. Raises RuntimeError where it fails."""
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**bridge.python_environment(), **env}, check=False
+        command, capture_output=True, text=True, env={**protocol.python_environment(), **env}, check=False
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)[:300]} ended with {done.returncode}:\n{done.stderr[-2000:]}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ane_sweep.bench import show
-from ane_sweep.command import BAD_CONFIGURATION, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, OK
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep import bridge
 from ane_sweep.bench import ane_sweep
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.task import TaskRequest
-from ane_sweep.isolate import child_environment
+from ane_sweep.runner.isolate import child_environment
 
 SLOTS = ("a", "b", "delayed")
 DELAY_SHARE = 0.1
@@ -40,7 +40,7 @@ _SPIN_MS = 0.2  # the end of a delay is waited for awake: sleeping overshoots by
 
 def take(path: Path, rounds: int) -> dict[str, Any]:
     """The pool in `path` with at least `rounds` rounds: those that are missing are taken now and written one by one."""
-    pool = bridge.read_json(path) or {"programs": {}, "runs": []}
+    pool = disk.read_json(path) or {"programs": {}, "runs": []}
     done = max((run["round"] for run in pool["runs"]), default=0)
     if done >= rounds:
         return pool
@@ -54,7 +54,7 @@ def take(path: Path, rounds: int) -> dict[str, Any]:
                 pool["programs"][name] = {"delay_ms": DELAY_SHARE * statistics.median(medians)}
         for number in range(done + 1, rounds + 1):
             pool["runs"] += _round(number, tasks, pool["programs"])
-            bridge.write_json(path, pool)
+            disk.write_json(path, pool)
             print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     return pool
 
@@ -105,8 +105,8 @@ def _delayed(predict: Any, delay_ms: float) -> Any:
 
 
 def _child(task_path: str, delay_ms: float) -> None:
-    from ane_sweep import runtimes
-    from ane_sweep.stages import latency
+    from ane_sweep.worker import runtimes
+    from ane_sweep.worker.stages import latency
 
     task = TaskRequest.read(Path(task_path))
     runtime: Any = runtimes.get(task.params["runtime"])

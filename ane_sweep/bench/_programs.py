@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.bench.lint import typed
-from ane_sweep.mil import graph, package
+from ane_sweep.mil import element_types, graph, package
 from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
 from ane_sweep.mil.weights import BlobWriter
 
@@ -46,7 +46,7 @@ def with_weights(path: Path) -> Path:
     found = package.read(path)
     (block,) = found.spec.mlProgram.functions["main"].block_specializations.values()
     values = [value for proto in block.operations for value in graph.blob_values(proto)]
-    kind = graph.tensor_type(values[0].type)
+    kind = element_types.tensor_type(values[0].type)
     assert kind is not None
     with BlobWriter(found.model_path.parent / "weights" / "weight.bin") as weights:
         offset = _add(weights, tuple(size or 1 for size in kind.shape), 0)

@@ -14,7 +14,7 @@ def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Seeded ids and masks of ones, for the inputs of the model that `params` describes."""
     import numpy as np
 
-    from ane_sweep import models
+    from ane_sweep.worker import models
 
     model = params["model"]
     ports = models.get(model["family"]).ports(model, params["seq_len"])
@@ -29,9 +29,9 @@ def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     """Seconds from start to the first output, of the first call, of each steady call; peak resident bytes."""
-    from ane_sweep import runtimes
-    from ane_sweep.bridge import peak_bytes
-    from ane_sweep.stages._timing import measure
+    from ane_sweep.bridge.protocol import peak_bytes
+    from ane_sweep.worker import runtimes
+    from ane_sweep.worker.stages._timing import measure
 
     start = time.perf_counter()
     params = asked["params"]

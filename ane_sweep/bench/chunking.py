@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.bench import Row, timed
-from ane_sweep.mil import graph, package
+from ane_sweep.mil import package
+from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobWriter
 
@@ -35,7 +36,7 @@ def run() -> list[Row]:
 def beside_bisect(name: str) -> list[Row]:
     """How even and how costly the cuts of one model are; a share is an equal part of the bytes, or the
     largest tensor where that has more."""
-    from ane_sweep.stages import chunk
+    from ane_sweep.worker.stages import chunk
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -71,8 +72,8 @@ def _handed_over(facts: dict[str, Any] | None) -> str:
 def _converted(name: str, out: Path) -> Path:
     import yaml
 
-    from ane_sweep.paths import conf_dir
-    from ane_sweep.stages import convert
+    from ane_sweep.planner.paths import conf_dir
+    from ane_sweep.worker.stages import convert
 
     option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
     model = {key: option[key] for key in ("family", "task", "arch")}
@@ -149,6 +150,6 @@ def _op(block: Any, kind: str, name: str, shape: tuple[int, ...], **inputs: str)
 
 def _typed(value_type: Any, shape: tuple[int, ...]) -> None:
     tensor = value_type.tensorType
-    tensor.dataType, tensor.rank = graph.DTYPE_NUMBERS["fp16"], len(shape)
+    tensor.dataType, tensor.rank = DTYPE_NUMBERS["fp16"], len(shape)
     for length in shape:
         tensor.dimensions.add().constant.size = length

@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ane_sweep import bridge
 from ane_sweep.bench import Row
+from ane_sweep.bridge import protocol
 
 MODELS = "gpt2-xl,pythia-1.4b"
 SEQ_LEN, TARGET = 512, "iOS18"
@@ -31,7 +31,7 @@ def _row(name: str, variant: str) -> Row:
         # Its own TMPDIR: coremltools leaves files behind.
         command = [sys.executable, "-P", "-m", __name__, name, variant, folder]
         done = subprocess.run(
-            command, check=True, capture_output=True, text=True, env={**bridge.python_environment(), "TMPDIR": folder}
+            command, check=True, capture_output=True, text=True, env={**protocol.python_environment(), "TMPDIR": folder}
         )
     seconds = time.perf_counter() - began
     said = json.loads(done.stdout.splitlines()[-1])
@@ -44,9 +44,9 @@ def convert_one(name: str, variant: str, folder: str) -> dict[str, int]:
     """Convert one option in this process; what it took."""
     import yaml
 
-    from ane_sweep.bridge import peak_bytes
-    from ane_sweep.paths import conf_dir
-    from ane_sweep.stages import convert
+    from ane_sweep.bridge.protocol import peak_bytes
+    from ane_sweep.planner.paths import conf_dir
+    from ane_sweep.worker.stages import convert
 
     option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
     params = {

@@ -71,7 +71,7 @@ _OURS = (
     NETWORK
     + """
 from pathlib import Path
-from ane_sweep.runtimes import _reference
+from ane_sweep.worker.runtimes import _reference
 model, taken = _reference.load(Path(sys.argv[4])), []
 for _ in range(20):
     start = time.perf_counter()

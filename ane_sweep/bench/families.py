@@ -19,7 +19,7 @@ def tiny_options() -> list[dict[str, Any]]:
     """The options of conf/model in miniature, one a family."""
     import yaml
 
-    from ane_sweep.paths import conf_dir
+    from ane_sweep.planner.paths import conf_dir
 
     files = sorted((conf_dir() / "model").glob("tiny-*.yaml"))
     return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
@@ -49,8 +49,8 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
     """
     import torch
 
-    from ane_sweep import models
-    from ane_sweep.models import _hf, weights
+    from ane_sweep.worker import models
+    from ane_sweep.worker.models import _hf, weights
 
     model = {key: option[key] for key in ("family", "task", "arch")}
     family = models.get(model["family"])
@@ -78,9 +78,9 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
 
 def measure(option: dict[str, Any], variant: str, target: str, compute: str = "fp16", **options: Any) -> dict[str, Any]:
     """Convert one variant and run it in the reference runtime: {"ops", "psnr_db", ...} against fp32 torch."""
-    from ane_sweep.axes import declared
-    from ane_sweep.models._options import Options
-    from ane_sweep.stages import convert, reference, score
+    from ane_sweep.bridge.axes import declared
+    from ane_sweep.bridge.building import Options
+    from ane_sweep.worker.stages import convert, reference, score
 
     model = {key: option[key] for key in ("family", "task", "arch")}
     weights = {"kind": "random", "digest": "random:0", "seed": 0}

@@ -7,7 +7,8 @@ from statistics import median
 from typing import Any
 
 from ane_sweep.bench import Row, timed
-from ane_sweep.mil import graph, package
+from ane_sweep.mil import package
+from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 
 OPS = 16_500
@@ -79,7 +80,7 @@ def _true(block: Any, name: str) -> str:
 
 def typed(value_type: Any, dtype: str, shape: tuple[int, ...]) -> None:
     tensor = value_type.tensorType
-    tensor.dataType = graph.DTYPE_NUMBERS.get(dtype, MIL_pb2.FLOAT16)
+    tensor.dataType = DTYPE_NUMBERS.get(dtype, MIL_pb2.FLOAT16)
     tensor.rank = len(shape)
     for length in shape:
         tensor.dimensions.add().constant.size = length
@@ -87,7 +88,7 @@ def typed(value_type: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 def lint_seconds(path: Path) -> float:
     """One `lint` of a package as a process of its own, from start to exit."""
-    code = "import sys; from ane_sweep.lint import lint; sys.exit(lint(sys.argv[1:]))"
+    code = "import sys; from ane_sweep.verbs.lint import lint; sys.exit(lint(sys.argv[1:]))"
     options = ["--chip", "m4", "--compute-units", "cpu_and_ne", "--json"]
     return timed([sys.executable, "-P", "-c", code, str(path), *options], expect=(0, 1))
 

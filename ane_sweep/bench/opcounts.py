@@ -59,9 +59,9 @@ def counts() -> list[tuple[str, int, int]]:
 
 
 def ours(case: Published) -> Form:
-    from ane_sweep import models
-    from ane_sweep.models import weights
-    from ane_sweep.models._options import Options
+    from ane_sweep.bridge.building import Options
+    from ane_sweep.worker import models
+    from ane_sweep.worker.models import weights
 
     options = Options(**case.options)
     family, state = models.get("gpt2"), weights.random_state(MODEL, 0)
@@ -76,8 +76,8 @@ def count(form: Form) -> int:
     import numpy as np
     import torch
 
-    from ane_sweep.stages import convert
-    from ane_sweep.stages._lean import lean
+    from ane_sweep.worker.stages import convert
+    from ane_sweep.worker.stages._lean import lean
 
     examples = [torch.zeros((1, SEQ_LEN), dtype=torch.int32), *(torch.zeros(shape) for shape in form.floats.values())]
     pipeline = convert._pipeline(ct, convert.Wide("fp16", []))

@@ -5,9 +5,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from ane_sweep import isolate
 from ane_sweep.bench import Row
 from ane_sweep.bridge.task import TaskRequest
+from ane_sweep.runner import isolate
 
 SECONDS = 10
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from ane_sweep.bench import Row, said
-from ane_sweep.paths import conf_dir
+from ane_sweep.planner.paths import conf_dir
 
 CASES = (("minilm", 128), ("gpt2", 512))
 ROUNDS, CALLS = 5, 10
@@ -53,7 +53,7 @@ def convert(params: dict[str, Any], folder: Path) -> None:
     """The package of these parameters, made in a process of its own: converting leaves gigabytes behind."""
     folder.mkdir()
     code = (
-        "import json, sys; from pathlib import Path; from ane_sweep.stages import convert; "
+        "import json, sys; from pathlib import Path; from ane_sweep.worker.stages import convert; "
         "convert.run(json.loads(sys.argv[1]), {}, Path(sys.argv[2])); print('{}')"
     )
     said([sys.executable, "-P", "-c", code, json.dumps(params), str(folder)])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ane_sweep.bench import Row, timed
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.record import Record, Status, write_records
+from ane_sweep.bridge.record import Record, Status, write_records
 
 CELLS = 1000
 OURS = """

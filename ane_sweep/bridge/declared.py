@@ -1,6 +1,6 @@
 """What a module says of itself: one literal, read from its source without importing it, so that nothing heavy is loaded.
 
-    STAGE = Stage(order=30, many="conversions", ...)       in ane_sweep/stages/convert.py
+    STAGE = Stage(order=30, many="conversions", ...)       in ane_sweep/worker/stages/convert.py
 
 The file's name is the registration: a folder's modules are its members, those that begin with `_` are helpers.
 """
@@ -34,7 +34,7 @@ class Declared(dict[str, T], Generic[T]):
 
 
 def folder(package: str) -> Path:
-    """Where a package of ours lies: `ane_sweep.stages`."""
+    """Where a package of ours lies: `ane_sweep.worker.stages`."""
     return HOME.joinpath(*package.split("."))
 
 

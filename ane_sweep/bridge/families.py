@@ -7,7 +7,7 @@ from pathlib import Path
 import ane_sweep
 from ane_sweep.errors import ConfigError
 
-FOLDER = Path(ane_sweep.__file__).parent / "models"
+FOLDER = Path(ane_sweep.__file__).parent / "worker" / "models"
 _NOT_FAMILIES = {"weights"}
 
 
@@ -22,7 +22,7 @@ def source(family: str) -> Path:
     if family not in (known := names()):
         raise ConfigError(
             f"unknown model family {family!r}; known: {', '.join(known)}. To add it, write "
-            f"ane_sweep/models/{family}.py and conf/model/<name>.yaml with `family: {family}`"
+            f"ane_sweep/worker/models/{family}.py and conf/model/<name>.yaml with `family: {family}`"
         )
     return FOLDER / f"{family}.py"
 

@@ -38,7 +38,7 @@ class Traits:
     asks: tuple[str, ...] = ()
 
 
-RUNTIMES = Declared("ane_sweep.runtimes", "RUNTIME", Traits)
+RUNTIMES = Declared("ane_sweep.worker.runtimes", "RUNTIME", Traits)
 UNKNOWN = Traits(needs="program", measured="", hardware="CPU")
 
 

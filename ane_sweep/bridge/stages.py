@@ -61,7 +61,7 @@ class Stage:
     ignores: tuple[str, ...] = ()
 
 
-ALL = Declared("ane_sweep.stages", "STAGE", Stage, lambda stage: stage.order)
+ALL = Declared("ane_sweep.worker.stages", "STAGE", Stage, lambda stage: stage.order)
 STAGES = {name: stage for name, stage in ALL.items() if stage.planned}
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ane_sweep import bridge
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.figures import Count, Metric, NotNegative, Placement, Timing, as_plain
 from ane_sweep.errors import End
 
@@ -49,7 +49,7 @@ class TaskRequest:
     schema: Literal[1] = SCHEMA
 
     def write(self, path: Path) -> None:
-        bridge.write_json(path, msgspec.to_builtins(self, enc_hook=os.fspath))
+        disk.write_json(path, msgspec.to_builtins(self, enc_hook=os.fspath))
 
     @classmethod
     def read(cls, path: Path) -> "TaskRequest":
@@ -102,13 +102,55 @@ class TaskResult:
         return msgspec.convert({**plain, **lifted, "facts": facts}, cls, strict=True)
 
     def write(self, path: Path) -> None:
-        bridge.write_json(path, self.to_plain())
+        disk.write_json(path, self.to_plain())
 
     @classmethod
     def read(cls, path: Path) -> "TaskResult | None":
         """The result in a file, or None where there is none of this form."""
-        plain = bridge.read_json(path)
+        plain = disk.read_json(path)
         try:
             return None if plain is None else cls.from_plain(plain)
         except ValueError:
             return None
+
+
+AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/timings.md)
+
+
+CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
+
+
+@dataclass
+class Task:
+    """One process. `inputs` maps a role to an upstream task's key; `folders` to a folder that already exists."""
+
+    stage: str
+    key: str
+    params: dict[str, Any]
+    inputs: dict[str, str]
+    folders: dict[str, Path]
+    limits: dict[str, Any]
+    fault: str | None
+    label: str
+    work: int
+    memory_bytes: int
+    disk_bytes: int
+    seconds: float | None
+    alone: bool = False
+    unavailable: str | None = None
+    round: int = 0  # of tasks that run alone: all of one round before any of the next
+    after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
+    more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
+    varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
+
+    def also_for(self, other: "Task") -> None:
+        """Another cell needs the same task: the widest limits hold, and what is asked for outright is done."""
+        for limit, value in other.limits.items():
+            self.limits[limit] = None if None in (self.limits[limit], value) else max(self.limits[limit], value)
+        if not other.more_of:
+            self.more_of, self.seconds = "", other.seconds
+
+    def memory_limit(self, budget: int) -> int:
+        """Bytes that its process may use: its own limit, or what all lanes may use together."""
+        gib = self.limits["memory_gib"]
+        return budget if gib is None else int(gib * 2**30)

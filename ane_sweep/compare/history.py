@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import outward, record, runs
-from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK, Parser
+from ane_sweep import outward
+from ane_sweep.bridge import record
+from ane_sweep.bridge.record import Record
 from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
-from ane_sweep.errors import ConfigError, RunNotFound
-from ane_sweep.record import Record
+from ane_sweep.errors import RunNotFound
 from ane_sweep.stats.student import middle
+from ane_sweep.store import runs
 
 RUNS = 60
 SHORT = f"the last run does not stand out; with fewer than {FEWEST} runs, steps could not be tested"
@@ -109,32 +110,6 @@ def slower(cell: Series) -> bool:
     return bool(cell.found and cell.found[-1].percent > 0) or (cell.last_p is not None and cell.last_percent > 0)
 
 
-def history(args: list[str]) -> int:
-    """Exit 0 nothing became slower, 1 something did, 3 too few runs to tell. Raises RunNotFound, ConfigError."""
-    parser = Parser(
-        "history",
-        "[N] [--json] [out=PATH]",
-        "Steps in the latency of each cell over the last N runs, what changed with them, and whether the last run stands out.",
-        "ane-sweep history 30",
-        {OK: "nothing became slower", NOT_ALL_OK: "something became slower", IN_DOUBT: "too few runs to tell"},
-    )
-    parser.add_argument(
-        "words", nargs="*", metavar="[N]", help=f"how many runs to look at, 2 or more (default: {RUNS})"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="every series and step, for scripts (default: lines of text)"
-    )
-    parser.outputs()
-    given = parser.read(args)
-    words = given.words
-    if len(words) > 1 or (words and not (words[0].isdecimal() and len(words[0]) < 10 and int(words[0]) > 1)):
-        raise ConfigError(f"history {' '.join(words)}: expected how many runs to look at (2 or more), or nothing")
-    cells, notes = read(given.out, int(words[0]) if words else RUNS)
-    notes += examine(cells)
-    print(as_json(cells, notes) if given.json else as_text(cells, notes), end="")
-    if any(slower(cell) for cell in cells):
-        return NOT_ALL_OK
-    return OK if any(cell.tested for cell in cells) else IN_DOUBT
 
 
 def read(out: Path, count: int) -> tuple[list[Series], list[str]]:

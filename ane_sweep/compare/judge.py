@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.record import Record
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.compare.sides import FINE
-from ane_sweep.record import Record
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_names
 from ane_sweep.compare.sides import Side, text_of
 from ane_sweep.errors import ConfigError
-from ane_sweep.pool import in_vain
-from ane_sweep.record import Record, Status, as_typed, flat_cell, varying_names
+from ane_sweep.results.pool import in_vain
 
 HOST = ("system", "machine", "chip", "cores", "stand_in")  # other values: another machine
 OS = ("os_version", "os_build")

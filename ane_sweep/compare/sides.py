@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, command, record, runs
+from ane_sweep import folders
+from ane_sweep.bridge import disk, record
+from ane_sweep.bridge.kept import read
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound
-from ane_sweep.kept import read
-from ane_sweep.record import Record, Status, as_typed, flat_cell
+from ane_sweep.store import runs
 
 FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
 GOOD = "good"
@@ -65,7 +67,7 @@ def _folder(out: Path, name: str) -> Path | None:
     """The folder whose records a name means; None for `good`, which has no single one."""
     if name == GOOD:
         return None
-    path = command.user_path(name)
+    path = folders.user_path(name)
     if path.name == record.FILE_NAME and path.is_file():
         return path.parent
     return path if (path / record.FILE_NAME).is_file() else runs.find_run(out, name).folder
@@ -105,7 +107,7 @@ def good_runs(out: Path) -> list[str]:
 
 def tag_good(out: Path, stamp: str) -> None:
     """From now on `good` means this run, for the cells that ran well in it."""
-    bridge.write_json(out / TAGS_FILE, _tags(out) | {GOOD: list(dict.fromkeys([*good_runs(out), stamp]))})
+    disk.write_json(out / TAGS_FILE, _tags(out) | {GOOD: list(dict.fromkeys([*good_runs(out), stamp]))})
 
 
 def _tags(out: Path) -> dict[str, list[str]]:

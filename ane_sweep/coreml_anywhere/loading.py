@@ -38,13 +38,13 @@ class Loaded:
     """One function of a model on the reference runtime. `numerics` as in runtimes/_reference; None: as declared."""
 
     def __init__(self, path: str, function: str, numerics: str | None = None):
-        from ane_sweep.runtimes import _reference
+        from ane_sweep import reference
 
         start = time.perf_counter_ns()
         given = Path(path)
         is_compiled = given.suffix == ".mlmodelc"
         source: Any = compiled.read(given) if is_compiled else given
-        self.model = _reference.load(source, function=function, numerics=numerics, strict=False)
+        self.model = reference.load(source, function=function, numerics=numerics, strict=False)
         self.spec = self.model.spec
         if is_compiled:
             self.folder = given

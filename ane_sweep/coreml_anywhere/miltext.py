@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ane_sweep.mil.graph import DTYPE_NAMES, NUMPY
+from ane_sweep.mil.element_types import DTYPE_NAMES, NUMPY
 
 IOS18_SPECIFICATION = 9
 _INDENT = "    "

@@ -110,10 +110,10 @@ class _MLModelProxy:
     @staticmethod
     def compileModel(path: str) -> str:
         """Make a `.mlmodelc` that stays until its owner deletes it."""
-        from ane_sweep.runtimes import _reference
+        from ane_sweep import reference
 
         with as_runtime_error(f"compiling {path}"):
-            model = _reference.load(Path(path), strict=False)
+            model = reference.load(Path(path), strict=False)
             folder = compiled.create(packaged(Path(path), model.spec))
             compiled.write_text(folder, model.spec)
             return str(folder)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, structure
-from ane_sweep.stand_in import Script
+from ane_sweep.machine.stand_in import Script
 
 E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
 _SLEPT_S = 0.002

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ane_sweep import tools
 from ane_sweep.coreml_anywhere import scripted
-from ane_sweep.stand_in import Script
+from ane_sweep.machine import tools
+from ane_sweep.machine.stand_in import Script
 
 REMOTE = "coremltools.models.ml_program.experimental.remote_device"
 

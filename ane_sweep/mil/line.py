@@ -12,7 +12,8 @@ ops that depend on constants alone, belong to whatever uses them and are no part
 from dataclasses import dataclass
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil.graph import Op, Program, TensorType, blob_values, check_sizes
+from ane_sweep.mil.element_types import TensorType
+from ane_sweep.mil.graph import Op, Program, blob_values, check_sizes
 
 BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
 BOUNDARY_RANKS = range(1, 6)

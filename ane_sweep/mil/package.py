@@ -17,7 +17,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ane_sweep import foreign
+from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobFile

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ane_sweep.mil import graph
+from ane_sweep.mil import element_types
+from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, NUMPY, PACKED_BITS
 from ane_sweep.mil.proto import FeatureTypes_pb2
 
 _FIELDS = {
@@ -29,24 +30,24 @@ _ESCAPED = {"n": "\n", "t": "\t"}
 
 
 def number_of(dtype: str) -> int:
-    if dtype not in graph.DTYPE_NUMBERS:
+    if dtype not in DTYPE_NUMBERS:
         raise ValueError(f"the type {dtype} is not known")
-    return graph.DTYPE_NUMBERS[dtype]
+    return DTYPE_NUMBERS[dtype]
 
 
 def fill(kind: Any, tensor: Any, words: list[str]) -> None:
     """Put elements into a TensorValue message, in the field that coremltools uses for their type."""
-    dtype = graph.DTYPE_NAMES[kind.tensorType.dataType]
-    if dtype in graph.PACKED_BITS:
-        tensor.bytes.values = _packed([int(word) for word in words], kind, graph.PACKED_BITS[dtype])
+    dtype = DTYPE_NAMES[kind.tensorType.dataType]
+    if dtype in PACKED_BITS:
+        tensor.bytes.values = _packed([int(word) for word in words], kind, PACKED_BITS[dtype])
     elif dtype in _FIELDS:
         values = getattr(tensor, _FIELDS[dtype]).values
         tensor.SetInParent()
         getattr(tensor, _FIELDS[dtype]).SetInParent()
         values.extend(_value(word, dtype) for word in words)
-    elif dtype in graph.NUMPY:
+    elif dtype in NUMPY:
         with np.errstate(over="ignore"):
-            tensor.bytes.values = np.array([_value(word, dtype) for word in words], graph.NUMPY[dtype]).tobytes()
+            tensor.bytes.values = np.array([_value(word, dtype) for word in words], NUMPY[dtype]).tobytes()
     else:
         raise ValueError(f"numbers of type {dtype} are not read here")
 
@@ -97,7 +98,7 @@ def _feature(feature: Any, kind: Any) -> None:
     array = feature.type.multiArrayType
     if kind.WhichOneof("type") == "stateType":
         array, kind = feature.type.stateType.arrayType, kind.stateType.wrappedType
-    found = graph.tensor_type(kind)
+    found = element_types.tensor_type(kind)
     if found is None:
         raise ValueError(f"{feature.name} is no tensor, and only tensors can come in and go out")
     array.dataType = _FEATURES.get(found.dtype, _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, graph, line, package
+from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.graph import Op, Program
 from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
 from ane_sweep.mil.weights import BlobWriter
@@ -155,7 +156,7 @@ def _add_cast(block: Any, source: str, made: str, like: Any, dtype: str, names: 
     cast.inputs["dtype"].arguments.add(name=parameter)
     output = cast.outputs.add(name=made)
     output.type.CopyFrom(like)
-    output.type.tensorType.dataType = graph.DTYPE_NUMBERS[dtype]
+    output.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
 
 
 def _string(text: str) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import command, locks, sweep
-from ane_sweep.command import IN_DOUBT, NOT_ALL_OK, OK
+from ane_sweep import sweep, terminal
+from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare import history, sides
 from ane_sweep.compare.difference import LEVEL
 from ane_sweep.compare.judge import IMPROVEMENTS, REGRESSIONS, Comparison, judge
@@ -17,20 +17,21 @@ from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.nightly.summary import Night
-from ane_sweep.record import Record, Status
+from ane_sweep.store import cache, locks
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 
 
 def night(request: Any, out: Path, args: list[str]) -> int:
     """Run tonight's cells. Exit 0 no regression, 1 a regression or a cell that does not work, 3 nothing could be tested;
     where there is no good night yet, a sweep's code."""
     settings = request.settings
-    with alone(out / "nightly"), command.open_store(out) as store:
+    with alone(out / "nightly"), cache.open_store(out) as store:
         store.sweep_tmp()
         whole = sweep.plan_for(request, store, out)
         rotation = Rotation.read(out)
         tonight, left = choose(whole, rotation, settings["budget_minutes"], store.has)
         if left:
-            command.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time")
+            terminal.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time")
         run, records, fresh = sweep.perform(tonight, settings, store, out, args)
         now = Night(run, records, left, settings["budget_minutes"])
         compare(now, out)
@@ -44,7 +45,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         code = sweep.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
         now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
-        print(f"summary: {command.shown(summary.write(out, run.stamp, summary.text(now)))}")
+        print(f"summary: {terminal.shown(summary.write(out, run.stamp, summary.text(now)))}")
     return exit_code(now, code)
 
 
@@ -83,7 +84,7 @@ def compare(now: Night, out: Path) -> None:
         now.compared = against_good(out, now.run.folder, now.records)
     except Exception as error:
         now.doubt = str(error) or type(error).__name__
-        command.say(f"doubt: not compared with the good nights: {now.doubt}")
+        terminal.say(f"doubt: not compared with the good nights: {now.doubt}")
 
 
 def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison | None:

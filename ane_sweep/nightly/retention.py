@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from ane_sweep import bridge, runs
-from ane_sweep.command import say
+from ane_sweep.bridge import disk
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
-from ane_sweep.store import Store
+from ane_sweep.store import runs
+from ane_sweep.store.cache import Store
+from ane_sweep.terminal import say
 
 
 def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[str]:
@@ -17,7 +18,7 @@ def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[st
     finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
     gone = [run for run in finished[keep_runs:] if run.stamp not in needed]
     for run in gone:
-        bridge.remove_tree(run.folder)
+        disk.remove_tree(run.folder)
     try:
         store.prune(max_bytes=int(cache_gb * 1e9))
     except StoreError as error:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep import bridge, kept, runs
+from ane_sweep.bridge import disk, kept
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Record, Status
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.plan import Plan
-from ane_sweep.record import Record, Status
-from ane_sweep.tasks import Task
+from ane_sweep.bridge.task import Task
+from ane_sweep.store import runs
 
 FILL = 0.85  # of the budget is filled by estimates: they are medians, and the last task may end late
 
@@ -46,7 +47,7 @@ class Rotation:
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        bridge.write_json(self.path, vars(State(self.measured, self.again)))
+        disk.write_json(self.path, vars(State(self.measured, self.again)))
 
     def rank(self, key: str) -> tuple[int, int, str]:
         """Smaller is sooner; a run that is gone is older than those that are kept."""

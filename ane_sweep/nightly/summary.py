@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, Comparison
-from ane_sweep.display import duration
 from ane_sweep.outward import markdown
-from ane_sweep.record import Record, Status
-from ane_sweep.runs import Run
+from ane_sweep.store.runs import Run
+from ane_sweep.terminal import duration
 
 SHOWN = 5  # changes of one bucket, and cells in a list
 

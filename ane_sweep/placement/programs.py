@@ -13,6 +13,7 @@ import numpy as np
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, graph, pipeline
 from ane_sweep.mil import package as packages
+from ane_sweep.mil.element_types import DTYPE_NAMES, MOST_AXES
 from ane_sweep.placement import defaults
 from ane_sweep.placement.sites import Site, Tensor
 
@@ -131,7 +132,7 @@ class _Reader:
                     made.append(site)
             for value in proto.outputs:
                 tensor = known[value.name]
-                if tensor.elements > graph.MOST_ELEMENTS or tensor.rank >= graph.MOST_AXES:
+                if tensor.elements > graph.MOST_ELEMENTS or tensor.rank >= MOST_AXES:
                     raise graph.too_large(self.package.path, value.name, tensor)
             for inner in proto.blocks:
                 scope = known | {value.name: _tensor(value.type) for value in inner.inputs}
@@ -212,11 +213,11 @@ def _tensor(value_type: Any) -> Tensor:
     if kind != "tensorType":
         return Tensor(str(kind or "unknown").removesuffix("Type"), ())
     found = value_type.tensorType
-    if len(found.dimensions) > graph.MOST_AXES:
-        return Tensor(graph.DTYPE_NAMES.get(found.dataType, "unknown"), (None,) * graph.MOST_AXES)
+    if len(found.dimensions) > MOST_AXES:
+        return Tensor(DTYPE_NAMES.get(found.dataType, "unknown"), (None,) * MOST_AXES)
     # an unknown size has no `constant`, which reads as 0: quicker than asking, over some 100,000 sizes
     shape = tuple([size.constant.size or None for size in found.dimensions])
-    return Tensor(graph.DTYPE_NAMES.get(found.dataType, f"type {found.dataType}"), shape)
+    return Tensor(DTYPE_NAMES.get(found.dataType, f"type {found.dataType}"), shape)
 
 
 def _plain(value: Any, package: packages.Package) -> Any:

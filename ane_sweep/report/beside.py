@@ -1,10 +1,10 @@
 """Published, predicted, planned and measured figures of the same request, side by side."""
 
-from ane_sweep import published
 from ane_sweep.bridge.figures import Ops
-from ane_sweep.record import Record
+from ane_sweep.bridge.record import Record
 from ane_sweep.report.table import row_labels
 from ane_sweep.report.views import Cells
+from ane_sweep.results import published
 
 HEADS = (
     "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "ANE % published", "ANE % predicted",

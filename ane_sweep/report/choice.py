@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ane_sweep.bridge.record import Record
 from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
-from ane_sweep.record import Record
 
 # name of a figure -> (head, unit, divisor of the stored value, +1 where more is better)
 FIGURES = {

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import bridge, outward
+from ane_sweep import outward
+from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.record import Record, Status, read_records
+from ane_sweep.bridge.record import Record, Status, read_records
 from ane_sweep.report import beside, choice, drift, table, views
 from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section, Widget, series_legend
 from ane_sweep.report.doubts import doubts
@@ -30,7 +31,7 @@ class Sweep:
     drift: Drift | None = None
 
     def __post_init__(self) -> None:
-        self.records, self.info = outward.records(self.records), outward.values(self.info)
+        self.records, self.info = retold.records(self.records), outward.values(self.info)
         self.drift = self.drift and self.drift.told()
         self.cells = views.Cells(self.records)
 
@@ -38,7 +39,7 @@ class Sweep:
     def read(cls, folder: Path) -> "Sweep":
         """From a run's folder. Raises RunNotFound or StoreError."""
         records = read_records(folder)
-        return cls(records, bridge.read_json(folder / "run.json") or {}, drift.read(folder))
+        return cls(records, disk.read_json(folder / "run.json") or {}, drift.read(folder))
 
 
 def sections(sweep: Sweep) -> list[Section]:

@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
-from ane_sweep.record import Record, Status, as_typed, flat_cell, varying_axes
 
 
 def doubts(records: list[Record]) -> list[str]:

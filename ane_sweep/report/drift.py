@@ -11,12 +11,15 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep import bridge, kept, outward
+from ane_sweep import outward, terminal
+from ane_sweep.bridge import disk, kept
 from ane_sweep.bridge.figures import Count
+from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Limits, TaskRequest
-from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.record import Record
+from ane_sweep.errors import AneSweepError, ConfigError, StageError
+from ane_sweep.machine import memory
+from ane_sweep.report import drift
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
 
 FILE_NAME = "drift.json"
@@ -84,7 +87,8 @@ def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int,
 
     Raises ConfigError where there is nothing to look into, StageError where the task failed.
     """
-    from ane_sweep import installed, isolate
+    from ane_sweep import installed
+    from ane_sweep.runner import isolate
 
     installed.need_worker("--drift")
     n = worst_cell(records)
@@ -98,7 +102,7 @@ def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int,
     if result.status != "ok":
         raise StageError(f"drift of the worst cell {result.status}: {result.reason}")
     facts = {"cell_key": records[n].cell_key, "psnr_db": records[n].value("psnr_db"), "model": records[n].cell["model"]}
-    bridge.write_json(folder / FILE_NAME, {**facts, **result.realised, **result.facts})
+    disk.write_json(folder / FILE_NAME, {**facts, **result.realised, **result.facts})
 
 
 def _inputs(record: Record, store: Any) -> dict[str, Path]:
@@ -118,7 +122,7 @@ def _inputs(record: Record, store: Any) -> dict[str, Path]:
 
 def read(folder: Path) -> Drift | None:
     """drift.json of a run, or None where there is none of its form."""
-    return kept.as_kind(bridge.read_json(folder / FILE_NAME), Drift)
+    return kept.as_kind(disk.read_json(folder / FILE_NAME), Drift)
 
 
 def blocks(found: Drift) -> list[Block]:
@@ -155,3 +159,13 @@ def _ops(items: list[Op], head: str) -> Grid:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}"
+
+
+def look_where_called_for(folder: Path, records: list[Any], store: Any) -> None:
+    """At the end of a sweep: drift of the worst cell if that is under its gate and small. Trouble is a doubt, no more."""
+    if not drift.called_for(records):
+        return
+    try:
+        drift.look(folder, records, store, memory.memory_budget(None), drift.SMALL_TIMEOUT_S)
+    except AneSweepError as error:
+        terminal.say(f"doubt: {error}")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ane_sweep import bridge, outward
+from ane_sweep import outward
+from ane_sweep.bridge import disk
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, table, templating
 from ane_sweep.report.blocks import Section
@@ -91,7 +92,7 @@ def put(folder: Path, made: dict[str, str]) -> None:
 def save(path: Path, text: str) -> Path:
     """The file as a whole or not at all. Raises ConfigError where it cannot be written."""
     try:
-        with bridge.whole(path) as aside:
+        with disk.whole(path) as aside:
             aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths that are no UTF-8
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error

@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ane_sweep import outward, tables
+from ane_sweep.bridge import retold
+from ane_sweep.bridge.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
-from ane_sweep.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts, not_ok_groups
 
@@ -182,7 +183,7 @@ def as_table(records: list[Record], width: int | None = None) -> Group | Text:
     """A rich renderable: heads, table, doubts. `width` is that of the console that will print it."""
     if not records:
         return Text("no records")
-    records = outward.records(records, outward.visible)
+    records = retold.records(records, outward.visible)
     parts = columns(records, width)
     gap = 1 if width is None or _natural(parts) <= width else 0
     table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")

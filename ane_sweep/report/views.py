@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ane_sweep.record import Record, flat_cell, varying_axes
+from ane_sweep.bridge.record import Record, flat_cell, varying_axes
 from ane_sweep.report import choice, figures
 
 BARS = 40  # more bars or ladders than that are no picture any more; the table has them all

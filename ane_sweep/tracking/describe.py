@@ -1,7 +1,7 @@
 """What a tracker is told about a sweep: run names, params, tags, metrics and artifacts, from records alone.
 
 Every axis of the request is a param of every run, whatever varied in its sweep, so that any two runs of any two sweeps
-compare; which axes varied is the tag `ane_sweep.axes`. MLflow's compare page opens its parallel coordinates plot with the
+compare; which axes varied is the tag `ane_sweep.bridge.axes`. MLflow's compare page opens its parallel coordinates plot with the
 first three params, by name, that differ between the runs, and with the first metric, in logged order, that all of them
 have (v3.17, ParallelCoordinatesPlotPanel): so what follows from an axis (family, size, the options of a model) is a tag,
 and the median latency is the first metric of every run that has one.
@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import autopsy, outward
+from ane_sweep import outward
+from ane_sweep.bridge import autopsy
+from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.figures import Artifact, Metric, Placement
-from ane_sweep.cell import AXES
-from ane_sweep.record import Record, Status, flat_cell
+from ane_sweep.bridge.record import Record, Status, flat_cell
 
 FIRST_METRIC = "measured.latency_median_ms"
 FINISHED = (Status.OK, Status.DEGRADED)
@@ -49,7 +50,7 @@ def describe_cell(
     cell = flat_cell(record)
     params = param_names(cell, axes)
     tags = {
-        "ane_sweep.axes": json.dumps({axis: cell.get(axis) for axis in axes}),
+        "ane_sweep.bridge.axes": json.dumps({axis: cell.get(axis) for axis in axes}),
         "ane_sweep.sweep": record.sweep,
         "ane_sweep.cell_key": record.cell_key,
         "ane_sweep.status": record.status,
@@ -98,8 +99,8 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
     params = param_names(cells[0] if cells else {}, axes)
     tags = {
         "ane_sweep.sweep": records[0].sweep if records else info.get("stamp"),
-        "ane_sweep.command": command,
-        "ane_sweep.axes": json.dumps(values),
+        "ane_sweep.words": command,
+        "ane_sweep.bridge.axes": json.dumps(values),
         "ane_sweep.weights": ", ".join(sorted({r.weights.kind or "unknown" for r in records})),
         "ane_sweep.texts": ", ".join(sorted({str(r.realised["texts"]) for r in records if "texts" in r.realised})),
         **_shared(records, "host"),

@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any
 
-from ane_sweep.record import Record
+from ane_sweep.bridge.record import Record
 from ane_sweep.tracking.describe import FIRST_METRIC, metric_key
 
 TAG = "mlflow.sharedViewState."

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ane_sweep import bridge, outward
+from ane_sweep import outward
+from ane_sweep.bridge import disk, retold
+from ane_sweep.bridge.record import FILE_NAME, Record, read_records, varying_axes
 from ane_sweep.errors import TrackingError
-from ane_sweep.record import FILE_NAME, Record, read_records, varying_axes
 from ane_sweep.tracking import describe, layout
 from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
 from ane_sweep.tracking.describe import RunText
@@ -120,8 +121,8 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     """Everything of one sweep: new runs first, then what they replace goes."""
     if not records:
         raise TrackingError("the sweep has no records yet")
-    info, axes, sweep = bridge.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
-    told = outward.records(records)
+    info, axes, sweep = disk.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
+    told = retold.records(records)
     begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from shipped_recipes import SEQ
 
-from ane_sweep import recipes
-from ane_sweep.paths import conf_dir
+from ane_sweep.bridge import recipes
+from ane_sweep.planner.paths import conf_dir
 
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
 
@@ -21,7 +21,7 @@ def program(tmp_path_factory):
     def convert(target: str, **more) -> Path:
         key = target, *sorted(more.items())
         if key not in made:
-            from ane_sweep.stages import convert
+            from ane_sweep.worker.stages import convert
 
             option = yaml.safe_load((conf_dir() / "model" / "tiny-gpt2.yaml").read_text())
             model = {name: option[name] for name in ("family", "task", "arch")}
@@ -36,7 +36,7 @@ def program(tmp_path_factory):
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
     """Folder of a reference task's calibration inputs."""
-    from ane_sweep.stages._arrays import StackWriter
+    from ane_sweep.worker.stages._arrays import StackWriter
 
     folder = tmp_path_factory.mktemp("reference")
     ids = np.random.default_rng(3).integers(0, 900, (5, 1, SEQ)).astype(np.int32)
@@ -52,7 +52,7 @@ def calibration(program, reference, tmp_path_factory):
     made = {}
 
     def calibrate(how: dict, target: str = "iOS18") -> Path:
-        from ane_sweep.stages import calibrate
+        from ane_sweep.worker.stages import calibrate
 
         wanted = recipes.calibration(how)
         key = repr(wanted), target
@@ -70,7 +70,7 @@ def compressed(program, calibration, tmp_path_factory):
     made = {}
 
     def compress(how: dict, target: str = "iOS18"):
-        from ane_sweep.stages import compress
+        from ane_sweep.worker.stages import compress
 
         key = repr(sorted(how.items())), target
         if key not in made:

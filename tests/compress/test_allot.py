@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ane_sweep.compress import allot
 from ane_sweep.errors import StageError
+from ane_sweep.worker.compress import allot
 
 
 def weight(elements: int, gain: float) -> dict:

@@ -12,7 +12,7 @@ from ane_sweep.mil import graph, package
 
 def test_ranges_are_those_of_all_samples(program, reference, calibration):
     """coremltools keeps the last sample's alone; the reference runtime's own trace says what holds over all."""
-    from ane_sweep.runtimes import _reference
+    from ane_sweep import reference as _reference
 
     found = json.loads((calibration(recipe("w8a8")) / "ranges.json").read_text())
     model = _reference.load(program("iOS18") / "model.mlpackage")
@@ -84,7 +84,7 @@ def test_mixed_bits_keep_their_average_and_cost_less_than_the_same_bits_everywhe
 
 def plain(path, feeds, valid, values, folder):
     """Closeness by the slow way: a package with `values` written over its weights, loaded and predicted as a whole."""
-    from ane_sweep.runtimes import _reference
+    from ane_sweep import reference as _reference
     from ane_sweep.stats.psnr import Closeness
 
     changed = shutil.copytree(path, folder / "changed.mlpackage", dirs_exist_ok=True)
@@ -103,9 +103,9 @@ def plain(path, feeds, valid, values, folder):
 
 
 def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program, reference, tmp_path):
-    from ane_sweep.compress import passes, sensitivity, settings
-    from ane_sweep.compress.palettes import kmeans
     from ane_sweep.stats.psnr import recorded_db
+    from ane_sweep.worker.compress import passes, sensitivity, settings
+    from ane_sweep.worker.compress.palettes import kmeans
 
     path = program("iOS18") / "model.mlpackage"
     with np.load(reference / "calibration.npz") as arrays:
@@ -135,8 +135,8 @@ def test_swapped_weights_are_what_the_compressed_program_computes(program, compr
     """So a sensitivity is measured on the very numbers that a compressed program has."""
     from shipped_recipes import FEED
 
-    from ane_sweep.compress import passes, sensitivity, settings
-    from ane_sweep.compress.palettes import kmeans
+    from ane_sweep.worker.compress import passes, sensitivity, settings
+    from ane_sweep.worker.compress.palettes import kmeans
 
     path = program("iOS18") / "model.mlpackage"
     probe = sensitivity.Probe(path, [FEED], np.ones((1, SEQ), bool))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from shipped_recipes import OPTIONS, predicted, recipe
 
-from ane_sweep import recipes
-from ane_sweep.axes.targets import TARGETS
+from ane_sweep.bridge import recipes
+from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.errors import StageError
-from ane_sweep.mil import graph, package
-from ane_sweep.stages import chunk
+from ane_sweep.mil import element_types, graph, package
+from ane_sweep.worker.stages import chunk
 
 FAST = ["int8_channel", "p4_g16_scaled", "sparse50_p4"]
 MOST_WEIGHTS = 9  # of the tiny decoder
@@ -63,7 +63,7 @@ def expected_bits(how: dict, done: dict, target: str, source: Path) -> tuple[flo
     found = package.read(source / "model.mlpackage")
     shapes = {}
     for op in graph.program(found).ops:
-        kind = graph.tensor_type(op.proto.outputs[0].type) if op.type == "const" and op.proto.outputs else None
+        kind = element_types.tensor_type(op.proto.outputs[0].type) if op.type == "const" and op.proto.outputs else None
         if kind is not None and kind.dtype == "fp16":
             shapes[op.proto.outputs[0].name] = kind.shape
     least = most = 0.0
@@ -140,7 +140,7 @@ def _same_in_chunks(folder: Path, out: Path) -> None:
 
 
 def test_the_same_recipe_gives_the_same_bytes(program, compressed, tmp_path):
-    from ane_sweep.stages import compress
+    from ane_sweep.worker.stages import compress
 
     _, folder = compressed(recipe("p4_g16_scaled"))
     compress.run({"recipe": recipe("p4_g16_scaled")}, {"program": program("iOS18")}, tmp_path)
@@ -170,7 +170,7 @@ def test_scales_beside_a_table_are_those_of_output_channels(program, compressed,
     """One per output channel (coremltools would take one per input), and put to use: the weights come closer."""
     from coremltools.optimize._utils import lut_to_dense
 
-    from ane_sweep.compress import passes
+    from ane_sweep.worker.compress import passes
 
     def dense(folder: Path) -> dict[str, np.ndarray]:
         functions = passes.program_of(folder / "model.mlpackage").functions
@@ -195,7 +195,7 @@ def test_scales_beside_a_table_are_those_of_output_channels(program, compressed,
 
 
 def test_every_palette_was_ready_when_coremltools_asked(program):
-    from ane_sweep.compress import passes
+    from ane_sweep.worker.compress import passes
 
     for name in ("p4_g16_scaled", "sparse50_p4"):
         _, done = passes.apply(passes.load(program("iOS18") / "model.mlpackage"), recipe(name))
@@ -205,7 +205,7 @@ def test_every_palette_was_ready_when_coremltools_asked(program):
 def test_large_fp16_weights_are_pruned_as_much_as_asked():
     from coremltools.optimize.coreml._quantization_passes import prune_weights
 
-    from ane_sweep.compress.passes import Prune
+    from ane_sweep.worker.compress.passes import Prune
 
     numbers = np.random.default_rng(0).normal(size=(400, 250)).astype(np.float16)
     share = {}

@@ -3,12 +3,12 @@
 import pytest
 
 from ane_sweep.errors import StageError
-from ane_sweep.mil import graph, package
+from ane_sweep.mil import element_types, graph, package
 
 
 def dtypes(folder, kind: str) -> set[str]:
     found = graph.program(package.read(folder / "model.mlpackage")).ops
-    return {graph.tensor_type(op.proto.outputs[0].type).dtype for op in found if op.type == kind}
+    return {element_types.tensor_type(op.proto.outputs[0].type).dtype for op in found if op.type == kind}
 
 
 @pytest.mark.parametrize(

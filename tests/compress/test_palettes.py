@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ane_sweep.compress import palettes
-from ane_sweep.compress.palettes import Palettes, kmeans
+from ane_sweep.worker.compress import palettes
+from ane_sweep.worker.compress.palettes import Palettes, kmeans
 
 RNG = np.random.default_rng(7)
 

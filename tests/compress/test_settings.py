@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ane_sweep import recipes
-from ane_sweep.compress.settings import Weight, resolve
+from ane_sweep.bridge import recipes
+from ane_sweep.worker.compress.settings import Weight, resolve
 
 
 def weight(name: str = "w", shape: tuple[int, ...] = (64, 48), kind: str = "linear", value=None) -> Weight:

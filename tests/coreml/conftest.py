@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ane_sweep import stand_in
+from ane_sweep.machine import stand_in
 
 WEIGHT = np.linspace(-1, 1, 8 * 8, dtype=np.float32).reshape(8, 8)
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import apple, helpers, stand_in, usb
+from ane_sweep.machine import apple, helpers, stand_in, usb
 from ane_sweep.mil import analytics
-from ane_sweep.runtimes import coreml
-from ane_sweep.stages import place
+from ane_sweep.worker.runtimes import coreml
+from ane_sweep.worker.stages import place
 
 RECORDED = Path(__file__).parent / "recorded"
 

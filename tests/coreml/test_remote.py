@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from ane_sweep import usb
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.runtimes import _remote, coreml
-from ane_sweep.stages import _steps, compile, latency, place
+from ane_sweep.machine import usb
+from ane_sweep.worker.runtimes import _remote, coreml
+from ane_sweep.worker.stages import _steps, compile, latency, place
 
 from .conftest import X
 from .test_stages import EXPECTED, PARAMS

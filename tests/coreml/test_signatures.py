@@ -16,29 +16,29 @@ PACKAGE = Path(__file__).parent.parent.parent / "ane_sweep"
 REMOTE = "coremltools.models.ml_program.experimental"
 # file -> method -> whose it is: "module:Class"; each call of that name in the file must fit all of them
 METHODS = {
-    "runtimes/_probe.py": {
+    "worker/runtimes/_probe.py": {
         "predict": ["coremltools.models.model:MLModel"],
     },
-    "runtimes/coreml.py": {
+    "worker/runtimes/coreml.py": {
         "predict": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],
         "make_state": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],
         "get_load_duration_in_nano_seconds": ["ane_sweep.coreml_anywhere.native:_MLModelProxy"],
         "get_last_predict_duration_in_nano_seconds": ["ane_sweep.coreml_anywhere.native:_MLModelProxy"],
     },
-    "runtimes/_remote.py": {
+    "worker/runtimes/_remote.py": {
         "load": [f"{REMOTE}.async_wrapper:RemoteMLModelAsyncWrapper"],
         "predict": [f"{REMOTE}.async_wrapper:RemoteMLModelAsyncWrapper"],
         "prepare_for_model_debugging": [f"{REMOTE}.remote_device:Device"],
     },
-    "stages/place.py": {
+    "worker/stages/place.py": {
         "get_compute_device_usage_for_mlprogram_operation": ["coremltools.models.compute_plan:MLComputePlan"],
         "get_estimated_cost_for_mlprogram_operation": ["coremltools.models.compute_plan:MLComputePlan"],
     },
 }
 # file -> attributes that we read of coremltools' objects, and of which class
 FIELDS = {
-    "runtimes/_probe.py": {"coremltools.models.compute_device:MLNeuralEngineComputeDevice": ["total_core_count"]},
-    "stages/place.py": {
+    "worker/runtimes/_probe.py": {"coremltools.models.compute_device:MLNeuralEngineComputeDevice": ["total_core_count"]},
+    "worker/stages/place.py": {
         "coremltools.models.compute_plan:MLModelStructure": ["program", "pipeline"],
         "coremltools.models.compute_plan:MLModelStructurePipeline": ["sub_models"],
         "coremltools.models.compute_plan:MLModelStructureProgram": ["functions"],
@@ -50,7 +50,7 @@ FIELDS = {
         ],
         "coremltools.models.compute_plan:MLComputePlanCost": ["weight"],
     },
-    "runtimes/_remote.py": {
+    "worker/runtimes/_remote.py": {
         f"{REMOTE}.async_wrapper:RemoteMLModelAsyncWrapper": [
             "load_duration_in_nano_seconds", "last_predict_duration_in_nano_seconds",
         ],
@@ -176,7 +176,7 @@ def test_every_call_fits_the_installed_coremltools(coremltools):
     assert [problem for reader in readers for problem in reader.problems] == []
     calls = {reader.where: reader.calls for reader in readers if reader.calls}
     assert sum(calls.values()) >= 40, "the walk has lost its way"
-    assert {"stages/convert.py", "stages/place.py", "stages/compile.py", "runtimes/coreml.py"} <= calls.keys()
+    assert {"worker/stages/convert.py", "worker/stages/place.py", "worker/stages/compile.py", "worker/runtimes/coreml.py"} <= calls.keys()
 
 
 def test_fields_that_we_read_exist(coremltools):
@@ -192,10 +192,10 @@ def test_an_upgrade_that_breaks_us_is_told(coremltools, monkeypatch, tmp_path):
         raise AssertionError("never called")
 
     monkeypatch.setattr(coremltools.models.utils, "compile_model", compile_model)
-    (problem,) = Reader(PACKAGE / "stages" / "compile.py").read().problems
+    (problem,) = Reader(PACKAGE / "worker" / "stages" / "compile.py").read().problems
     assert "compile_model(model, target) does not take this call: " in problem and "stages/compile.py:" in problem
     monkeypatch.delattr(coremltools.models.compute_plan.MLComputePlan, "load_from_path")
-    (problem,) = Reader(PACKAGE / "stages" / "place.py").read().problems
+    (problem,) = Reader(PACKAGE / "worker" / "stages" / "place.py").read().problems
     assert problem.endswith("coremltools has no ct.models.compute_plan.MLComputePlan.load_from_path")
     (tmp_path / "gone.py").write_text("from coremltools.models import Nothing\nimport coremltools as ct\nct.cnvert()\n")
     told = Reader(tmp_path / "gone.py", tmp_path).read().problems

@@ -9,8 +9,8 @@ import pytest
 
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.runtimes import coreml
-from ane_sweep.stages import _trace, compile, latency, load, place, score
+from ane_sweep.worker.runtimes import _chain, coreml
+from ane_sweep.worker.stages import _trace, compile, latency, load, place, score
 
 from .conftest import WEIGHT, X
 
@@ -73,11 +73,11 @@ def test_states_go_on_until_reset(compiled, scripted):
 
 
 def test_inputs_are_made_fit_before_the_clock(compiled, scripted):
-    assert coreml.bindable(np.ones(2, np.float16)).dtype == np.float32
-    assert coreml.bindable(np.ones(2, np.int64)).dtype == np.int32
-    assert coreml.bindable(np.ones(2, bool)).dtype == np.int32
+    assert _chain.bindable(np.ones(2, np.float16)).dtype == np.float32
+    assert _chain.bindable(np.ones(2, np.int64)).dtype == np.int32
+    assert _chain.bindable(np.ones(2, bool)).dtype == np.int32
     kept = np.ones(2, np.float32)
-    assert coreml.bindable(kept) is kept
+    assert _chain.bindable(kept) is kept
 
 
 def test_latency_shows_pythons_share(compiled, scripted, tmp_path):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep import bridge
+from ane_sweep.bridge.protocol import MEMORY_VARIABLE
 from ane_sweep.errors import Died, StageError
 from ane_sweep.mil import identity, package
-from ane_sweep.stages import _steps, compile, load
+from ane_sweep.worker.stages import _steps, compile, load
 
 from .test_stages import PARAMS
 
@@ -112,7 +112,7 @@ def test_a_load_that_kills_its_process_is_a_crash_with_its_name(inputs, scripted
 
 def test_memory_that_apples_compiler_takes_counts(inputs, scripted, tmp_path, monkeypatch):
     """10 GB in ANECompilerService, a process that is not ours (751K: a 16x16 convolution took 11.7 GB)."""
-    monkeypatch.setenv(bridge.MEMORY_VARIABLE, str(4 << 30))
+    monkeypatch.setenv(MEMORY_VARIABLE, str(4 << 30))
     scripted(ps(20, 11 << 10, from_call=3), ps(20, 100), {"on": "load", "hang": True})
     with pytest.raises(Died) as death:
         load.run(PARAMS, inputs("single"), tmp_path)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from tiny import ONCE
 
-from ane_sweep import bundle, record
-from ane_sweep.stand_in import VARIABLE
+from ane_sweep.bridge import record
+from ane_sweep.bundles import bundle
+from ane_sweep.machine.stand_in import VARIABLE
 
 from .test_remote import phone
 from .test_stages import took

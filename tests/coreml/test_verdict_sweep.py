@@ -6,10 +6,10 @@ import shutil
 import pytest
 from tiny import ONCE
 
-from ane_sweep import stand_in
 from ane_sweep.__main__ import main
-from ane_sweep.evidence import first_run
-from ane_sweep.record import read_records
+from ane_sweep.bridge.record import read_records
+from ane_sweep.machine import stand_in
+from ane_sweep.proof import first_run
 from ane_sweep.report import table
 
 ISSUE = "coremltools#2758"  # what Core ML prints while a load goes on to succeed

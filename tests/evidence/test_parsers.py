@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from ane_sweep.evidence import footprint, powermetrics, syslog, thermal
-from ane_sweep.evidence.listener import Listener
+from ane_sweep.machine import powermetrics, syslog, thermal
+from ane_sweep.machine.listener import Listener
+from ane_sweep.worker.evidence import footprint
 
 
 def plist(seconds=0.1, **processor) -> bytes:

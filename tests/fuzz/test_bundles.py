@@ -8,13 +8,13 @@ import zipfile
 
 import constructed
 import pytest
+from bundles.test_bundle import rewritten
 from fuzz import hostile
-from test_bundle import rewritten
 
-from ane_sweep import bundle
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Artifact, Look, Timing
-from ane_sweep.record import FILE_NAME, read_records, varying_axes, write_records
+from ane_sweep.bridge.record import FILE_NAME, read_records, varying_axes, write_records
+from ane_sweep.bundles import bundle
 from ane_sweep.tracking import describe, layout
 
 READERS = (

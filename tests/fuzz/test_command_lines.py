@@ -7,10 +7,10 @@ import nights
 import pytest
 from fuzz.ended import ended
 
-from ane_sweep import schema, tracking
-from ane_sweep.__main__ import VERBS
-from ane_sweep.command import EXIT_CODES
+from ane_sweep import tracking, verbs
 from ane_sweep.errors import TrackingError
+from ane_sweep.planner import schema
+from ane_sweep.terminal import EXIT_CODES
 
 HANG_S = 60.0
 NUMBERS = (
@@ -82,7 +82,7 @@ def word(draw: random.Random) -> str:
 
 
 def line(draw: random.Random) -> list[str]:
-    verb = draw.choice((*SWEEPS, *(verb for verb in VERBS if verb not in ("sweep", "doctor"))))
+    verb = draw.choice((*SWEEPS, *(verb for verb in verbs.names() if verb not in ("sweep", "doctor"))))
     words = [word(draw) for _ in range(draw.choice((0, 1, 1, 2, 2, 3, 5)))]
     if verb == "plan" and draw.random() < 0.8:
         words = ["-m", "model=tiny-gpt2", "weights=random", *words]

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from fuzz.ended import ended
 
-from ane_sweep.command import BAD_CONFIGURATION, OK
-from ane_sweep.paths import conf_dir
+from ane_sweep.planner.paths import conf_dir
+from ane_sweep.terminal import BAD_CONFIGURATION, OK
 
 HANG_S = 60.0
 VALUES = (

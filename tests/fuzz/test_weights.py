@@ -8,9 +8,9 @@ import pytest
 from fuzz import hostile
 from tiny import gpt2_checkpoint, option
 
-from ane_sweep import checkpoints, config
-from ane_sweep.command import open_store
 from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.planner import checkpoints, config
+from ane_sweep.store.cache import open_store
 from ane_sweep.sweep import plan_for
 
 WHOLE = "model.safetensors"
@@ -88,7 +88,7 @@ def test_the_planner_settles_it_or_says_why_not(sources, tmp_path, tries):
 
 
 def test_a_worker_reads_it_or_says_why_not(sources, tmp_path, tries):
-    from ane_sweep.models import weights
+    from ane_sweep.worker.models import weights
 
     for _, draw in tries:
         folder = damaged(draw.choice(sources), tmp_path, draw)

@@ -43,6 +43,6 @@ def mil():
 @pytest.fixture
 def predict():
     """predict(paths, inputs) -> outputs by name, by the reference runtime."""
-    from ane_sweep.runtimes.reference import ReferenceRuntime
+    from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
     return lambda paths, inputs: ReferenceRuntime(list(paths)).predict(inputs)

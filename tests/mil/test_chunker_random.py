@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ane_sweep.mil import chunker, cuts, graph, package
 from ane_sweep.mil.line import line_up, split
-from ane_sweep.runtimes.reference import ReferenceRuntime
+from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
 WIDTH = 32
 X = np.random.default_rng(0).standard_normal((4, WIDTH)).astype(np.float16)

@@ -6,7 +6,7 @@ import pytest
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chunker, ends, graph, joint, package, pipeline
 from ane_sweep.mil.line import line_up
-from ane_sweep.runtimes.reference import ReferenceRuntime
+from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
 LAYERS, WIDTH = 6, 32
 RANDOM = np.random.default_rng(0)

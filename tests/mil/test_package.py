@@ -11,6 +11,7 @@ import pytest
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import graph, package
+from ane_sweep.mil.element_types import TensorType
 
 X = np.ones((2, 32), np.float16)
 WEIGHT = np.ones((32, 32), np.float16)
@@ -157,7 +158,7 @@ def test_constants_that_do_not_fit_the_weight_file(copy):
 def test_types_and_constants(made):
     program = graph.load(made)
     assert program.inputs == ["x"] and program.outputs == ["y"]
-    assert program.tensor_type("y") == graph.TensorType("fp16", (2, 32))
+    assert program.tensor_type("y") == TensorType("fp16", (2, 32))
     assert program.tensor_type("y").byte_count == 128
     linear = next(op for op in program.ops if op.type == "linear")
     assert "x" in linear.reads and linear.outputs == ["y"] and "making `y`" in str(linear)

@@ -7,11 +7,12 @@ import pytest
 import torch
 from tiny import refused
 
-from ane_sweep import models
 from ane_sweep.bench import families
-from ane_sweep.models import _options, weights
-from ane_sweep.models._options import DECODE, PREFILL, Options
-from ane_sweep.stages import reference
+from ane_sweep.bridge import building
+from ane_sweep.bridge.building import DECODE, PREFILL, Options
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
+from ane_sweep.worker.stages import reference
 
 TOLERANCE = 1e-4  # of the output's peak, as in test_families
 SEQ = 19
@@ -136,8 +137,8 @@ def test_refusals(options, more, reason):
 
 
 def test_fp16_ids_are_exact_where_they_are_allowed():
-    ids = np.arange(_options.FP16_EXACT + 1)
+    ids = np.arange(building.FP16_EXACT + 1)
     assert (ids.astype(np.float16).astype(int) == ids).all()
-    assert int(np.float16(_options.FP16_EXACT + 1)) != _options.FP16_EXACT + 1
-    assert refused(Options(inputs="fp16"), vocabulary=_options.FP16_EXACT + 1) is None
+    assert int(np.float16(building.FP16_EXACT + 1)) != building.FP16_EXACT + 1
+    assert refused(Options(inputs="fp16"), vocabulary=building.FP16_EXACT + 1) is None
     assert refused(Options(inputs="fp16", embeddings="out"), vocabulary=50257) is None

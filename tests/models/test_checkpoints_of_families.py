@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from ane_sweep import models
 from ane_sweep.bench import families
-from ane_sweep.checkpoints import NOISE
-from ane_sweep.models import _hf, weights
+from ane_sweep.planner.checkpoints import NOISE
+from ane_sweep.worker import models
+from ane_sweep.worker.models import _hf, weights
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 PATH = {"kind": "path", "digest": "x", "allow_pickle": False}

@@ -11,11 +11,12 @@ import pytest
 import torch
 from tiny import refused
 
-from ane_sweep import models
 from ane_sweep.bench import families
-from ane_sweep.models import _options, weights
-from ane_sweep.models._options import Options
-from ane_sweep.stages import reference
+from ane_sweep.bridge import building
+from ane_sweep.bridge.building import Options
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
+from ane_sweep.worker.stages import reference
 
 TOLERANCE = 1e-4
 TINY = {option["name"]: option for option in families.tiny_options()}
@@ -193,4 +194,4 @@ def test_what_cannot_be_honoured_is_refused_with_the_reason(options, more, reaso
 
 
 def test_a_stage_takes_its_options_from_those_that_are_not_plain():
-    assert _options.options({"options": {"head": "last"}}) == Options(head="last") and _options.options({}) == Options()
+    assert building.options({"options": {"head": "last"}}) == Options(head="last") and building.options({}) == Options()

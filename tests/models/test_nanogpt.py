@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from tiny import option
 
-from ane_sweep import checkpoints, models
 from ane_sweep.errors import ConfigError, WeightsError
-from ane_sweep.models import weights
+from ane_sweep.planner import checkpoints
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
 
 ARGS = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "bias": True, "vocab_size": 40, "dropout": 0.1}
 PATH = {"kind": "path", "digest": "x", "allow_pickle": True}

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ane_sweep import architecture, models
 from ane_sweep.bridge import families
 from ane_sweep.errors import ConfigError
-from ane_sweep.models import weights
+from ane_sweep.planner import architecture
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
@@ -40,7 +41,7 @@ def test_an_unknown_family_lists_the_known_and_the_files_to_add(family):
         with pytest.raises(ConfigError) as caught:
             call(family)
         assert f"known: {', '.join(families.names())}" in str(caught.value)
-        assert f"ane_sweep/models/{family}.py" in str(caught.value) and "conf/model/" in str(caught.value)
+        assert f"ane_sweep/worker/models/{family}.py" in str(caught.value) and "conf/model/" in str(caught.value)
 
 
 def test_a_broken_family_is_not_called_unknown(tmp_path, monkeypatch):

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ane_sweep import models
-from ane_sweep.models import weights
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
 
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
 

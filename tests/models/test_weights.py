@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ane_sweep import models
 from ane_sweep.errors import WeightsError
-from ane_sweep.models import weights
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
 
 GPT2 = {
     "family": "gpt2", "task": "causal_lm",

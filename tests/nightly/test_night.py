@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import pytest
 from nights import cell, slower, write_run
 
-from ane_sweep import runs, sweep
+from ane_sweep import sweep
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Status, read_records
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
 from ane_sweep.nightly import night, retention
 from ane_sweep.nightly.rotation import Rotation, choose
-from ane_sweep.plan import Plan
-from ane_sweep.record import Status, read_records
-from ane_sweep.store import Store
+from ane_sweep.store import runs
+from ane_sweep.store.cache import Store
 
 
 def task(key, seconds=60.0, unavailable=None, stage="latency"):

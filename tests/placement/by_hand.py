@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.mil import graph, package
+from ane_sweep.mil import package
+from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
 
 Spec = tuple[str, tuple[int | None, ...]]  # ("fp16", (1, 64, 32, 32))
@@ -67,7 +68,7 @@ class Writer:
 
 def _typed(value_type: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
     tensor = value_type.tensorType
-    tensor.dataType = graph.DTYPE_NUMBERS[dtype]
+    tensor.dataType = DTYPE_NUMBERS[dtype]
     tensor.rank = len(shape)
     for length in shape:
         dimension = tensor.dimensions.add()

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from ane_sweep.placement import cases, costs, legality, programs
+from ane_sweep.placement import costs, legality, programs
 from ane_sweep.placement.chips import get
+from ane_sweep.proof.placement import cases
 
 NUMPY = {"fp16": np.float16, "fp32": np.float32, "int32": np.int32}
 BOTH_OUTPUTS = "topk"  # the study returned the values alone; here the indices are returned too, and cast

@@ -10,11 +10,11 @@ from placement.by_hand import Writer
 from runtimes.conftest import mil  # noqa: F401
 from runtimes.test_reference_graphs import RECIPE, graph
 
-from ane_sweep.lint import lint
+from ane_sweep import reference
 from ane_sweep.mil import package
 from ane_sweep.placement import chips, defaults, predict, programs
-from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference import trace
+from ane_sweep.reference import trace
+from ane_sweep.verbs.lint import lint
 
 DEFAULT = (1, 64, 64, 64)
 
@@ -92,7 +92,7 @@ def test_an_input_without_a_default_says_so(tmp_path, capsys):
 def agrees(mil, path, inputs, body, flexible):  # noqa: F811
     """Every size that the prediction fills in is the one that the reference runtime finds at the default shape."""
     mil.write(path, inputs, body, flexible=flexible)
-    model = _reference.load(path)
+    model = reference.load(path)
     zeros = {name: np.zeros(feature.shape, feature.dtype) for name, feature in model.inputs.items()}
     true = {seen.name: seen.shape for seen in trace.watch(model, zeros)}
     sites = [site for site in programs.load(path).sites if site.name in true]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ane_sweep.placement import cases, costs, fit, laws, score
+from ane_sweep.placement import costs, laws
+from ane_sweep.proof.placement import cases, fit, score
 from ane_sweep.stats.ranks import spearman
 
 

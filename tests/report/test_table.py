@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
 from ane_sweep.report import as_json, as_markdown, as_text, doubts
 from ane_sweep.report.table import columns
 

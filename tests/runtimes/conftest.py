@@ -19,13 +19,13 @@ def elsewhere(monkeypatch):
         if device == "meta":
             from pretended import Made, Pretended, checked
 
-            from ane_sweep.runtimes._reference import cuda
+            from ane_sweep.reference import cuda
 
             stack.enter_context(Pretended())
             stack.enter_context(Made())
             monkeypatch.setattr(cuda, "placed", partial(checked, cuda.placed))
         if device:
-            from ane_sweep.runtimes._reference import pipeline
+            from ane_sweep.reference import pipeline
 
             monkeypatch.setattr(pipeline, "load", partial(_elsewhere, pipeline.load, device))
         yield
@@ -97,7 +97,7 @@ def mil():
 @pytest.fixture
 def execute(mil, tmp_path):
     """execute(inputs, body, target=...) -> outputs of `body` by the reference runtime, in order."""
-    from ane_sweep.runtimes.reference import ReferenceRuntime
+    from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
     count = 0
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ane_sweep import reference
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package
-from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference import limits
+from ane_sweep.reference import limits
 
 HEAVY = 2 << 30  # bytes; what a load of a 20 kB package must never ask for
 
@@ -19,7 +19,7 @@ HEAVY = 2 << 30  # bytes; what a load of a 20 kB package must never ask for
 def attempt(path) -> str:
     """ "fine", or the text of the one error that is allowed."""
     try:
-        model = _reference.load(path)
+        model = reference.load(path)
         model.predict(
             {name: np.zeros(feature.shape, np.float16) for name, feature in model.inputs.items()}, model.new_state()
         )
@@ -237,4 +237,4 @@ def test_a_neural_network_and_a_compiled_model(everything, tmp_path):
     assert "holds a neuralNetwork" in said and "convert_to='mlprogram'" in said
     (tmp_path / "m.mlmodelc").mkdir()
     with pytest.raises(PackageError, match="a compiled model"):
-        _reference.load(tmp_path / "m.mlmodelc")
+        reference.load(tmp_path / "m.mlmodelc")

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ane_sweep import reference as _reference
 from ane_sweep.errors import StageError
 from ane_sweep.mil import chunker, package, pipeline
-from ane_sweep.runtimes import _copies, _reference, reference
-from ane_sweep.stages._timing import Samples
+from ane_sweep.worker.runtimes import _copies, reference
+from ane_sweep.worker.stages._timing import Samples
 
 X = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float16)
 

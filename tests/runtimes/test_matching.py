@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runtimes.test_reference_graphs import RECIPE, graph
 
+from ane_sweep import reference
 from ane_sweep.mil import package
 from ane_sweep.mil.graph import free_names
-from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference import matching, trace
+from ane_sweep.reference import matching, trace
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((4, 16)).astype(np.float16)
@@ -59,7 +59,7 @@ def _read(op):
 
 
 def matched(a, b):
-    return matching.match(_reference.load(a), _reference.load(b))
+    return matching.match(reference.load(a), reference.load(b))
 
 
 def check(mil, tmp_path, number, recipe, shape):
@@ -74,7 +74,7 @@ def check(mil, tmp_path, number, recipe, shape):
 
 
 def _ran(path):
-    ops = _reference.load(path).ops
+    ops = reference.load(path).ops
     return [name for op in ops if op.type != "identity" for name in op.outputs]
 
 
@@ -140,7 +140,7 @@ def attention(mil, how, first, fused=False):
 def test_a_compressed_program_is_matched_though_its_names_shifted(mil, tmp_path, how):
     dense = mil.write(tmp_path / "a.mlpackage", {"x": X}, attention(mil, "dense", 0))
     small = mil.write(tmp_path / "b.mlpackage", {"x": X}, attention(mil, how, 1))
-    a, b = _reference.load(dense), _reference.load(small)
+    a, b = reference.load(dense), reference.load(small)
     compared = trace.compare(a, b, {"x": X})
     assert not compared.matching.alone and not compared.matching.ambiguous
     of = compared.matching.of
@@ -241,6 +241,6 @@ def test_casts_and_quantised_activations_are_looked_through(mil, tmp_path):
     found = matched(wide, half)
     assert found.of == {"a": "a", "b": "b"} and not found.alone
     seen = {
-        item.name: item.drift for item in trace.compare(_reference.load(wide), _reference.load(half), {"x": x}).seen
+        item.name: item.drift for item in trace.compare(reference.load(wide), reference.load(half), {"x": x}).seen
     }
     assert 0 < seen["a"] < 1e-3 < seen["b"] < 0.02

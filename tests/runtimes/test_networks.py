@@ -35,8 +35,8 @@ class HalfStorage(TorchDispatchMode):
 
 def module_of_torch(params, storage=None):
     """feeds -> outputs, by torch in fp32 or with half storage."""
-    from ane_sweep import models
-    from ane_sweep.models import weights
+    from ane_sweep.worker import models
+    from ane_sweep.worker.models import weights
 
     family = models.get(params["model"]["family"])
     state = weights.random_state(params["model"], 0)
@@ -56,8 +56,8 @@ def module_of_torch(params, storage=None):
 
 def program_of(params, compute, folder):
     """feeds -> outputs, by the converted program in the reference runtime."""
-    from ane_sweep.runtimes import reference
-    from ane_sweep.stages import convert
+    from ane_sweep.worker.runtimes import reference
+    from ane_sweep.worker.stages import convert
 
     folder.mkdir()
     convert.run({**params, "compute": compute, "target": "iOS18"}, {}, folder)

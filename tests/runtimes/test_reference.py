@@ -7,8 +7,8 @@ import pytest
 
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import PackageError, UnsupportedOp
-from ane_sweep.runtimes import reference
-from ane_sweep.runtimes.reference import ReferenceRuntime
+from ane_sweep.worker.runtimes import reference
+from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
 X = np.linspace(-1, 1, 12, dtype=np.float16).reshape(3, 4)
 
@@ -76,7 +76,7 @@ def test_fractions_are_not_cut_off_silently(mil, tmp_path):
 
 
 def test_an_op_it_lacks_is_named_before_anything_runs(mil, tmp_path, monkeypatch):
-    from ane_sweep.runtimes._reference import plan
+    from ane_sweep.reference import plan
 
     path = mil.write(tmp_path / "m.mlpackage", {"x": X}, lambda x: mil.mb.tanh(x=mil.mb.add(x=x, y=x), name="far"))
     monkeypatch.delitem(plan.OPS, "tanh")
@@ -113,9 +113,9 @@ def test_constants_are_computed_once_and_dead_values_freed(mil, tmp_path):
 def test_a_plan_with_other_weights_is_that_of_a_program_with_them(mil, tmp_path):
     """Read from the table, held by a step, changed before use, read inside a branch: and the steps before stay."""
     from ane_sweep.mil import package
-    from ane_sweep.runtimes._reference import plan
-    from ane_sweep.runtimes._reference.model import Model
-    from ane_sweep.runtimes._reference.numerics import AS_DECLARED
+    from ane_sweep.reference import plan
+    from ane_sweep.reference.model import Model
+    from ane_sweep.reference.numerics import AS_DECLARED
 
     rng = np.random.default_rng(5)
     old, new = ({name: rng.random((4, 4), np.float32).astype(np.float16) for name in "abcd"} for _ in range(2))
@@ -151,7 +151,7 @@ def test_weights_are_used_where_they_are_mapped(mil, tmp_path):
     x = np.ones((1, 32), np.float16)
     path = mil.write(tmp_path / "m.mlpackage", {"x": x}, lambda x: mil.mb.linear(x=x, weight=weight))
     from ane_sweep.mil import graph
-    from ane_sweep.runtimes._reference.site import from_numpy
+    from ane_sweep.reference.site import from_numpy
 
     program = graph.load(path)
     held = next(op for op in program.ops if op.type == "const" and program.tensor_type(op.outputs[0]).shape == (64, 32))

@@ -31,7 +31,7 @@ def sub_byte(mil):
 
 def weights_of(mil, tmp_path, bodies, target):
     """What weights are, each made by body(mb), by a program that only shows them (made visible by adding a zero)."""
-    from ane_sweep.runtimes import _reference
+    from ane_sweep import reference
 
     x = np.zeros((1,), np.float32)
 
@@ -41,7 +41,7 @@ def weights_of(mil, tmp_path, bodies, target):
         return tuple(mb.add(x=mb.cast(x=body(mb), dtype="fp32"), y=zero) for body in bodies)
 
     path = mil.write(tmp_path / "m.mlpackage", {"x": x}, whole, target)
-    return list(_reference.load(path).predict({"x": x}).values())
+    return list(reference.load(path).predict({"x": x}).values())
 
 
 def test_affine(mil, ops, tmp_path):

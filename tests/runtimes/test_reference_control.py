@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ane_sweep import reference
 from ane_sweep.errors import PackageError
-from ane_sweep.runtimes import _reference
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -20,7 +20,7 @@ def test_cond(mil, tmp_path):
         return mb.sub(x=chosen, y=np.float32(5))
 
     flag = np.ones((1,), np.int32)
-    model = _reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X, "flag": flag}, body))
+    model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X, "flag": flag}, body))
     np.testing.assert_array_equal(next(iter(model.predict({"x": X, "flag": flag}).values())), X + 1 - 5)
     np.testing.assert_array_equal(next(iter(model.predict({"x": X, "flag": flag * 0}).values())), X - 5)
 
@@ -37,7 +37,7 @@ def test_a_loop_counts_and_sees_what_is_around_it(mil, tmp_path):
         return total
 
     rounds = np.array([3], np.int32)
-    model = _reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X, "rounds": rounds}, body))
+    model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X, "rounds": rounds}, body))
     for count in (0, 1, 7):
         found = next(iter(model.predict({"x": X, "rounds": rounds * 0 + count}).values()))
         np.testing.assert_array_equal(found, X + 2 * count * X)
@@ -55,7 +55,7 @@ def test_a_loop_that_grows_a_value(mil, tmp_path):
         )
         return mb.reduce_sum(x=grown, axes=[1], keep_dims=False)
 
-    model = _reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
+    model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
     np.testing.assert_array_equal(next(iter(model.predict({"x": X}).values())), np.tile(X.sum(1), 4))
 
 
@@ -72,7 +72,7 @@ def test_lists(mil, tmp_path):
             mb.cast(x=mb.list_length(ls=longer), dtype="fp32"),
         )
 
-    model = _reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
+    model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
     read, gathered, length = model.predict({"x": X}).values()
     np.testing.assert_array_equal(read, X[1])
     np.testing.assert_array_equal(gathered, [X[1], [0, 0, 0], X[0]])
@@ -94,7 +94,7 @@ def counting(mil, tmp_path_factory):
 
 
 def test_a_state_lasts_from_one_prediction_to_the_next(counting):
-    model = _reference.load(counting)
+    model = reference.load(counting)
     state, other = model.new_state(), model.new_state()
     x = X.astype(np.float16)
     for count in (1, 2, 3):
@@ -106,7 +106,7 @@ def test_a_state_lasts_from_one_prediction_to_the_next(counting):
 
 
 def test_states_that_do_not_fit(counting):
-    model = _reference.load(counting)
+    model = reference.load(counting)
     with pytest.raises(PackageError, match=r"keeps states \(memory\); give one made by new_state"):
         model.predict({"x": X})
     with pytest.raises(PackageError, match="there is no state 'other'; the model's states: memory"):
@@ -116,7 +116,7 @@ def test_states_that_do_not_fit(counting):
 
 
 def test_a_state_in_fp32(counting):
-    model = _reference.load(counting, numerics="fp32")
+    model = reference.load(counting, numerics="fp32")
     state = model.new_state()
     model.predict({"x": np.full((2, 3), 1, np.float16)}, state)
     model.predict({"x": np.full((2, 3), 2048, np.float16)}, state)
@@ -137,11 +137,11 @@ def test_functions_by_name(mil, tmp_path):
     whole = tmp_path / "whole.mlpackage"
     mil.ct.utils.save_multifunction(described, str(whole))
     for name, factor in (("double", 2), ("triple", 3), ("", 3)):
-        model = _reference.load(whole, function=name)
+        model = reference.load(whole, function=name)
         np.testing.assert_array_equal(model.predict({"x": X})["y"], factor * X)
         assert model.functions == ["double", "triple"] and model.function == (name or "triple")
     with pytest.raises(PackageError, match="has no function 'four'; its functions: double, triple"):
-        _reference.load(whole, function="four")
+        reference.load(whole, function="four")
 
 
 @pytest.mark.parametrize("labels", [["cat", "dog", "owl"], [7, 8, 9]])
@@ -158,7 +158,7 @@ def test_classes(mil, tmp_path, labels):
         skip_model_load=True,
     )
     model.save(str(tmp_path / "m.mlpackage"))
-    found = _reference.load(tmp_path / "m.mlpackage").predict({"x": np.float32([[0, 2, 1]])})
+    found = reference.load(tmp_path / "m.mlpackage").predict({"x": np.float32([[0, 2, 1]])})
     assert found["classLabel"] == labels[1]
     chances = found["classLabel_probs"]
     assert list(chances) == labels and abs(sum(chances.values()) - 1) < 1e-6
@@ -183,7 +183,7 @@ def test_images(mil, tmp_path, color):
     model.save(str(tmp_path / "m.mlpackage"))
     given = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
     picture = image.fromarray(given) if channels == 3 else image.fromarray(given[..., 0])
-    loaded = _reference.load(tmp_path / "m.mlpackage")
+    loaded = reference.load(tmp_path / "m.mlpackage")
     found = loaded.predict({"x": picture})["y"]
     assert found.mode == ("RGBA" if channels == 3 else "L")
     np.testing.assert_array_equal(np.asarray(found.convert(picture.mode)), np.asarray(picture))
@@ -201,7 +201,7 @@ def test_a_pipeline(mil, tmp_path):
         )
         models.append(mil.ct.models.MLModel(str(path), skip_model_load=True))
     mil.ct.utils.make_pipeline(*models).save(str(tmp_path / "all.mlpackage"))
-    model = _reference.load(tmp_path / "all.mlpackage")
+    model = reference.load(tmp_path / "all.mlpackage")
     np.testing.assert_array_equal(model.predict({"x": X})["y"], 10 * X)
     with pytest.raises(PackageError, match="'z' is not an input"):
         model.predict({"z": X})

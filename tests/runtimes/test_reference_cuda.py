@@ -13,12 +13,13 @@ import pytest
 import torch
 from pretended import THERE, Far, Made, Pretended
 
-from ane_sweep import nvidia, runtimes
+from ane_sweep import reference
 from ane_sweep.errors import PackageError, Unavailable
-from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference import cuda, numerics
-from ane_sweep.runtimes._reference.site import half_accumulates_wide
-from ane_sweep.runtimes.reference import ReferenceRuntime
+from ane_sweep.machine import nvidia
+from ane_sweep.reference import cuda, numerics
+from ane_sweep.reference.site import half_accumulates_wide
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
 X = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float16)
 W = np.random.default_rng(1).standard_normal((48, 64)).astype(np.float16)
@@ -75,7 +76,7 @@ def test_a_chain_gives_the_same_bits_and_leaves_nothing_on_the_cpu(paths, mode, 
 def test_a_constant_that_stays_behind_is_found(paths, away, monkeypatch):
     monkeypatch.setattr(numerics.Mode, "constant", lambda self, tensor: tensor)
     with pytest.raises(PackageError, match="on the device and on the CPU"):
-        _reference.load(paths[0], device="meta").predict({"x": X})
+        reference.load(paths[0], device="meta").predict({"x": X})
 
 
 @pytest.mark.slow
@@ -120,16 +121,16 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
 
 
 def test_the_names_of_gpus_are_asked_of_the_driver(monkeypatch):
-    monkeypatch.setattr("ane_sweep.tools.text", lambda *command: "NVIDIA A\nNVIDIA B")
+    monkeypatch.setattr("ane_sweep.machine.tools.text", lambda *command: "NVIDIA A\nNVIDIA B")
     assert nvidia.gpus.__wrapped__() == ["NVIDIA A", "NVIDIA B"]
-    monkeypatch.setattr("ane_sweep.tools.text", lambda *command: None)
+    monkeypatch.setattr("ane_sweep.machine.tools.text", lambda *command: None)
     assert nvidia.gpus.__wrapped__() == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
 def test_without_a_gpu_loading_says_so(paths):
     with pytest.raises(Unavailable, match=r"finds no NVIDIA GPU .* `ane-sweep doctor` .* --device cpu"):
-        _reference.load(paths[0], device="cuda")
+        reference.load(paths[0], device="cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ane_sweep import reference
 from ane_sweep.errors import PackageError
-from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference.features import Feature
+from ane_sweep.reference.features import Feature
 
 
 def test_as_core_ml_casts(mil, tmp_path):
@@ -13,12 +13,12 @@ def test_as_core_ml_casts(mil, tmp_path):
     ids = np.zeros((1, 3), np.int32)
     path = mil.write(tmp_path / "m.mlpackage", {"ids": ids}, lambda ids: mil.mb.add(x=ids, y=np.int32(1), name="y"))
     given = np.float32([[1.9, -1.9, 3]])
-    assert _reference.load(path, strict=False).predict({"ids": given})["y"].tolist() == [[2, 0, 4]]
-    assert _reference.load(path, strict=False).predict({"ids": given.tolist()})["y"].tolist() == [[2, 0, 4]]
+    assert reference.load(path, strict=False).predict({"ids": given})["y"].tolist() == [[2, 0, 4]]
+    assert reference.load(path, strict=False).predict({"ids": given.tolist()})["y"].tolist() == [[2, 0, 4]]
     with pytest.raises(PackageError, match="'ids' is float32, which is not int32"):
-        _reference.load(path).predict({"ids": given})
+        reference.load(path).predict({"ids": given})
     with pytest.raises(PackageError, match="'ids' is <U1, which is not int32"):
-        _reference.load(path, strict=False).predict({"ids": np.array([["a", "b", "c"]])})
+        reference.load(path, strict=False).predict({"ids": np.array([["a", "b", "c"]])})
 
 
 def test_scalars_are_arrays_of_one(mil, tmp_path):
@@ -26,7 +26,7 @@ def test_scalars_are_arrays_of_one(mil, tmp_path):
     path = mil.write(
         tmp_path / "m.mlpackage", {"x": x}, lambda x: mil.mb.reduce_sum(x=x, axes=[0, 1], keep_dims=False, name="y")
     )
-    found = _reference.load(path).predict({"x": x})["y"]
+    found = reference.load(path).predict({"x": x})["y"]
     assert found.shape == (1,) and found.tolist() == [10]
 
 
@@ -51,6 +51,6 @@ def test_what_is_not_given_has_its_default(mil, tmp_path):
     feature = next(item for item in spec.description.input if item.name == "z")
     feature.type.isOptional, feature.type.multiArrayType.floatDefaultValue = True, 5.0
     (path / "Data" / "com.apple.CoreML" / "model.mlmodel").write_bytes(spec.SerializeToString())
-    model = _reference.load(path)
+    model = reference.load(path)
     assert model.inputs["z"].is_optional and model.predict({"x": x})["y"].tolist() == [6, 7]
     assert model.predict({"x": x, "z": x})["y"].tolist() == [2, 4]

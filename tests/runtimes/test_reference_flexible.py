@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ane_sweep import reference
 from ane_sweep.errors import PackageError
-from ane_sweep.runtimes import _reference
 
 RNG = np.random.default_rng(7)
 
@@ -12,7 +12,7 @@ RNG = np.random.default_rng(7)
 def load(mil, tmp_path, body, shape, target="iOS18", dtype=np.float32):
     example = np.zeros([2] * len(shape.shapes[0].shape if hasattr(shape, "shapes") else shape), dtype)
     path = mil.write(tmp_path / "m.mlpackage", {"x": example}, body, target, flexible={"x": shape})
-    return _reference.load(path)
+    return reference.load(path)
 
 
 def test_everything_that_asks_for_a_shape(mil, tmp_path):
@@ -103,7 +103,7 @@ def test_what_depends_on_values(mil, tmp_path):
         return picked, mb.reduce_sum(x=picked, axes=[0], keep_dims=True), mb.shape(x=places)
 
     x = np.float32([[0, 2, 0], [3, 0, 4]])
-    model = _reference.load(mil.write(tmp_path / "m.mlpackage", {"x": x}, body))
+    model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": x}, body))
     picked, total, size = model.predict({"x": x}).values()
     assert picked.tolist() == [2, 3, 4] and total.tolist() == [9] and size.tolist() == [3, 2]
     picked, _, size = model.predict({"x": x * 0}).values()
@@ -134,7 +134,7 @@ def test_weights_that_are_computed(mil, tmp_path):
         {"x": x, "w": w},
         lambda x, w: mil.mb.conv(x=x, weight=mil.mb.mul(x=w, y=np.float32(2)), pad_type="valid"),
     )
-    model = _reference.load(path)
+    model = reference.load(path)
     for factor in (1, 3):
         found = next(iter(model.predict({"x": x, "w": factor * w}).values()))
         exact = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(2 * factor * w))

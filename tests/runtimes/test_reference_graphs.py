@@ -91,7 +91,7 @@ def _fits(a, b):
 
 
 def check(mil, tmp_path, recipe, shape, dtype):
-    from ane_sweep.runtimes import _reference
+    from ane_sweep import reference
 
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     exact = []
@@ -103,7 +103,7 @@ def check(mil, tmp_path, recipe, shape, dtype):
     mil.mb.program(input_specs=[mil.mb.TensorSpec((1,), mil.dtypes[np.float32])])(on_constants)
     assert exact[0] is not None, "coremltools infers no value for one of these ops"
     path = mil.write(tmp_path / "m.mlpackage", {"x": x}, lambda x: mil.mb.identity(x=graph(mil.mb, x, recipe)))
-    (found,) = _reference.load(path).predict({"x": x}).values()
+    (found,) = reference.load(path).predict({"x": x}).values()
     assert found.shape == np.atleast_1d(exact[0]).shape
     peak = max(1.0, float(np.abs(exact[0]).max(initial=0)))
     np.testing.assert_allclose(found, np.atleast_1d(exact[0]), atol=2e-5 * peak, rtol=2e-5)

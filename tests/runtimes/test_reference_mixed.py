@@ -147,7 +147,7 @@ def computed(pool, recipe, dtype):
 
 
 def check(mil, tmp_path, recipe, shape, dtype):
-    from ane_sweep.runtimes import _reference
+    from ane_sweep import reference
 
     rng = np.random.default_rng(2)
     given_values = {"x": rng.uniform(-2, 2, shape).astype(dtype), "k": rng.integers(-40, 40, shape).astype(np.int32)}
@@ -164,7 +164,7 @@ def check(mil, tmp_path, recipe, shape, dtype):
         return tuple(outs)
 
     path = mil.write(tmp_path / "m.mlpackage", given_values, body)
-    found = list(_reference.load(path).predict(given_values).values())
+    found = list(reference.load(path).predict(given_values).values())
     peak = max(float(np.abs(v.astype(np.float32)).max()) for k, v in pool if k == FLOAT)
     for place, value in zip(ends, found):
         kind, expected = pool[place]

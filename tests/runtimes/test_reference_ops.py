@@ -14,7 +14,7 @@ def registry(mil):
 
 
 def test_every_core_op_is_known(registry):
-    from ane_sweep.runtimes._reference import plan
+    from ane_sweep.reference import plan
 
     assert len(registry.core_ops) == 168
     assert set(registry.core_ops) - set(plan.OPS) == NOT_BUILT
@@ -24,7 +24,7 @@ def test_every_core_op_is_known(registry):
 def test_every_op_of_every_opset_is_known(registry, target):
     import coremltools as ct
 
-    from ane_sweep.runtimes._reference import plan
+    from ane_sweep.reference import plan
 
     goal = getattr(ct.target, target)
     known = set()
@@ -38,7 +38,7 @@ def test_every_parameter_of_every_op_is_read(registry):
     """A parameter that no builder asks for is one that is silently ignored."""
     import inspect
 
-    from ane_sweep.runtimes._reference import plan
+    from ane_sweep.reference import plan
 
     rooms = {inspect.getmodule(builder) for builder in plan.OPS.values()}
     text = "".join(inspect.getsource(module) for module in rooms)

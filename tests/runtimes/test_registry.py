@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ane_sweep import runtimes
+from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN, asked, cannot
-from ane_sweep.cell import DECLARED
 from ane_sweep.errors import ConfigError, PackageError, Unavailable
+from ane_sweep.worker import runtimes
 
 
 def test_names_are_the_files():
@@ -28,7 +28,7 @@ def test_names_are_the_files():
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(
         ConfigError,
-        match=r"known: coreml, reference, reference_cuda, torch_eager, torch_mps\. To add it, write ane_sweep/runtimes",
+        match=r"known: coreml, reference, reference_cuda, torch_eager, torch_mps\. To add it, write ane_sweep/worker/runtimes",
     ):
         runtimes.get(name)
 
@@ -44,7 +44,7 @@ def test_a_broken_import_is_not_called_unknown(tmp_path, monkeypatch):
 def test_reading_constants_of_a_runtime_costs_no_torch():
     heavy = {"torch", "coremltools", "transformers"}
     for name in RUNTIMES:
-        tree = ast.parse(Path(importlib.import_module(f"ane_sweep.runtimes.{name}").__file__).read_text())
+        tree = ast.parse(Path(importlib.import_module(f"ane_sweep.worker.runtimes.{name}").__file__).read_text())
         for node in tree.body:
             names = {alias.name.split(".")[0] for alias in node.names} if isinstance(node, ast.Import) else set()
             assert not names & heavy

@@ -5,11 +5,11 @@ import shutil
 import numpy as np
 import pytest
 
+from ane_sweep import reference
 from ane_sweep.coreml_anywhere import miltext
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package, text
 from ane_sweep.mil.weights import BlobWriter
-from ane_sweep.runtimes import _reference
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((1, 64)).astype(np.float16)
@@ -27,7 +27,7 @@ def compiled(path, folder):
 
 
 def test_the_text_of_iOS18_runs_as_the_package_does(everything, tmp_path):
-    models = [_reference.load(each) for each in (everything, compiled(everything, tmp_path / "m.mlmodelc"))]
+    models = [reference.load(each) for each in (everything, compiled(everything, tmp_path / "m.mlmodelc"))]
     states = [model.new_state() for model in models]
     for _ in range(2):
         first, second = (model.predict({"x": X}, state) for model, state in zip(models, states))
@@ -49,7 +49,7 @@ def test_the_older_dialect_and_flexible_shapes(mil, tmp_path):
     said = (folder / "model.mil").read_text()
     assert said.startswith("program(1.0)") and "tensor<fp32, [?, 64]> x" in said
     three = np.repeat(x, 3, 0)
-    made = [next(iter(_reference.load(each).predict({"x": three}).values())) for each in (path, folder)]
+    made = [next(iter(reference.load(each).predict({"x": three}).values())) for each in (path, folder)]
     np.testing.assert_array_equal(*made)
 
 
@@ -79,7 +79,7 @@ def written(tmp_path):
 
 
 def test_a_text_in_the_style_of_the_compiler(written):
-    model = _reference.load(written)
+    model = reference.load(written)
     assert model.predict({"x": np.float16([[2, 5]])})["y"].tolist() == [[3, 2, 7]]
     assert model.program.opset == "CoreML6" and model.spec.specificationVersion == 7
 
@@ -104,16 +104,16 @@ def test_a_text_in_the_style_of_the_compiler(written):
 def test_what_is_wrong_in_a_text_is_said_with_its_line(written, change, words):
     (written / "model.mil").write_text(change(WRITTEN))
     with pytest.raises(PackageError, match=words):
-        _reference.load(written).predict({"x": np.float16([[2, 5]])})
+        reference.load(written).predict({"x": np.float16([[2, 5]])})
 
 
 def test_an_encrypted_text_and_none_at_all(written):
     (written / "model.mil").write_bytes(bytes(range(128, 256)))
     with pytest.raises(PackageError, match="encrypted or damaged"):
-        _reference.load(written)
+        reference.load(written)
     (written / "model.mil").unlink()
     with pytest.raises(PackageError, match=r"a compiled model without model\.mil"):
-        _reference.load(written)
+        reference.load(written)
 
 
 def test_every_cut_of_a_text_is_an_error_and_nothing_else(written, tmp_path):

@@ -5,9 +5,9 @@ import sys
 import pytest
 import yaml
 
-from ane_sweep import runtimes
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.paths import conf_dir
+from ane_sweep.planner.paths import conf_dir
+from ane_sweep.worker import runtimes
 
 TINY = sorted(path.stem for path in (conf_dir() / "model").glob("tiny-*.yaml"))
 mps = runtimes.get("torch_mps")
@@ -30,13 +30,14 @@ def test_a_silent_fall_to_the_cpu_is_refused(monkeypatch):
 
 
 def built(name: str, variant: str, device: str):
-    from ane_sweep import models
-    from ane_sweep.models import _options, weights
+    from ane_sweep.bridge import building
+    from ane_sweep.worker import models
+    from ane_sweep.worker.models import weights
 
     option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
     family, model = models.get(option["family"]), {key: option[key] for key in ("family", "task", "arch")}
     state = weights.load_state({"kind": "random", "digest": "x", "allow_pickle": False, "seed": 0}, None, model)
-    options = _options.options({})
+    options = building.options({})
     return family.VARIANTS[variant](model, state, 16, options).to(device), family.ports(model, 16, options)
 
 
@@ -67,7 +68,7 @@ def test_every_family_goes_to_another_device_as_a_whole(name, variant):
 def test_the_same_module_answers_under_either_name():
     import numpy as np
 
-    from ane_sweep.runtimes import torch_eager
+    from ane_sweep.worker.runtimes import torch_eager
 
     runtime = torch_eager.TorchRuntime(*built("tiny-distilbert", "original", "cpu"), name="torch_mps", device="cpu")
     assert runtime.realised["runtime"] == "torch_mps"

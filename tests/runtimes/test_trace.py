@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ane_sweep import reference
 from ane_sweep.errors import PackageError
-from ane_sweep.runtimes import _reference
-from ane_sweep.runtimes._reference import trace
+from ane_sweep.reference import trace
 
 X = np.linspace(-1, 1, 12, dtype=np.float16).reshape(3, 4)
 
@@ -25,7 +25,7 @@ def lossy(mil, tmp_path_factory):
 
 
 def test_any_intermediate_by_name(lossy):
-    model = _reference.load(lossy)
+    model = reference.load(lossy)
     kept = trace.values(model, {"x": X}, ["doubled", "scaled"])
     np.testing.assert_array_equal(kept["doubled"], 2 * X)
     assert list(kept) == ["doubled", "scaled"] and model.plan.session.watch is None
@@ -34,7 +34,7 @@ def test_any_intermediate_by_name(lossy):
 
 
 def test_what_is_not_finite_is_seen(lossy, mil, tmp_path):
-    seen = trace.watch(_reference.load(lossy), {"x": X})
+    seen = trace.watch(reference.load(lossy), {"x": X})
     assert [item.name for item in seen] == ["doubled", "raised", "shifted", "scaled", "out"]
     assert not any(item.nan or item.saturated for item in seen) and seen[0].peak == 2
 
@@ -44,12 +44,12 @@ def test_what_is_not_finite_is_seen(lossy, mil, tmp_path):
         return mb.sub(x=mb.mul(x=big, y=np.float16(2), name="over"), y=mb.mul(x=big, y=np.float16(2)), name="gone")
 
     path = mil.write(tmp_path / "m.mlpackage", {"x": X}, body)
-    found = {item.name: item for item in trace.watch(_reference.load(path), {"x": X})}
+    found = {item.name: item for item in trace.watch(reference.load(path), {"x": X})}
     assert found["big"].saturated == 2 and found["over"].infinite > 2 and found["gone"].nan == found["over"].infinite
 
 
 def test_the_op_that_loses_the_accuracy_is_found(lossy):
-    model, exact = _reference.load(lossy), _reference.load(lossy, numerics="fp32")
+    model, exact = reference.load(lossy), reference.load(lossy, numerics="fp32")
     seen = {item.name: item for item in trace.drift(model, exact, {"x": X})}
     assert seen["doubled"].own == 0 and 0 < seen["raised"].own < 1e-3, "half a unit in the last place, as anywhere"
     assert seen["shifted"].own == 0 and seen["shifted"].drift > 0.1, "and here it is all that is left"
@@ -80,7 +80,7 @@ def test_two_models_are_compared_value_by_value(mil, tmp_path):
 
     wide = mil.write(tmp_path / "a.mlpackage", {"x": X.astype(np.float32)}, body(np.float32(3), ""))
     half = mil.write(tmp_path / "b.mlpackage", {"x": X}, body(np.float16(3.5), "_cast_fp16"))
-    seen = trace.compare(_reference.load(wide), _reference.load(half), {"x": X}).seen
+    seen = trace.compare(reference.load(wide), reference.load(half), {"x": X}).seen
     assert [item.name for item in seen] == ["h_cast_fp16", "k_cast_fp16", "y"]
     assert seen[0].drift < 1e-3 < 0.1 < seen[1].drift < seen[2].drift
 
@@ -94,6 +94,6 @@ def test_loops_are_watched_round_by_round(mil, tmp_path):
             loop_vars=(np.int32(0), x),
         )[1]
 
-    model = _reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
+    model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
     rounds = [item.peak for item in trace.watch(model, {"x": X}) if item.name == "twice"]
     assert rounds == [2, 4, 8]

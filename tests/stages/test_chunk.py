@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ane_sweep.mil import graph, package
-from ane_sweep.runtimes import reference
-from ane_sweep.stages import chunk
+from ane_sweep.worker.runtimes import reference
+from ane_sweep.worker.stages import chunk
 
 CASES = [("fp16", "iOS15"), ("fp16", "iOS18"), ("fp32", "iOS15"), ("fp32", "iOS18")]
 IDS = (np.arange(12, dtype=np.int32)[None] * 7) % 90

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import _lean, _package, convert, place, reference
-from ane_sweep.stages import compile as compile_stage
 from ane_sweep.stats.psnr import psnr_db
+from ane_sweep.worker.stages import _lean, _package, convert, place, reference
+from ane_sweep.worker.stages import compile as compile_stage
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
@@ -117,7 +117,7 @@ def test_the_same_task_gives_the_same_bytes(converted, tmp_path):
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_the_program_computes_what_torch_computes(converted, case, tmp_path):
-    from ane_sweep import runtimes
+    from ane_sweep.worker import runtimes
 
     compute = case[2]
     params = task(*case)

@@ -11,8 +11,8 @@ import pytest
 from tiny import refused
 
 from ane_sweep.bench import families
-from ane_sweep.models._options import Options
-from ane_sweep.stages import _package, convert
+from ane_sweep.bridge.building import Options
+from ane_sweep.worker.stages import _package, convert
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 VARIANTS = ("original", "split_einsum")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tiny import option
 
-from ane_sweep import runtimes
+from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.mil import package
-from ane_sweep.models._options import DECODE, PREFILL
-from ane_sweep.stages import chunk, convert, latency, reference, score
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.stages import chunk, convert, latency, reference, score
 
 SEQ = 32
 MODEL = {key: value for key, value in option("tiny-gpt2").items() if key in ("family", "task", "arch")}

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ane_sweep import runtimes, stand_in
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.evidence import thermal
-from ane_sweep.stages import evidence
+from ane_sweep.machine import stand_in, thermal
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.stages import evidence
 
 PLIST = plistlib.dumps(
     {"elapsed_ns": 10**8, "processor": {"cpu_energy": 30, "gpu_energy": 2, "ane_energy": 0}}

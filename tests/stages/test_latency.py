@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from ane_sweep import bridge
+from ane_sweep.bridge import protocol
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import _verdicts, latency
-from ane_sweep.stages._arrays import Inputs
-from ane_sweep.stages._timing import Samples
 from ane_sweep.stats import samples as statistics
+from ane_sweep.worker.stages import _verdicts, latency
+from ane_sweep.worker.stages._arrays import Inputs
+from ane_sweep.worker.stages._timing import Samples
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_peak_memory_is_in_bytes_and_a_small_child_of_a_big_parent_is_small():
     held = bytearray(b"x" * (200 << 20))
     code = "from ane_sweep import bridge; print(bridge.peak_bytes())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert 5 << 20 < int(said) < len(held) // 2 < bridge.peak_bytes()
+    assert 5 << 20 < int(said) < len(held) // 2 < protocol.peak_bytes()
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_what_the_runtime_itself_says_is_written_down():
 
 
 def test_a_runtime_that_this_host_lacks(reference_folder, tmp_path, monkeypatch):
-    from ane_sweep.runtimes import coreml
+    from ane_sweep.worker.runtimes import coreml
 
     monkeypatch.setattr(coreml, "available", lambda: "needs macOS")
     with pytest.raises(Unavailable, match="runtime=coreml needs macOS"):

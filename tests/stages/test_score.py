@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ane_sweep import runtimes
 from ane_sweep.errors import StageError
-from ane_sweep.stages import _metrics as m
-from ane_sweep.stages import score
-from ane_sweep.stages._arrays import StackWriter, mapped, names_in
 from ane_sweep.stats.psnr import EXACT_DB, Closeness, cosine, psnr_db, recorded_db
 from ane_sweep.stats.ranks import ranks
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.stages import _metrics as m
+from ane_sweep.worker.stages import score
+from ane_sweep.worker.stages._arrays import StackWriter, mapped, names_in
 
 RNG = np.random.default_rng(0)
 

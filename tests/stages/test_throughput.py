@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ane_sweep import runtimes
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.stages import throughput
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.stages import throughput
 
 
 class Clock:

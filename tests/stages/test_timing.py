@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from ane_sweep.stages import _timing, _verdicts
-from ane_sweep.stages._timing import Samples
+from ane_sweep.worker.stages import _timing, _verdicts
+from ane_sweep.worker.stages._timing import Samples
 
 
 class Clock:

@@ -1,0 +1,92 @@
+"""What killed a worker that left no result: a status and a sentence, from its exit code and the tail of its stderr."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from ane_sweep.bridge import trouble
+from ane_sweep.bridge.protocol import EXIT_NO_SPACE
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import TaskRequest
+from ane_sweep.errors import End
+
+_TAIL_BYTES = 64 << 10
+_COMPILE_FOR_ANE = {name for name, stage in STAGES.items() if stage.compiles_for_ane}
+_SLOW = (
+    ": Core ML compiles for the Neural Engine meanwhile, which can take hours; more chunks, compute_units=cpu_and_gpu, or "
+    "limits.{stage}.timeout_s=SECONDS"
+)
+_KILLED = (
+    ": Core ML was seen to do that where the Neural Engine's compiler had failed (coremltools issue 2758), and so does the "
+    "kernel when memory runs out; more chunks, or compute_units=cpu_and_gpu"
+)
+
+
+def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
+    """The last `limit` bytes of a file as text, however large it is; '' when there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def cause_of_death(
+    task: TaskRequest, ended_by: str | None, code: int | None, tail: str, ran_out: bool, timeout_s: float | None
+) -> tuple[End, str]:
+    """(status, one sentence) for a worker that left no result."""
+    stage, limit = task.stage, task.limits.memory_bytes
+    if ended_by == "memory":
+        return "out_of_memory", f"{stage} was killed above its memory limit of {_gib(limit)}"
+    if ended_by == "timeout":
+        said = f"{stage} had not ended after {timeout_s:g} s and was killed"
+        return "timeout", said + (_SLOW.format(stage=stage) if stage in _COMPILE_FOR_ANE else _where(tail))
+    name = exit_name(code)
+    if name == "SIGKILL" and ran_out:
+        return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
+    if limit is not None and name != "SIGKILL" and trouble.speaks_of_memory(tail):
+        return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
+    if name == "SIGKILL":
+        if stage in _COMPILE_FOR_ANE or traits(task.params.get("runtime")).coreml:
+            return "crashed", f"{stage} was killed by SIGKILL from outside{_KILLED}"
+        return "crashed", (
+            f"{stage} was killed by SIGKILL from outside (the kernel's out-of-memory killer does that, and so does "
+            "macOS for a code signature it refuses); look into the system log"
+        )
+    if isinstance(name, str):
+        return "crashed", f"{stage} crashed with {name}{_where(tail)}"
+    if code == EXIT_NO_SPACE:
+        return "failed", trouble.no_space_reason(task.result)
+    return "failed", f"{stage} exited with code {name} and left no result: {_last(tail) or 'nothing on stderr'}"
+
+
+def exit_name(code: int | None) -> int | str | None:
+    """An exit code as it is, a death by signal as the signal's name ('SIGSEGV')."""
+    if code is None or code >= 0:
+        return code
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _where(tail: str) -> str:
+    """Where the interpreter was, from what faulthandler wrote: its first frame after 'most recent call first'."""
+    found = re.findall(r"(?:Current thread|Thread) 0x\w+[^\n]*most recent call first\):\n\s+(File [^\n]+)", tail)
+    return f" ({found[-1]})" if found else ""
+
+
+def _last(tail: str) -> str:
+    """The last line of stderr that says something; faulthandler's list of extension modules does not."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if not line.startswith(("Extension modules:", "File ", "Current thread", "Thread 0x", "<no Python frame>")):
+            return line[:300]
+    return ""
+
+
+def _gib(size: int | None) -> str:
+    return "none" if size is None else f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,129 @@
+"""An axis is one field of a cell (cell.py), with all that others must know about it. Standard library only.
+
+    chunks: int | str = axis("how many programs the model is cut into", least=1, words=("auto",), shapes=("chunk",))
+
+From that and its default in conf/config.yaml follow: the check of a value and its line in --help (schema.py), the cell
+that holds it, whose labels name it and whose keys it enters (tasks.py), what a runtime has no use for, and which
+combinations are refused (checks.py). One more axis is one more field of `Cell`, or of the group that it belongs to.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from ane_sweep.bridge.key import NUMBER, Key
+
+RUNS = "RUNS"  # in place of a stage: all in which the cell's runtime runs the program
+LOADS = "LOADS"  # and those in which Core ML does, whatever the runtime
+# A cell as a refusal sees it: its fields, and `task`, `compute`, `ios_target`, `runtime` (settled), `honours` (what that
+# runtime does), `longest` (positions of the model), `vocabulary` (token ids that it knows).
+Asked = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Only:
+    """A pair: an axis of certain values goes only with `among` of `other`; else `why`, with {names} of what is asked.
+
+    when   values of the axis that declares it; (): all but its plain one
+    """
+
+    other: str
+    among: tuple[Any, ...]
+    why: str
+    when: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is known of a field of the cell.
+
+    key        what a value may be; None for the groups and for mappings, whose keys stand in schema.py
+    plain      the value that asks for nothing
+    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, where it is not plain
+    shapes     stages whose params are made of it otherwise, in tasks.py
+    honoured   what a runtime must honour for it to mean anything under it
+    unhonoured the sentence that refuses it under other runtimes; "": there it is without effect, and said to be
+    only       pairs that can be had
+    refuses    what takes more than a pair: the reason, or None
+    named      whether cells are told apart by it; a policy such as latency is not
+    """
+
+    key: Key | None
+    plain: Any = None
+    enters: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    honoured: str | None = None
+    unhonoured: str = ""
+    only: tuple[Only, ...] = ()
+    refuses: Callable[[Asked], str | None] | None = None
+    named: bool = True
+
+    def refusal(self, name: str, asked: Asked) -> str | None:
+        """Why its value cannot be had together with the others, in one sentence with the way out."""
+        value = asked[name]
+        if self.honoured and self.honoured not in asked["honours"]:
+            return self.unhonoured.format(value=_text(value), **asked) if value != self.plain else None
+        for pair in self.only:
+            applies = value in pair.when if pair.when else value != self.plain
+            if applies and asked[pair.other] not in pair.among:
+                return pair.why.format(name=name, value=_text(value), **asked)
+        return self.refuses(asked) if self.refuses else None
+
+
+def axis(
+    help: str,
+    *,
+    choices: tuple[Any, ...] = (),
+    least: float | None = None,
+    most: float | None = None,
+    why: str = "",
+    words: tuple[str, ...] = (),
+    check: Callable[[str, Any], str | None] | None = None,
+    plain: Any = MISSING,
+    enters: tuple[str, ...] = (),
+    unhonoured: str = "",
+    only: tuple[Only, ...] = (),
+    **more: Any,
+) -> Any:
+    """A field that is an axis: a Key whose types are the field's, and what `Axis` says."""
+    if plain is MISSING and (enters or unhonoured or not all(pair.when for pair in only)):
+        raise TypeError(f"{help}: what enters keys, or is refused, where it is not plain, needs a plain value")
+    key = Key((), help, choices, least, words, most, why, check=check)
+    known = Axis(key, None if plain is MISSING else plain, enters, unhonoured=unhonoured, only=only, **more)
+    return dataclasses.field(default=plain, metadata={"axis": known})
+
+
+def mapping(**more: Any) -> Any:
+    """A field that has no value of its own on the command line: the name of a group's option, or a policy's keys."""
+    return dataclasses.field(metadata={"axis": Axis(None, **more)})
+
+
+def declared(cls: type) -> dict[str, Axis]:
+    """Field -> what is known of it, in the order of the fields."""
+    found = {}
+    for field in fields(cls):
+        if (known := field.metadata.get("axis")) is not None:
+            found[field.name] = replace(known, key=_typed(known.key, field.type)) if known.key else known
+    return found
+
+
+def refusal(known: Mapping[str, Axis], asked: Asked) -> str | None:
+    """The first reason of the axes."""
+    return next((reason for name, one in known.items() if (reason := one.refusal(name, asked))), None)
+
+
+def _typed(key: Key, hint: Any) -> Key:
+    """`int | None` and `list[str]` as a Key has them; a float may be written without a point."""
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    items = tuple(item for part in parts if get_origin(part) is list for item in get_args(part))
+    return replace(key, types=_plain(get_origin(part) or part for part in parts), items=_plain(items))
+
+
+def _plain(types: Any) -> tuple[type, ...]:
+    return tuple(each for one in types for each in (NUMBER if one is float else (one,)))
+
+
+def _text(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,187 @@
+"""What can be varied in how a model is built, and who can honour it. Standard library only: the planner asks, too.
+
+An option enters the key of what is built with it where it is not plain, and changes nothing elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
+from ane_sweep.bridge.axes.targets import since
+
+PREFILL, DECODE = "prefill", "decode"  # the functions of a program with cache=stateful
+POSITION = "cache_position"  # the input of decode that says where its token stands
+STEPS = 32  # tokens that are decoded one by one where such a program is scored
+FP16_EXACT = 2048  # beyond this, fp16 has not every whole number (11 bits of significand)
+
+_INTERFACE = ("reference", "convert", RUNS)  # these change what goes in and comes out, and so the reference outputs
+# These must not change the outputs at all; what is up to the conversion alone is no part of a torch module.
+_IN_TORCH = ("convert", RUNS)
+_PROBES = Only(
+    "task",
+    ("causal_lm", "encoder", "classifier", "seq2seq"),
+    "{name}={value}: {model} is a probe of plain layers, which has nothing of the kind; leave it out",
+)
+_FOR_DECODERS = "{name}={value} is for decoders; {model} is of task {task}, which "
+_DECODERS = Only("task", ("causal_lm",), f"{_FOR_DECODERS}has no causal mask and head")
+
+
+def _padded_too_long(asked: Asked) -> str | None:
+    multiple, seq_len, longest = asked["pad_last_axis"], asked["seq_len"], asked["longest"]
+    if (inside := Options(pad_last_axis=multiple).padded(seq_len)) > longest:
+        return f"pad_last_axis={multiple} makes seq_len={seq_len} {inside} inside, beyond the {longest} positions of {asked['model']}"
+    return None
+
+
+def _ids_beyond_fp16(asked: Asked) -> str | None:
+    vocabulary = asked["vocabulary"]
+    if asked["inputs"] == "fp16" and asked["embeddings"] == "in" and vocabulary - 1 > FP16_EXACT:
+        return (
+            f"inputs=fp16: {asked['model']} has {vocabulary:,} token ids, and fp16 holds whole numbers exactly up to "
+            f"{FP16_EXACT:,} only; use embeddings=out, whose inputs are numbers, or inputs=int32"
+        )
+    return None
+
+
+def _came_with(target: str, what: str) -> Only:
+    why = f"{{name}}={{value}} needs target={target} or newer, not {{ios_target}}: {what} came with it"
+    return Only("ios_target", since(target), why)
+
+
+@dataclass(frozen=True)
+class Options:
+    """One value for each; the defaults are the plain model.
+
+    head    selected before the projection
+    mask    a constant, an input `causal_mask` (1,1,S,S), or that and a second one, `key_mask` (1,S), 1 where a key may be
+            seen
+    embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
+    norm    the fused op in fp16, single ops with its means in fp32, the whole norm in fp32 (applied by stages/convert.py)
+    cache   see _cache.py
+    inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
+            (applied by stages/convert.py)
+    """
+
+    head: str = axis(
+        "decoders: logits of every position, or of the last one",
+        choices=("all", "last"),
+        plain="all",
+        enters=_INTERFACE,
+        only=(_PROBES, _DECODERS),
+    )
+    mask: str = axis(
+        "decoders: the causal mask",
+        choices=("causal_const", "causal_input", "qk_and_k"),
+        plain="causal_const",
+        enters=_INTERFACE,
+        only=(_PROBES, _DECODERS),
+    )
+    embeddings: str = axis(
+        "the token lookup inside the program, or outside",
+        choices=("in", "out"),
+        plain="in",
+        enters=_INTERFACE,
+        only=(
+            _PROBES,
+            Only(
+                "task",
+                ("causal_lm", "encoder", "classifier"),
+                "embeddings=out is not built for {model}: encoder and decoder each look up their own; use embeddings=in",
+            ),
+        ),
+    )
+    lm_head_splits: int = axis(
+        "decoders: convolutions that share the vocabulary",
+        least=1,
+        most=1000,
+        why="each is an op of its own",
+        plain=1,
+        enters=_IN_TORCH,
+        only=(
+            _PROBES,
+            _DECODERS,
+            Only(
+                "variant",
+                ("split_einsum",),
+                "lm_head_splits={value} rewrites the head, and variant={variant} is left as it is; use variant=split_einsum",
+            ),
+        ),
+    )
+    norm: str = axis(
+        "the norms of an fp16 program: in fp16, with their means or all of them in fp32",
+        choices=("fp16", "fp32_mean", "fp32"),
+        plain="fp16",
+        enters=("convert",),
+        only=(
+            _PROBES,
+            Only(
+                "variant",
+                ("split_einsum",),
+                "norm=fp32_mean needs a norm of single ops, and variant={variant} has it in one; "
+                "use variant=split_einsum, or norm=fp32",
+                when=("fp32_mean",),
+            ),
+            Only(
+                "compute",
+                ("fp16",),
+                "norm={value} asks for more than fp16, which precision={compute} already gives; use norm=fp16",
+            ),
+        ),
+    )
+    pad_last_axis: int = axis(
+        "sequence padded inside the program to a multiple of this; 0: not",
+        choices=(0, 64),
+        plain=0,
+        enters=_IN_TORCH,
+        only=(_PROBES,),
+        refuses=_padded_too_long,
+    )
+    cache: str = axis(
+        "decoders: keys and values kept in states between calls",
+        choices=("none", "stateful"),
+        plain="none",
+        enters=_IN_TORCH,
+        only=(
+            _PROBES,
+            Only("task", ("causal_lm", "seq2seq"), f"{_FOR_DECODERS}decodes no text"),
+            Only("task", ("causal_lm",), f"{_FOR_DECODERS}is one program that encodes and decodes a whole window"),
+            Only(
+                "compute",
+                ("fp16",),
+                "cache=stateful keeps fp16, the one dtype of Core ML's states, and precision={compute} promises more",
+            ),
+            _came_with("iOS18", "states"),
+            Only(
+                "copies",
+                (1,),
+                "copies={copies} with cache=stateful is not built: copies are timed by whole predictions; use copies=1",
+            ),
+            Only(
+                "device",
+                ("local",),
+                "device=usb with cache=stateful is not built: predictions there keep no states; use device=local",
+            ),
+        ),
+    )
+    inputs: str = axis(
+        "dtype of token ids, or of all inputs of the program",
+        choices=("int32", "fp16"),
+        plain="int32",
+        enters=("convert",),
+        only=(_PROBES, _came_with("iOS16", "fp16 inputs")),
+        refuses=_ids_beyond_fp16,
+    )
+
+    def padded(self, seq_len: int) -> int:
+        """Length of the sequence inside the program."""
+        return -(-seq_len // self.pad_last_axis) * self.pad_last_axis if self.pad_last_axis else seq_len
+
+
+PLAIN = Options()
+_NAMES = frozenset(field.name for field in fields(Options))
+
+
+def options(params: Mapping[str, Any]) -> Options:
+    """The options of a stage's params (`params["options"]`, absent or partial where defaults hold)."""
+    return Options(**{name: value for name, value in params.get("options", {}).items() if name in _NAMES})

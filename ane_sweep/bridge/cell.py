@@ -1,0 +1,116 @@
+"""A cell: one point of the matrix, as it was asked for. Standard library only."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from ane_sweep.bridge import axes
+from ane_sweep.bridge.axes import axis, mapping
+from ane_sweep.bridge.axes.common import Common
+from ane_sweep.bridge.axes.copies import Copies
+from ane_sweep.bridge.axes.cut import Cut
+from ane_sweep.bridge.axes.numerics import Numerics
+from ane_sweep.bridge.axes.targets import MACOS_TARGETS
+from ane_sweep.bridge.building import Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Numerics, Options, Copies, Cut, Common):
+    """A request that nobody edits; what happened is recorded beside it as `realised`. A field is all there is to an axis:
+    see axes/. (The last of the bases comes first in the order of the fields.)"""
+
+    throughput: int = axis(
+        "inputs predicted one after the other, texts repeated until there are as many; 0: none",
+        least=0,
+        most=10**8,
+        why="at a millisecond each that is a day",
+        shapes=("throughput",),
+        named=False,
+    )
+    evidence: str = axis(
+        "auto: coreml also watches power, log and memory in a second pass, and times cpu_only and cpu_and_gpu to compare with",
+        choices=("auto", "off"),
+        shapes=("evidence",),
+        named=False,
+    )
+    compiler: str = axis(
+        "what makes the .mlmodelc: Core ML itself, or Xcode's coremlc",
+        choices=("coremltools", "coremlc"),
+        shapes=("compile",),
+        honoured="compiler",
+    )
+    device: str = axis(
+        "where Core ML runs: this Mac, or the iPhone or iPad on its USB port",
+        choices=("local", "usb"),
+        plain="local",
+        shapes=("compile", axes.LOADS),
+        honoured="device",
+        unhonoured="device={device} is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml",
+    )
+    latency: Mapping[str, Any] = mapping(shapes=("latency",), named=False)
+    limits: Mapping[str, Any] = mapping(named=False)  # enters no task's key
+    model_options: Mapping[str, Any]
+    precision_options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Cell":
+        """The cell of a composed configuration that has been checked."""
+        model, precision = config["model"], config["precision"]
+        return cls(
+            **{name: config[name] for name in _ITS_OWN},
+            model=model["name"],
+            family=model["family"],
+            size=model["size"],
+            precision=precision["name"],
+            model_options=model,
+            precision_options=precision,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def key(self) -> str:
+        """sha256 of the canonical JSON of the request, 64 hex digits."""
+        return digest(self.as_dict())
+
+    @property
+    def ios_target(self) -> str:
+        """The target as an iOS name: macOS15 and iOS18 are one opset."""
+        return MACOS_TARGETS.get(self.target, self.target)
+
+    def label(self, axes: tuple[str, ...] | list[str]) -> str:
+        """`model=gpt2 chunks=2`: the cell by the axes given, dotted names reaching into the policies."""
+        return " ".join(f"{axis}={self.value(axis)}" for axis in axes)
+
+    def value(self, axis: str) -> Any:
+        """The cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.texts.count`."""
+        head, *path = axis.split(".")
+        if path and head in ("model", "precision"):
+            head += "_options"
+        value: Any = getattr(self, head)
+        for part in path:
+            value = value[part]
+        return value
+
+
+DECLARED = axes.declared(Cell)
+AXES = tuple(name for name, known in DECLARED.items() if known.named)
+_OF_GROUPS = ("model", "family", "size", "precision", "model_options", "precision_options")
+_ITS_OWN = tuple(field.name for field in fields(Cell) if field.name not in _OF_GROUPS)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces; strict, so that NaN never enters a key."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of a plain value, 64 hex digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+BASELINES = {"cpu_only": "cpu", "cpu_and_gpu": "gpu"}

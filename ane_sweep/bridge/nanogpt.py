@@ -1,0 +1,98 @@
+"""nanoGPT's checkpoints, for the family gpt2: what they are recognised by and what architecture they hold. Standard
+library only: the planner asks.
+
+A folder holds either `ckpt.pt`, as nanoGPT's train.py writes it (a pickle: {"model": state, "model_args": {...}, ...}),
+or that state as model.safetensors beside a config.json that holds the model_args. Names and shapes of the state are for
+models/_nanogpt.py.
+"""
+
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import foreign
+from ane_sweep.errors import ConfigError
+
+CKPT = "ckpt.pt"
+_ARGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
+
+
+def is_config(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json holds nanoGPT's model_args: Hugging Face's has no block_size, and says its model_type."""
+    return "block_size" in config and "model_type" not in config
+
+
+def is_checkpoint(folder: Path) -> bool:
+    path = folder / "config.json"
+    if not path.is_file():
+        return (folder / CKPT).is_file()
+    try:
+        return is_config(foreign.read_json(path))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def architecture(args: Mapping[str, Any], option: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """The option's architecture with a checkpoint's numbers. What model_args do not say stays the option's: above all
+    the activation, which became the exact GELU in 2023 (before: activation_function=gelu_new).
+
+    Raises ConfigError for another family's option and for arguments that are missing.
+    """
+    if option["family"] != "gpt2":
+        raise ConfigError(
+            f"model={option['name']}: {label} holds a nanoGPT checkpoint, this option needs {option['family']!r}; use model=nanogpt"
+        )
+    if missing := [name for name in _ARGS if name not in args]:
+        raise ConfigError(f"model={option['name']}: {label}: its model_args lack {', '.join(missing)}")
+    numbers = {name: args[name] for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
+    return {**option["arch"], **numbers, "n_positions": args["block_size"]}
+
+
+def model_args(path: Path, model: str) -> dict[str, Any]:
+    """`model_args` of a ckpt.pt, without PyTorch and without running anything that the pickle names.
+
+    Format: torch.save's zip, whose data.pkl holds everything but the numbers. Raises ConfigError for another format.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            with archive.open(name) as stream:
+                args = dict(_Plain(stream).load()["model_args"])
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        EOFError,
+        zipfile.BadZipFile,
+        pickle.UnpicklingError,
+    ) as error:
+        raise ConfigError(
+            f"model={model}: {path} is not a checkpoint of nanoGPT ({type(error).__name__}: {error}); it holds `model` and `model_args`, "
+            "as nanoGPT's train.py saves them"
+        ) from None
+    return args
+
+
+class _Plain(pickle.Unpickler):
+    """Containers and numbers; tensors become None, everything else is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if module == "torch._utils" and name.startswith("_rebuild_"):
+            return _nothing
+        if module == "torch":  # kinds of storage, sizes, dtypes: only ever handed to the above
+            return _nothing
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> None:
+        return None
+
+
+def _nothing(*args: Any) -> None:
+    return None

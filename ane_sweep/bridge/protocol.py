@@ -1,0 +1,60 @@
+"""What planner and worker share about the two files between them: task.json in, result.json out."""
+
+import contextlib
+import os
+import resource
+import sys
+from pathlib import Path
+
+import ane_sweep
+from ane_sweep.errors import AneSweepError
+
+MEMORY_VARIABLE = "ANE_SWEEP_MEMORY_BYTES"  # a task's limit, for the processes that its stage starts
+
+
+PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid: not in task.json, which may travel to another host
+
+
+WAITING_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how libgomp's threads wait for work
+
+
+STDERR = "stderr.txt"  # what a task printed there, in its folder
+
+
+EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its result, the disk is full
+
+
+class Interrupted(AneSweepError):
+    """The sweep is being stopped: this task was killed, or never started, and left no result."""
+
+
+def python_environment() -> dict[str, str]:
+    """The inherited environment for a Python of ours, to be started with -P: it finds ane_sweep, and whatever lies in the
+    folder that it runs in is not imported. (An empty entry of PYTHONPATH is that folder, a relative one is below it.)"""
+    env = dict(os.environ)
+    paths = [os.path.abspath(path) for path in env.pop("PYTHONPATH", "").split(os.pathsep) if path]
+    home = Path(ane_sweep.__file__).resolve().parents[1]
+    if home.name not in ("site-packages", "dist-packages"):  # in front, those would shadow the standard library
+        paths.insert(0, str(home))
+    return env | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process so far, in bytes.
+
+    Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
+    parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
+    """
+    if (high_water := status_bytes("VmHWM")) is not None:
+        return high_water
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def status_bytes(name: str) -> int | None:
+    """A kB field of this process's /proc/self/status in bytes; None where there is none."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None

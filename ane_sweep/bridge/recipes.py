@@ -1,0 +1,230 @@
+"""Weight recipes: what `precision.weights` may say, what it means in full, and which OS can hold it. Stdlib only.
+
+    kind                linear | palettized | sparse | mixed
+    bits                linear: 8, 4   palettized: 8, 6, 4, 3, 2, 1   mixed: wanted average, or null with min_psnr_db
+    granularity         linear: per_tensor, per_channel, per_block   palettized: per_tensor, per_grouped_channel
+    block_size          inputs that share a scale (per_block)
+    group_size          output channels that share a table (per_grouped_channel)
+    mode                linear: symmetric, asymmetric   palettized: kmeans, uniform
+    per_channel_scale   palettized: each channel divided by its largest magnitude first
+    sparsity            share of each weight set to zero, or "n:m" (n of every m inputs); with linear or palettized the
+                        rest is compressed as well (joint compression)
+    candidates          mixed: the widths a weight may get
+    min_psnr_db         mixed, in place of bits: the smallest size whose measured PSNR reaches it
+    activations         null | int8: inputs and outputs of linear, conv, pool and add ops, calibrated on sentences
+    min_elements        weights with fewer numbers stay as they are (1-D ones always do)
+    skip                patterns (`*layer_0*`, `gather`) of weights that stay: name of the weight, or name or type of an op
+    overrides           [{match: pattern, ...}]: other values for weights that match; the last match holds
+
+`settings.py` in ane_sweep/worker/compress resolves a recipe weight by weight.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ane_sweep.bridge.axes.targets import TARGETS
+
+Recipe = dict[str, Any]
+
+MOST = 10**9  # of a number of channels or elements: no weight here is larger
+PALETTE_BITS = (1, 2, 3, 4, 6, 8)
+_COMMON: dict[str, Any] = {"activations": None, "min_elements": 2048, "skip": [], "overrides": []}
+# kind -> its fields with their defaults
+FIELDS: dict[str, dict[str, Any]] = {
+    "linear": {"bits": 8, "granularity": "per_channel", "block_size": 32, "mode": "symmetric", "sparsity": None},
+    "palettized": {
+        "bits": 4, "granularity": "per_tensor", "group_size": 16, "mode": "kmeans", "per_channel_scale": False,
+        "sparsity": None,
+    },
+    "sparse": {"sparsity": 0.5},
+    "mixed": {"bits": 4, "min_psnr_db": None, "candidates": [2, 3, 4, 6, 8]},
+}  # fmt: skip
+_CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("linear", "bits"): (4, 8),
+    ("linear", "granularity"): ("per_tensor", "per_channel", "per_block"),
+    ("linear", "mode"): ("symmetric", "asymmetric"),
+    ("palettized", "bits"): PALETTE_BITS,
+    ("palettized", "granularity"): ("per_tensor", "per_grouped_channel"),
+    ("palettized", "mode"): ("kmeans", "uniform"),
+}
+
+
+def problems(weights: Any) -> list[str]:
+    """Everything wrong with `precision.weights`, one sentence each; null is the recipe that changes nothing."""
+    if weights is None:
+        return []
+    found = _problems_of(weights, "precision.weights", _COMMON)
+    overrides = weights.get("overrides", []) if isinstance(weights, Mapping) else []
+    if found or not overrides:
+        return found
+    if weights["kind"] == "mixed":
+        return ["precision.weights.overrides: mixed chooses the bits itself; leave weights out with skip"]
+    for index, override in enumerate(overrides):
+        where = f"precision.weights.overrides[{index}]"
+        if not isinstance(override, Mapping) or not isinstance(override.get("match"), str):
+            found.append(f"{where}={override!r:.100}: expected a mapping with match: PATTERN and what differs")
+        elif override.get("kind") == "mixed":
+            found.append(f"{where}: mixed weighs all weights against each other and cannot hold for some")
+        else:
+            found += _problems_of(_overridden(weights, override), where, {"min_elements": 0})
+    return found
+
+
+def canonical(weights: Mapping[str, Any] | None) -> Recipe | None:
+    """The recipe in full, without what has no effect: equal recipes are equal, however they were written."""
+    if weights is None:
+        return None
+    recipe = {"kind": weights["kind"], **FIELDS[weights["kind"]], **_COMMON, **weights}
+    recipe["overrides"] = [
+        {"match": override["match"], **_settled(_overridden(weights, override))} for override in recipe["overrides"]
+    ]
+    return _settled(recipe)
+
+
+def calibration(recipe: Recipe) -> dict[str, Any] | None:
+    """What must be measured before the recipe can be applied: `params` of stage calibrate; None for most recipes."""
+    wanted: dict[str, Any] = {}
+    if recipe["kind"] == "mixed":
+        wanted["sensitivity"] = {name: recipe[name] for name in ("candidates", "min_elements", "skip")}
+    if recipe["activations"]:
+        wanted["ranges"] = True
+    return wanted or None
+
+
+def least_target(recipe: Recipe) -> tuple[str, str]:
+    """(first iOS that can hold it, what begins there). Held to coremltools 9.0's own checks by a test, which see also
+    its `_quantization_passes.py`: joint compression, sub-channel tables and blocks, 4-bit numbers, 3-bit tables."""
+    reasons = [("iOS16", "compressed weights"), *_reasons(recipe)]
+    for override in recipe["overrides"]:
+        reasons += _reasons(override)
+    return max(reasons, key=lambda reason: TARGETS.index(reason[0]))
+
+
+def average_bits(recipe: Recipe) -> float:
+    """Bits a weight, before tables, scales and what stays uncompressed: for the planner's estimates."""
+    kept, mask = _kept(recipe.get("sparsity"))
+    bits = 16.0 if recipe["kind"] == "sparse" else float(recipe["bits"] or max(recipe["candidates"]))
+    return kept * bits + mask
+
+
+def zeros_of(sparsity: float | str) -> tuple[int, int] | float:
+    """`0.75` as it is, "2:4" as (2, 4)."""
+    if isinstance(sparsity, str):
+        n, m = sparsity.split(":")
+        return int(n), int(m)
+    return float(sparsity)
+
+
+def _kept(sparsity: float | str | None) -> tuple[float, int]:
+    """(share of the numbers that is kept, bits of the mask)."""
+    if sparsity is None:
+        return 1.0, 0
+    zeros = zeros_of(sparsity)
+    return (1 - zeros if isinstance(zeros, float) else 1 - zeros[0] / zeros[1]), 1
+
+
+def _reasons(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
+    kind = recipe["kind"]
+    rules = (
+        (kind == "linear" and recipe["bits"] == 4, "iOS18", "4-bit linear weights"),
+        (recipe.get("granularity") == "per_block", "iOS18", "scales per block"),
+        (recipe.get("granularity") == "per_grouped_channel", "iOS18", "tables per grouped channel"),
+        (bool(recipe.get("per_channel_scale")), "iOS18", "scales beside a table"),
+        (kind == "palettized" and recipe["bits"] == 3, "iOS18", "3-bit tables"),
+        (kind == "mixed" and 3 in recipe["candidates"], "iOS18", "3-bit tables"),
+        (kind in ("linear", "palettized") and recipe.get("sparsity") is not None, "iOS18", "joint compression"),
+        (bool(recipe.get("activations")), "iOS17", "quantized activations"),
+    )
+    return [(target, what) for holds, target, what in rules if holds]
+
+
+def _overridden(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds for weights that an override matches: another kind starts from its own defaults."""
+    changes = {name: value for name, value in override.items() if name != "match"}
+    base = {name: value for name, value in weights.items() if name not in _COMMON}
+    if changes.get("kind", weights["kind"]) != weights["kind"]:
+        base = {}
+    return {**base, "min_elements": weights.get("min_elements", _COMMON["min_elements"]), **changes}
+
+
+def _settled(recipe: Mapping[str, Any]) -> Recipe:
+    """In full and without the sizes of another granularity; `bits` gives way to `min_psnr_db`."""
+    full = {**FIELDS[recipe["kind"]], **recipe}
+    if full.get("granularity") != "per_block":
+        full.pop("block_size", None)
+    if full.get("granularity") != "per_grouped_channel":
+        full.pop("group_size", None)
+    if full["kind"] == "mixed":
+        full["candidates"] = sorted(set(full["candidates"]))
+        full["bits"] = None if full["min_psnr_db"] is not None else full["bits"]
+    return full
+
+
+def _problems_of(weights: Any, where: str, common: Mapping[str, Any]) -> list[str]:
+    kind = weights.get("kind") if isinstance(weights, Mapping) else weights
+    if not isinstance(weights, Mapping) or not isinstance(kind, str) or kind not in FIELDS:
+        return [f"{where}.kind={kind!r:.100}: unknown; choices: {', '.join(FIELDS)}"]
+    known = {"kind", *FIELDS[kind], *common}
+    found = [
+        f"{where}.{name!s:.100}: nothing reads this key of kind {kind}; it has: {', '.join(sorted(known))}"
+        for name in weights
+        if name not in known
+    ]
+    for name, value in weights.items():
+        choices = _CHOICES.get((kind, name))
+        if choices and (value not in choices or isinstance(value, bool)):
+            found.append(f"{where}.{name}={value!s:.100}: choices for {kind}: {', '.join(map(str, choices))}")
+        elif not choices and name in _RULES and not _RULES[name][0](value):
+            found.append(f"{where}.{name}={value!r:.100}: expected {_RULES[name][1]}")
+    if not found and kind == "sparse" and weights.get("sparsity", 0.5) is None:
+        found.append(f"{where}.sparsity=None: kind sparse is nothing without it; expected {_RULES['sparsity'][1]}")
+    if weights.get("per_channel_scale") and weights.get("sparsity") is not None:
+        found.append(
+            f"{where}: coremltools cannot put scales beside a table of a sparse weight; leave one of the two out"
+        )
+    if not found and kind == "mixed":
+        found += _problems_of_mixed({**FIELDS["mixed"], **weights}, where)
+    return found
+
+
+def _problems_of_mixed(recipe: Mapping[str, Any], where: str) -> list[str]:
+    bits, candidates = recipe["bits"], recipe["candidates"]
+    if recipe["min_psnr_db"] is None and not (_number(bits) and min(candidates) <= bits <= max(candidates)):
+        return [f"{where}.bits={bits}: expected an average from {min(candidates)} to {max(candidates)}"]
+    return []
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+
+
+def _ratio(value: Any) -> bool:
+    if isinstance(value, str):
+        n, colon, m = value.partition(":")
+        return bool(colon) and n.isdecimal() and m.isdecimal() and len(m) < 6 and len(n) < 6 and 0 < int(n) < int(m)
+    return value is None or (_number(value) and 0 < value < 1)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "block_size": (lambda v: _whole(v, 2), "a whole number of 2 or more"),
+    "group_size": (lambda v: _whole(v, 1), "a whole number of 1 or more"),
+    "min_elements": (lambda v: _whole(v, 0), "a whole number of 0 or more"),
+    "per_channel_scale": (lambda v: isinstance(v, bool), "true or false"),
+    "sparsity": (_ratio, 'a share between 0 and 1, or "n:m" with n under m'),
+    "candidates": (
+        lambda v: isinstance(v, list) and bool(v) and all(_whole(b, 1) and b in PALETTE_BITS for b in v),
+        f"a list of widths out of {', '.join(map(str, PALETTE_BITS))}",
+    ),
+    "min_psnr_db": (lambda v: v is None or _number(v), "a number or null"),
+    "activations": (lambda v: v in (None, "int8"), "int8 or null"),
+    "skip": (_texts, "a list of patterns"),
+    "overrides": (lambda v: isinstance(v, list), "a list of mappings"),
+}

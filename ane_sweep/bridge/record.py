@@ -1,0 +1,256 @@
+"""One record per cell: the contract between runner, tracker, report and other people's scripts.
+
+A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one strict JSON object a line, versioned by `schema`.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ane_sweep.bridge import disk, kept
+from ane_sweep.bridge.figures import Artifact, Count, Kind, Metric, Placement, Timing, as_plain
+from ane_sweep.errors import RunNotFound, StoreError
+
+SCHEMA = 1
+FILE_NAME = "records.jsonl"
+File = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,120}\Z")]  # a name that a folder can have
+Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
+
+
+class Status(StrEnum):
+    """How a cell ended. `degraded` ran but deserves doubt; `fallback` ran elsewhere than asked."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FALLBACK = "fallback"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    BLOCKED = "blocked"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+
+
+class StageStatus(StrEnum):
+    """How one stage of a cell ended. `unavailable` means that this host cannot, and leaves the cell ok."""
+
+    OK = "ok"
+    CACHED = "cached"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    BLOCKED = "blocked"
+    SKIPPED = "skipped"
+
+
+@dataclass
+class StageOutcome:
+    """What one stage did for a cell; `key` names the task and is shared by every cell that used it.
+
+    seconds  wall time of the process that did the work, null when it did not run
+    exit     exit code of that process, or the name of the signal that ended it
+    """
+
+    stage: Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
+    status: StageStatus
+    reason: str | None = None
+    seconds: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    peak_bytes: Count | None = None
+    exit: int | str | None = None
+    key: Key | None = None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where a cell's weights are from: `kind` is pretrained, path or random."""
+
+    kind: str | None = None
+    source: str | None = None
+    digest: str | None = None
+
+
+@dataclass
+class Record:
+    """Everything known about one cell: `cell` is the request, `realised` what really happened.
+
+    timings  one entry a process that timed it; the metrics are pooled from these (pool.py)
+
+    In `realised`, of cells that ran on Core ML: `verdict` (agrees, disagrees, unavailable: did it run where it was asked
+    to), `observed` (cpu, gpu, ane or null), `verdict_reasons` (sentences), and `evidence`, what the second pass found: of
+    each source `measured` or why not, `predictions`, `findings` of the system log (verdict.py, stages/evidence.py).
+    `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
+    """
+
+    sweep: File
+    cell_key: Key
+    cell: dict[str, Any]
+    status: Status
+    reason: str | None = None
+    stages: list[StageOutcome] = field(default_factory=list)
+    realised: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+    placement: list[Placement] = field(default_factory=list)
+    weights: Weights = Weights()
+    host: dict[str, Any] = field(default_factory=dict)
+    toolchain: dict[str, str | None] = field(default_factory=dict)
+    artifacts: list[Artifact] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
+    schema: int = SCHEMA
+
+    def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
+        """The value of a metric, or None where the record has none of that name, kind and chip."""
+        wanted = (name, kind, chip)
+        return next((metric.value for metric in self.metrics if metric.what == wanted), None)
+
+    def placed(self, kind: Kind) -> Iterator[Placement]:
+        """Its placements of one kind."""
+        return (entry for entry in self.placement if entry.kind == kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first; what is no finite number becomes null."""
+        plain = {"schema": self.schema, **msgspec.to_builtins({**vars(self), "placement": [], "timings": []})}
+        plain["placement"] = [as_plain(entry) for entry in self.placement]
+        plain["timings"] = [as_plain(entry) for entry in self.timings]
+        return _finite(plain)
+
+    def to_json(self) -> str:
+        """One line of strict JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, plain: Any, where: str = "record") -> "Record":
+        """The inverse of `to_dict`; StoreError on a newer schema, an unknown status or a missing field.
+
+        Fields that this version does not know are left out: a later version may add some within one schema.
+        """
+        if not isinstance(plain, dict) or not isinstance(plain.get("schema"), int):
+            raise StoreError(f"{where} is no record of ane-sweep: it has no `schema` number")
+        if plain["schema"] > SCHEMA:
+            raise StoreError(
+                f"{where} has schema {plain['schema']}, this ane-sweep reads up to {SCHEMA}: "
+                "it was written by a newer version, update ane-sweep to read it"
+            )
+        try:
+            return msgspec.convert(plain, cls, strict=True)
+        except msgspec.ValidationError as error:
+            raise StoreError(f"{where} cannot be read as a record: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "record") -> "Record":
+        """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
+        try:
+            plain = json.loads(text, parse_constant=disk.no_constant)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{where} is not JSON: {error}") from error
+        return cls.from_dict(plain, where)
+
+
+def read_records(run_folder: Path) -> list[Record]:
+    """All records of one sweep in file order; RunNotFound without the file, StoreError naming a bad line."""
+    path = Path(run_folder) / FILE_NAME
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        found = [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+    except FileNotFoundError:
+        raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
+    except (UnicodeDecodeError, StoreError) as error:
+        wrong = f"{path} is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise StoreError(f"{wrong}; {_remedy(path)}") from None
+    if not found:
+        raise StoreError(f"{path} is empty; {_remedy(path)}")
+    return found
+
+
+def _remedy(path: Path) -> str:
+    return f"a damaged file is made again by the sweep's own command with resume={path.parent.name}"
+
+
+def kept_records(run_folder: Path) -> list[Record] | None:
+    """The records of a run of ours; None where there are none, or none that can be read, which is said once."""
+    try:
+        return read_records(run_folder)
+    except RunNotFound:
+        return None
+    except StoreError as error:
+        kept.tell(str(error))
+        return None
+
+
+def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
+    """Replaces records.jsonl as a whole, so a reader never sees half of it."""
+    folder = Path(run_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(record.to_json() + "\n" for record in records)
+    with disk.whole(folder / FILE_NAME) as aside:
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # a path's bytes that are no text: \\udcXX
+    return folder / FILE_NAME
+
+
+def flat_cell(record: Record) -> dict[str, Any]:
+    """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
+    return dict(_flatten(record.cell))
+
+
+def as_typed(name: str) -> str:
+    """A name of `flat_cell` as a command line has it: `model_options.texts.count` is `model.texts.count`."""
+    group, dot, rest = name.partition("_options.")
+    return f"{group}.{rest}" if dot and group in ("model", "precision") else name
+
+
+def varying_axes(records: list[Record]) -> list[str]:
+    """Names of the axes that differ between these records, in the order of the request."""
+    return varying_names([flat_cell(record) for record in records])
+
+
+def varying_names(cells: list[dict[str, Any]]) -> list[str]:
+    """The same of flat requests: together they tell any two that differ apart.
+
+    What follows from the model (`family`, `size`), and a nested option that follows from one varying plain axis,
+    belongs to that axis and is none of its own. A missing key counts as a value.
+    """
+    names = list(dict.fromkeys(key for cell in cells for key in cell))
+    values = {name: [_hashable(cell.get(name)) for cell in cells] for name in names}
+    varying = [name for name in names if len(set(values[name])) > 1]
+    if "model" in varying:
+        told = {name for name in ("family", "size") if name in values and _follows(values[name], values["model"])}
+        varying = [name for name in varying if name not in told]
+    plain = [name for name in varying if "." not in name]
+    return [n for n in varying if n in plain or not any(_follows(values[n], values[axis]) for axis in plain)]
+
+
+def _follows(dependent: list, axis: list) -> bool:
+    return len(set(zip(axis, dependent))) == len(set(axis))
+
+
+def _hashable(value: Any) -> tuple[str, Any]:
+    nested = isinstance(value, (dict, list))
+    return type(value).__name__, json.dumps(value, sort_keys=True, default=str) if nested else value
+
+
+def _flatten(values: dict[str, Any], prefix: str = ""):
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _finite(value: Any) -> Any:
+    """What is no finite number becomes null: one odd value must not cost the sweep its records."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,1 @@
+"""A sweep as one file that merges into another store once."""

@@ -1,0 +1,192 @@
+"""What arrives from elsewhere: checked once, whole, before anything of it is used or written.
+
+    parsed   text -> JSON value, no deeper, longer or larger than anything that a sweep writes
+    read     that value as what it should be: a Manifest, a Run, a Drift
+    record   a line of records.jsonl as a Record: the types that our own disk is read with, and what nobody's sweep writes
+
+All raise StoreError, which says where and what.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypedDict, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.figures import Count, Name
+from ane_sweep.bridge.record import File, Record
+from ane_sweep.errors import StoreError
+
+DEEPEST, LONGEST_TEXT, LONGEST_NAME = 32, 100_000, 500
+LARGEST = 1e30  # of a number's magnitude; whole numbers fit into 64 bits
+AHEAD = timedelta(days=1)  # clocks and time zones that are wrong by more than that are no dates to sort by
+EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
+T = TypeVar("T")
+
+
+def parsed(text: str) -> Any:
+    """Strict JSON."""
+    try:
+        value = json.loads(text, parse_constant=disk.no_constant)
+    except RecursionError:
+        raise StoreError(f"it is nested deeper than {DEEPEST} levels") from None
+    except ValueError as error:
+        raise StoreError(f"it is not JSON: {str(error)[:200]}") from error
+    level = [value]
+    for _ in range(DEEPEST):
+        if not level:
+            return value
+        level = [part for whole in level for part in _parts(whole)]
+    raise StoreError(f"it is nested deeper than {DEEPEST} levels")
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value holds. Raises StoreError where the value itself is beyond the limits."""
+    if isinstance(value, dict):
+        for name in value:
+            _check_text(name, LONGEST_NAME)
+        return list(value.values())
+    if isinstance(value, list):
+        return value
+    if isinstance(value, str):
+        _check_text(value, LONGEST_TEXT)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise StoreError(f"it holds a whole number of {value.bit_length()} bits")
+    elif isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST):
+        raise StoreError(f"it holds the number {value:g}")
+    return []
+
+
+def _check_text(text: str, most: int) -> None:
+    if len(text) > most:
+        raise StoreError(f"it holds a text of {len(text)} characters ({text[:20]!r} ...), and {most} are the most")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise StoreError(f"it holds half a character: {text[:40]!r}") from None
+
+
+class Request(TypedDict, total=False):
+    """What of a record's `cell` is relied on."""
+
+    family: str
+    size: str
+    chunks: Count | str
+    latency: dict[str, Any]
+    model_options: dict[str, Any]
+    precision_options: dict[str, Any]
+
+
+class Asked(Request):
+    model: Name
+
+
+class Realised(TypedDict, total=False):
+    """What of a record's `realised` is relied on."""
+
+    runtime: str | None
+    compute_units: str | None
+    chunks: Count | str | None
+    texts: str | None
+    latency_task: str | None
+    unstable: str | None
+    stand_in: str | None
+    verdict: str | None
+    observed: str | None
+    verdict_reasons: list[str] | None
+    evidence: dict[str, Any] | None
+
+
+class Host(TypedDict, total=False):
+    """What of a record's `host` is relied on."""
+
+    chip: str | None
+    stand_in: str | None
+    power: str | None
+
+
+class Mappings(TypedDict):
+    """The parts of a record that may hold more than anybody relies on."""
+
+    cell: Asked
+    realised: Realised
+    host: Host
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a bundle."""
+
+    name: Name
+    bytes: Count
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json of a bundle; its format and schema are looked at first."""
+
+    sweep: File
+    host: File
+    records: Count
+    files: Annotated[list[Part], Meta(max_length=16)]
+    finished: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """run.json of a bundle."""
+
+    started: str
+    finished: str | None = None
+    command: list[str] | None = None
+    axes: list[str] | None = None
+    cells: Count | None = None
+
+    def __post_init__(self) -> None:
+        _check_moment("started", self.started)
+        if self.finished is not None:
+            _check_moment("finished", self.finished)
+
+
+def record(plain: Any, where: str) -> Record:
+    """A parsed line as a record that a sweep can have written."""
+    found = Record.from_dict(plain, where)  # its own words for another schema
+    parts = vars(found)
+    read(Mappings, {name: parts[name] for name in ("cell", "realised", "host")})
+    for metric in found.metrics:
+        if (metric.value or 0) < 0 and metric.name.endswith(("_ms", "_s", "_bytes")):
+            raise StoreError(f"{metric.name} is below 0")
+    if any(entry.chip is None for entry in found.placed("predicted")):
+        raise StoreError("placement is predicted for no chip")
+    for path in (artifact.path for artifact in found.artifacts):
+        if not path.startswith(".../") or "/" in path[4:] or "\0" in path:
+            raise StoreError(f"{path[:80]!r} is no path that an export cut: nothing on this machine lies there")
+    return found
+
+
+def read(kind: type[T], value: Any) -> T:
+    """A value as what it should be."""
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"{told(error)}; no sweep writes that") from error
+
+
+def told(error: msgspec.ValidationError) -> str:
+    """Where and what, `metrics[0].value: Expected ...`."""
+    said, _, where = str(error).partition(" - at `$")
+    where = where.rstrip("`").lstrip(".")
+    return f"{where[:200]}: {said[:200]}" if where else said[:200]
+
+
+def _check_moment(name: str, text: str) -> None:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} is a date without a time zone")
+    if not EARLIEST <= moment <= datetime.now(UTC) + AHEAD:
+        raise ValueError(f"{name} is no date that a sweep can have by now")

@@ -1,0 +1,159 @@
+"""The machine a figure was taken on, as far as it matters for the figure. No serial numbers, host names or users."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ane_sweep.machine import apple, stand_in, tools
+
+TOOLS = ("torch", "coremltools", "transformers", "numpy")
+_STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "os_build")
+
+
+def fingerprint() -> dict[str, Any]:
+    """{system, machine, chip, cores, memory_bytes, os_version, os_build, python, power, low_power, thermal}; unknown is None.
+
+    `cores` is {"physical", "logical", "usable"} (what affinity leaves us; on Apple chips also "performance" and
+    "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, as each system words it, and may change
+    from one minute to the next, like `power`. On a Mac also what apple.facts says.
+    """
+    found = {**_still(), "power": power(), "low_power": low_power(), "thermal": thermal()}
+    found |= apple.facts() if apple.is_mac() else {}
+    script = stand_in.active()
+    return found if script is None else {**found, **script.host, "stand_in": script.label()}
+
+
+def chip() -> str | None:
+    """What the processor calls itself ("Apple M4 Pro"), or the stand-in's; None where the system does not say."""
+    script = stand_in.active()
+    return (script.host if script else {}).get("chip", _still()["chip"])
+
+
+def digest() -> str:
+    """sha256 over what makes figures comparable: chip, cores, memory (to the GiB), OS. Never power or temperature."""
+    still = {name: value for name, value in _still().items() if name in _STABLE}
+    still["memory_bytes"] = round((still["memory_bytes"] or 0) / 2**30)
+    if script := stand_in.active():
+        still |= {"stand_in": script.digest}
+    return hashlib.sha256(json.dumps(still, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> dict[str, str | None]:
+    """Versions of torch, coremltools, transformers, numpy, ane_sweep and python, without importing any of them."""
+    from ane_sweep import __version__
+
+    return {**{name: _version(name) for name in TOOLS}, "ane_sweep": __version__, "python": platform.python_version()}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _still_json() -> str:
+    mac = sys.platform == "darwin"
+    version, build = _mac_release() if mac else _linux_release()
+    return json.dumps(
+        {
+            "system": platform.system(),
+            "machine": platform.machine(),
+            "chip": _sysctl("machdep.cpu.brand_string") if mac else _linux_chip(),
+            "cores": _cores(mac),
+            "memory_bytes": psutil.virtual_memory().total,
+            "os_version": version,
+            "os_build": build,
+            "python": platform.python_version(),
+        }
+    )
+
+
+def _still() -> dict[str, Any]:
+    return json.loads(_still_json())
+
+
+def _cores(mac: bool) -> dict[str, int | None]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
+    cores = {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count(), "usable": usable}
+    if mac:
+        cores["performance"] = _number(_sysctl("hw.perflevel0.physicalcpu"))
+        cores["efficiency"] = _number(_sysctl("hw.perflevel1.physicalcpu"))
+    return cores
+
+
+def _sysctl(name: str) -> str | None:
+    return tools.text("/usr/sbin/sysctl", "-n", name)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _mac_release() -> tuple[str | None, str | None]:
+    return tools.text("/usr/bin/sw_vers", "-productVersion"), tools.text("/usr/bin/sw_vers", "-buildVersion")
+
+
+def _linux_release() -> tuple[str | None, str | None]:
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        release = {}
+    return release.get("PRETTY_NAME"), platform.release()
+
+
+def _linux_chip() -> str | None:
+    text = _read("/proc/cpuinfo") or ""
+    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or None
+
+
+def _read(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def power() -> str | None:
+    """`ac`, `battery`, or None where the platform does not tell."""
+    if sys.platform == "darwin":
+        said = tools.text("/usr/bin/pmset", "-g", "batt") or ""
+        return "ac" if "AC Power" in said else "battery" if "Battery Power" in said else None
+    try:
+        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    except (OSError, ValueError, AttributeError):
+        return None
+    if battery is None or battery.power_plugged is None:
+        return None
+    return "ac" if battery.power_plugged else "battery"
+
+
+def thermal() -> dict[str, Any] | None:
+    """macOS: the CPU speed limit in percent that the system imposes; Linux: the hottest zone in degrees Celsius."""
+    if sys.platform == "darwin":
+        found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", tools.text("/usr/bin/pmset", "-g", "therm") or "")
+        return {"kind": "cpu_speed_limit_percent", "value": int(found[1])} if found else None
+    zones = [_number(_read(path)) for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
+    degrees = [zone / 1000 for zone in zones if zone]
+    return {"kind": "hottest_zone_celsius", "value": max(degrees)} if degrees else None
+
+
+def low_power() -> bool | None:
+    """Whether the system saves power at the cost of speed: macOS' Low Power Mode, Linux' platform profile."""
+    if sys.platform == "darwin":
+        found = re.search(r"lowpowermode\s+(\d)", tools.text("/usr/bin/pmset", "-g") or "")
+        return found[1] == "1" if found else None
+    profile = _read("/sys/firmware/acpi/platform_profile")
+    return None if profile is None else profile == "low-power"

@@ -1,0 +1,82 @@
+"""A tool that speaks while a program runs: read by a thread, bounded, and ended. Never raises because it is missing."""
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+from ane_sweep.machine import tools
+
+LIMIT_BYTES = 64 << 20
+_END_S = 2.0
+
+
+@dataclass
+class Listener:
+    """At most `limit` bytes of what `command` prints are taken in; the rest is read and thrown away.
+
+    on_line    given each line as it comes, in place of keeping it
+    error      why it could not be started, or None
+    truncated  whether there was more than `limit`
+    """
+
+    command: list[str]
+    limit: int = LIMIT_BYTES
+    on_line: Callable[[bytes], None] | None = None
+    error: str | None = None
+    truncated: bool = False
+    stderr: str = ""
+    _read: int = 0
+    _kept: list[bytes] = field(default_factory=list)
+    _process: subprocess.Popen | None = None
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> "Listener":
+        try:
+            self._process = tools.start(*self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        except OSError as error:
+            self.error = f"{self.command[0]} cannot be run: {error.strerror or error}"
+            return self
+        for pipe, reader in ((self._process.stdout, self._read_out), (self._process.stderr, self._read_err)):
+            thread = threading.Thread(target=reader, args=(pipe,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def _read_out(self, pipe: IO[bytes]) -> None:
+        while line := pipe.readline(1 << 16):
+            if self._read >= self.limit:
+                self.truncated = True
+                continue  # a full pipe would stop the tool, not the flood
+            self._read += len(line)
+            (self.on_line or self._kept.append)(line)
+
+    def _read_err(self, pipe: IO[bytes]) -> None:
+        self.stderr = pipe.read(1 << 16).decode("utf-8", "replace")
+        while pipe.read(1 << 16):
+            pass
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def end(self) -> int | None:
+        """End it if it still runs; its exit code (negative: a signal), None when there is none. What it wrote is kept.
+
+        A tool that runs as root cannot be signalled by us and is left to its own end.
+        """
+        if self._process is None:
+            return None
+        for stop in (self._process.terminate, self._process.kill):
+            if self.running():
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    stop()
+                    self._process.wait(_END_S)
+        for thread in self._threads:
+            thread.join(_END_S)
+        return self._process.poll()
+
+    @property
+    def stdout(self) -> bytes:
+        return b"".join(self._kept)

@@ -1,8 +1,0 @@
-"""Llama: RMSNorm, rotary positions, a gated feed-forward, fewer key and value heads than query heads."""
-
-from ._llama import FAMILY, IGNORED
-
-__all__ = ["IGNORED", "VARIANTS", "ports", "skeleton"]
-
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,0 +1,73 @@
+"""What a model's architecture may say (`arch` of an option, config.json of a checkpoint), checked before transformers
+reads it: there a text for a size is a traceback in the worker, and a size too many an allocation.
+
+Only names that a family here reads have a rule; whatever else a checkpoint's config.json holds is passed on.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ane_sweep.bridge.key import NUMBER, Key
+
+_LARGEST = 2**24  # of a vocabulary, a width or a number of layers
+_SIZES = (
+    "d_ff", "d_kv", "d_model", "dim", "ffn_dim", "head_dim", "hidden_dim", "hidden_size", "max_position_embeddings",
+    "n_embd", "n_head", "n_heads", "n_layer", "n_layers", "n_positions", "num_attention_heads", "num_decoder_layers",
+    "num_heads", "num_hidden_layers", "num_layers", "relative_attention_max_distance", "relative_attention_num_buckets",
+    "type_vocab_size", "vocab_size", "word_embed_proj_dim",
+)  # fmt: skip
+_SIZES_OR_NULL = (
+    "intermediate_size",
+    "n_ctx",
+    "n_inner",
+    "num_key_value_heads",
+    "rotary_dim",
+    "sliding_window",
+    "window_size",
+)
+_NUMBERS = (
+    "layer_norm_eps", "layer_norm_epsilon", "partial_rotary_factor", "rms_norm_eps", "rope_theta", "rotary_emb_base", "rotary_pct",
+)  # fmt: skip
+_FLAGS = (
+    "apply_residual_connection_post_layernorm", "attention_bias", "do_layer_norm_before", "multi_query", "qk_layernorm",
+    "tie_word_embeddings", "use_parallel_residual", "use_sliding_window",
+)  # fmt: skip
+_ACTIVATIONS = ("activation", "activation_function", "hidden_act")
+# Those of transformers.activations.ACT2FN that have a name of their own in a published checkpoint (a test compares).
+KNOWN_ACTIVATIONS = (
+    "gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "leaky_relu", "linear",
+    "mish", "quick_gelu", "relu", "relu2", "relu6", "sigmoid", "silu", "swish", "tanh",
+)  # fmt: skip
+_LARGE = f"nothing here is larger than {_LARGEST:,}"
+RULES: dict[str, Key] = {
+    **dict.fromkeys(_SIZES, Key((int,), "a size", least=1, most=_LARGEST, why=_LARGE)),
+    **dict.fromkeys(_SIZES_OR_NULL, Key((int, type(None)), "a size", least=1, most=_LARGEST, why=_LARGE)),
+    **dict.fromkeys(_NUMBERS, Key(NUMBER, "a number", least=0)),
+    **dict.fromkeys(_FLAGS, Key((bool,), "yes or no")),
+    **dict.fromkeys(_ACTIVATIONS, Key((str,), "an activation", KNOWN_ACTIVATIONS)),
+    "feed_forward_proj": Key(
+        (str,), "an activation", (*KNOWN_ACTIVATIONS, *(f"gated-{name}" for name in KNOWN_ACTIVATIONS))
+    ),
+}
+_ANY = Key((bool, int, float, str, list, dict, type(None)), "what a family here does not read")
+_WIDTHS = ("n_embd", "hidden_size", "dim")
+_HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads")
+
+
+def problems(arch: Mapping[str, Any]) -> list[str]:
+    """One sentence for every value that no model could be built with."""
+    found = [
+        problem for name, value in arch.items() if (problem := RULES.get(name, _ANY).problem(f"arch.{name}", value))
+    ]
+    return found or _uneven(arch)
+
+
+def _uneven(arch: Mapping[str, Any]) -> list[str]:
+    """Heads share a width evenly, unless theirs is given; groups of heads share keys and values evenly."""
+    width, heads = (next((name for name in names if name in arch), None) for names in (_WIDTHS, _HEADS))
+    found = []
+    if width and heads and not {"head_dim", "d_kv"} & arch.keys() and arch[width] % arch[heads]:
+        found.append(f"arch.{heads}={arch[heads]}: does not divide {width}={arch[width]}")
+    if heads and arch[heads] % (shared := arch.get("num_key_value_heads") or 1):
+        found.append(f"arch.num_key_value_heads={shared}: does not divide {heads}={arch[heads]}")
+    return found

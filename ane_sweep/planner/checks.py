@@ -1,0 +1,139 @@
+"""What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from ane_sweep import data
+from ane_sweep.bridge import axes, effects, families, recipes
+from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.cell import DECLARED, Cell
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot
+from ane_sweep.bridge.source import Source
+from ane_sweep.errors import ConfigError
+from ane_sweep.machine import stand_in, usb
+from ane_sweep.placement import chips
+from ane_sweep.planner import chunking
+
+
+def resolved_runtime(cell: Cell) -> str:
+    """`auto` is the first of those that offer themselves and can run: coreml, else the reference runtime."""
+    if cell.runtime != "auto":
+        return cell.runtime
+    wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
+    return next(name for _, name in wanted if cannot(name) is None)
+
+
+def unknown_names(cell: Cell) -> list[str]:
+    found = []
+    if cell.family not in families.names():
+        found.append(
+            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(families.names())}. "
+            f"A new one is ane_sweep/worker/models/{cell.family}.py and conf/model/NAME.yaml"
+        )
+    if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
+        found.append(
+            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
+            f"A new one is ane_sweep/worker/runtimes/{cell.runtime}.py"
+        )
+    if cell.limits_for is not None:
+        found += [f"limits_for: {problem.removeprefix('chips: ')}" for problem in unknown_chips([cell.limits_for])]
+    return found
+
+
+def unknown_chips(names: Sequence[str]) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            chips.get(name)
+        except ConfigError as error:
+            found += [f"chips: {problem}" for problem in error.problems]
+    return found
+
+
+def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
+    """Why this combination is impossible, in one sentence with the way out; None when it can be tried.
+
+    Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
+    honours = RUNTIMES[runtime].honours
+    if cell.variant not in (known := families.variants(cell.family)):
+        return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
+    if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
+        return reason
+    count = cell.model_options["texts"]["count"]
+    if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
+        return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
+    if reason := cannot(runtime):
+        return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
+    if "chunks" in honours and (reason := chunking.refusal(cell, source)):
+        return reason
+    if cell.device == "usb" and (reason := usb.refusal()):
+        return reason
+    return _precision_refusal(cell)
+
+
+_REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
+
+
+def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -> axes.Asked:
+    return {
+        **cell.as_dict(),
+        "task": cell.model_options["task"],
+        "compute": cell.precision_options["compute"],
+        "ios_target": cell.ios_target,
+        "runtime": runtime,
+        "honours": honours,
+        "longest": source.max_seq_len,
+        "vocabulary": source.arch.get("vocab_size", 0),
+    }
+
+
+def numerics(cell: Cell) -> dict[str, Any]:
+    """The mode and its effects, settled: what a runtime that honours them is told, and what enters its keys."""
+    name = cell.precision_options["compute"] if cell.numerics == "auto" else cell.numerics
+    return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
+
+
+def idle(honours: Collection[str]) -> set[str]:
+    """The axes that a runtime of that `honours` has no use for."""
+    return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
+
+
+def _precision_refusal(cell: Cell) -> str | None:
+    options = cell.precision_options
+    needs = [(options["min_target"], "")]
+    if (recipe := recipes.canonical(options["weights"])) is not None:
+        target, what = recipes.least_target(recipe)
+        needs.insert(0, (target, f" ({what})"))
+    least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
+    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
+        return f"precision={cell.precision} needs target={least} or newer{what}, not {cell.target}"
+    if recipe is not None and cell.cache == "stateful":
+        return (
+            f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache=stateful has two; "
+            "use cache=none, or precision=fp16"
+        )
+    if options["compute"] == "fp32" and options["fp32_ops"]:
+        return f"precision={cell.precision}: fp32_ops keeps ops of an fp16 program in fp32, and compute=fp32 is all of them"
+    return None
+
+
+def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source]) -> list[str]:
+    """Legal, but worth a word before the first process."""
+    found = [note for source in sources for note in source.notes]
+    if script := stand_in.active():
+        found.append(
+            f"stand-in: no Mac takes part; what Core ML and macOS would say comes from the script {script.label()}"
+        )
+    pointless = [c for c in cells if c.precision_options["compute"] == "fp32" and c.compute_units == "cpu_and_ne"]
+    if pointless:
+        found.append(
+            f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
+            "all will run on the CPU; use precision=fp16"
+        )
+    for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
+        unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]
+        for axis in unused:
+            found.append(
+                f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
+            )
+    return list(dict.fromkeys(found))

@@ -1,0 +1,112 @@
+"""Chunking as it is asked for: what enters the chunk task's key, what is impossible, and what `auto` will come to.
+
+The planner cannot know the program, so `chunks=auto` is a request: its key holds the limits, the plan says an estimate
+(parameter bytes at the precision's bits), and the record's `realised.chunks` is what the chunker settled on.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ane_sweep.bridge import recipes
+from ane_sweep.bridge.axes.cut import AUTO, OWN
+from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.source import Source
+from ane_sweep.machine import host
+from ane_sweep.placement import sizes
+
+# coremltools' bisect_model holds the program three times (measured: 0.5 GB and 3.0 bytes for each of the package's): as much
+# memory as a chunking of ten times the size.
+BISECT_WORK = 10
+
+
+def is_cut(cell: Cell) -> bool:
+    """Whether the cell has a chunk task; chunks=auto may still come to one."""
+    return cell.chunks != 1
+
+
+def limits(cell: Cell) -> sizes.Limits:
+    """What `auto` stays under: the limits of limits_for, or of this host's chip, or of m1."""
+    return sizes.limits_for(cell.limits_for or sizes.chip_of(host.chip()))
+
+
+def params(cell: Cell) -> dict[str, Any]:
+    """The chunk task's own parameters: all that decides where the program is cut, and nothing else."""
+    found: dict[str, Any] = {
+        "count": cell.chunks,
+        "by": cell.chunk_by,
+        "own": cell.own_chunks,
+        "pipeline": cell.pipeline,
+    }
+    if cell.chunk_by == "time":
+        found["chip"] = limits(cell).chip
+    if cell.chunks == AUTO:
+        allowed = limits(cell)
+        found |= {"program_bytes": allowed.program_bytes, "mapped_bytes": allowed.mapped_bytes}
+    return found
+
+
+def copies(cell: Cell) -> dict[str, Any]:
+    """What the timing's key holds of the copies: nothing where there is one."""
+    if cell.copies == 1:
+        return {}
+    sizes = {"sizes": cell.copies_sizes} if cell.copies_sizes else {}
+    return {"copies": {"count": cell.copies, "kind": cell.copies_kind, "order": cell.copies_order, **sizes}}
+
+
+def weight_bytes(precision: Mapping[str, Any], source: Source) -> int:
+    """Estimated bytes of a program's weights: the parameters at the precision's bits."""
+    recipe = recipes.canonical(precision["weights"])
+    bits = _dense_bits(precision) if recipe is None else recipes.average_bits(recipe)
+    return int(source.parameter_bytes / 32 * bits)
+
+
+def _dense_bits(precision: Mapping[str, Any]) -> int:
+    return 16 if precision["compute"] == "fp16" else 32
+
+
+def estimate(cell: Cell, source: Source) -> int:
+    """How many chunks `auto` will probably come to."""
+    wanted = sizes.estimated_chunks(weight_bytes(cell.precision_options, source), limits(cell))
+    return max(wanted, OWN[cell.own_chunks] + 1)
+
+
+def refusal(cell: Cell, source: Source) -> str | None:
+    """Why a cell cannot be cut into so many, in one sentence with the way out; None when it can be tried."""
+    most = source.cut_points + 1
+    if cell.chunks != AUTO:
+        if int(cell.chunks) <= most:
+            return None
+        return (
+            f"chunks={cell.chunks} is more than {cell.model} can be cut into: it has {source.cut_points} cut points "
+            f"({source.layers} layers), so chunks=1..{most}"
+        )
+    allowed = limits(cell)
+    mapped = source.parameter_bytes / 32 * _dense_bits(cell.precision_options)  # compressed weights are mapped dense
+    if allowed.mapped_bytes is not None and mapped > allowed.mapped_bytes:
+        return (
+            f"chunks=auto: the weights of {cell.model}, about {mapped / 1e9:.2f} GB when they are in use, are above the "
+            f"{allowed.mapped_bytes / 1e9:.2f} GB that {allowed.chip} maps at once, however they are cut or compressed; "
+            "use limits_for of a chip without that limit, or a number of chunks"
+        )
+    if estimate(cell, source) > most:
+        return (
+            f"chunks=auto: {cell.model} would need about {estimate(cell, source)} chunks for {allowed.chip} and has "
+            f"{source.cut_points} cut points; use a precision with fewer bits, or limits_for of another chip"
+        )
+    return None
+
+
+def notes(pairs: Iterable[tuple[Cell, Source]]) -> list[str]:
+    """What `auto` will come to, once for each model, precision and chip."""
+    found = []
+    for cell, source in pairs:
+        if cell.chunks != AUTO:
+            continue
+        allowed, expected = limits(cell), weight_bytes(cell.precision_options, source)
+        own = "" if cell.own_chunks == "none" else f" with own_chunks={cell.own_chunks}"
+        found.append(
+            f"chunks=auto: {cell.model} at precision={cell.precision}{own} will be about {estimate(cell, source)} "
+            f"(estimated: {expected / 1e9:.2f} GB of weights, {allowed.program_bytes / 1e9:.2f} GB a program for "
+            f"{allowed.chip}, margin of a tenth taken off); the record's realised.chunks is what it came to"
+        )
+    return list(dict.fromkeys(found))

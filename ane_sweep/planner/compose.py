@@ -1,0 +1,288 @@
+"""From words and option files to plain values. The only module that imports Hydra and OmegaConf.
+
+They compose; what they meet on the way in a user's words or files they raise as whatever it is (ValueError, TypeError,
+RecursionError, AssertionError ...): `understood` is the one place where that becomes a sentence.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from hydra import main as hydra_main
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.hydra import Hydra
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep, Sweep
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from ane_sweep.bridge import stages
+from ane_sweep.bridge.key import suggestion
+from ane_sweep.errors import ConfigError
+from ane_sweep.folders import user_path
+from ane_sweep.planner import help, option_files, schema
+from ane_sweep.planner.paths import conf_dir
+
+GROUPS = ("model", "precision", "sweep")
+HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
+_PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
+MOST_CHARACTERS = 100_000  # of one word
+MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
+_WAYS = {  # in place of what Hydra would do by itself
+    "hydra/launcher": "lanes=N prepares N tasks side by side",
+    "hydra.launcher": "lanes=N prepares N tasks side by side",
+    "hydra/sweeper": "key=a,b with -m is a matrix, and sweep/NAME.yaml keeps one",
+    "hydra.sweeper": "key=a,b with -m is a matrix, and sweep/NAME.yaml keeps one",
+    "hydra.sweep": "out=PATH says where a sweep leaves what it makes",
+    "hydra.run": "out=PATH says where a sweep leaves what it makes",
+    "hydra.mode": "-m runs a matrix",
+    "hydra.searchpath": "--config-dir DIR is a folder of your own options",
+}
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Any error of foreign code that reads a user's words or files becomes a ConfigError about `what`."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        deep = isinstance(error, RecursionError)
+        raise ConfigError(f"{what}: {'nested too deeply' if deep else option_files.problem(error)}") from None
+
+
+class OptionFiles(FileConfigSource):
+    """Hydra's reader of folders, with a look at each file before it is built."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        path = Path(self.path, self._normalize_file_name(config_path)).resolve()
+        if path.exists():
+            option_files.check(path)
+        return super().load_config(config_path)
+
+
+@dataclass(frozen=True)
+class Values:
+    """What one override sweeps over: how many values, and the values, which may be too many to be listed."""
+
+    count: int
+    values: Iterable[Any]
+
+
+class Composer:
+    """Hydra, asked for one configuration at a time."""
+
+    def __init__(self, config_dir: str | None = None):
+        search_path = create_config_search_path(str(conf_dir()))
+        if config_dir is not None:
+            folder = user_path(config_dir).resolve()
+            if not folder.is_dir():
+                raise ConfigError(
+                    f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
+                )
+            search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
+        GlobalHydra.instance().clear()
+        Plugins.instance()  # registers Hydra's own reader, which ours replaces
+        SourcesRegistry.instance().types[FileConfigSource.scheme()] = OptionFiles
+        ConfigStore.instance().store("limits", {"limits": stages.limits()})
+        self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
+
+    def options(self, group: str) -> list[str]:
+        """Names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
+        loader = self.hydra.config_loader
+        plain = [name for name in loader.get_group_options(group) if not name.startswith("_")]
+        folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
+        return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
+
+    def has(self, group: str, name: Any) -> bool:
+        return isinstance(name, str) and name in self.options(group)
+
+    def compose(self, overrides: list[str]) -> dict[str, Any]:
+        """The configuration as plain values, interpolations kept. Raises ConfigError."""
+        with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
+            config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
+            plain: Any = OmegaConf.to_container(config, resolve=False)
+        plain.pop("hydra", None)
+        return plain
+
+    def problems(self, line: str) -> list[str]:
+        """What is wrong with one override on its own, in our words where we know the choices."""
+        override = parse([line])[0]
+        name = override.key_or_group
+        if name in GROUPS and not override.is_delete() and not self.has(name, override.value()):
+            return [unknown_option(name, override.value(), self.options(name))]
+        try:
+            return schema.problems(self.compose([line]))
+        except ConfigError as error:
+            if name == "sweep" and not override.is_add():
+                return [f"{line}: no matrix is kept in conf/config.yaml, so one is added: +{line}"]
+            return [unknown_key(name)] if lacking_key(error) else error.problems
+
+    def values(self, override: Override) -> Values:
+        """The values of an override with several, in their order. Raises ConfigError where they cannot be listed."""
+        line, found = override.input_line, override._value
+        if isinstance(found, Glob):
+            if override.key_or_group not in GROUPS:
+                raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(GROUPS)})")
+            names = found.filter(self.options(override.key_or_group))
+            if not names:
+                known = ", ".join(self.options(override.key_or_group))
+                raise ConfigError(f"{line}: matches nothing; choices: {known}")
+            return Values(len(names), names)
+        if not override.is_discrete_sweep():
+            raise ConfigError(f"{line}: an interval has no list of values; write choices or range(...)")
+        count = _range_size(found, line) if isinstance(found, RangeSweep) else len(getattr(found, "list", ()))
+        if any(isinstance(value, Sweep) for value in getattr(found, "list", ())):
+            raise ConfigError(f"{line}: a list of values cannot stand inside another one")
+        if not count:
+            raise ConfigError(f"{line}: no values; the end of a range is not among them")
+        if count > (most := int(schema.KEYS["max_cells"].most or 0)):  # not even shuffled: that lists them
+            raise ConfigError(f"{line}: {count:,} values; no matrix has more than {most:,} cells")
+        return Values(count, override.sweep_iterator(transformer=Override._convert_value))
+
+
+def _range_size(found: RangeSweep, line: Any) -> int:
+    """How many numbers a range holds, without listing them."""
+    numbers = (found.start, found.stop, found.step)
+    if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers) or not found.step:
+        raise ConfigError(f"{line}: expected range(start,stop,step) of finite numbers, and a step other than 0")
+    start, stop, step = (Fraction(number) for number in numbers if number is not None)
+    return max(0, math.ceil((stop - start) / step))
+
+
+def parse(lines: Iterable[str]) -> list[Override]:
+    """The overrides in Hydra's grammar. Raises ConfigError with every line that is none, or that nothing here reads."""
+    parser = OverridesParser.create()
+    parsed, found = [], []
+    for line in lines:
+        if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
+            found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
+            continue
+        try:
+            override = _parsed(parser, line)
+        except ConfigError as error:
+            form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
+            found += [f"{problem}. {form}" for problem in error.problems]
+            continue
+        name = override.key_or_group
+        if override.is_hydra_override() or name == "hydra":
+            found.append(_hydras(name))
+        elif override.package is not None:
+            found.append(f"{line}: no key stands in a package (@) here; leave @{override.package} out")
+        parsed.append(override)
+    if found:
+        raise ConfigError(found)
+    return parsed
+
+
+def _parsed(parser: OverridesParser, line: str) -> Override:
+    """One override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
+    try:
+        with understood(line[:200]):
+            return parser.parse_override(line)
+    except ConfigError:
+        key, _, value = line.partition("=")
+        if not re.fullmatch(r"[^,'\"()\[\]{}\\$]+", value):
+            raise
+    with understood(line[:200]):
+        return parser.parse_override(f"{key}='{value}'")
+
+
+def _hydras(name: str) -> str:
+    way = next((f"; {way}" for known, way in _WAYS.items() if f"{name}.".startswith(f"{known}.")), "")
+    return f"{name}: Hydra only composes here, and nothing reads settings of its own{way}"
+
+
+def lacking_key(error: ConfigError) -> str | None:
+    """The key that an override could not change because nothing has it."""
+    found = re.search(r"Could not override '([^']*)'", error.problems[0])
+    return found[1] if found else None
+
+
+def unknown_key(name: str) -> str:
+    return (
+        f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep --help` lists the keys"
+    )
+
+
+def unknown_option(group: str, name: Any, options: list[str]) -> str:
+    return (
+        f"{group}={name}: unknown{suggestion(name, options)}; choices: {', '.join(options)}. "
+        f"A new one is a file {group}/{name}.yaml in a folder given with --config-dir"
+    )
+
+
+def as_text(value: Any) -> str:
+    """A value as Hydra's grammar reads it."""
+    if isinstance(value, str):
+        return QuotedString(value, Quote.single).with_quotes()
+    if isinstance(value, list):
+        return f"[{','.join(map(as_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{as_text(key)}:{as_text(one)}' for key, one in value.items())}}}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def resolve(config: dict[str, Any]) -> dict[str, Any]:
+    """With its interpolations followed. Raises ConfigError.
+
+    `${seq_len}` is looked up here, as OmegaConf takes 7 ms a configuration; whatever is more than that is its own."""
+    found = list(_interpolations(config))
+    if all(_PLAIN.fullmatch(text) for *_, text in found):
+        values = [_looked_up(config, text[2:-1]) for *_, text in found]
+        if not any(value is None or "${" in str(value) for value in values):
+            return _with(config, {path: value for (path, _), value in zip(found, values)})
+    with understood("an interpolation ${...}"):
+        resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
+    return resolved
+
+
+def _interpolations(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """(path, text) of every leaf that refers to something else."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _interpolations(value, (*path, key))
+    elif isinstance(node, (str, list)) and "${" in str(node):
+        yield path, str(node)
+
+
+def _looked_up(node: Any, name: str) -> Any:
+    for part in name.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node
+
+
+def _with(node: Any, values: dict[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
+    """A copy in which some leaves are others."""
+    if isinstance(node, dict):
+        return {key: _with(value, values, (*path, key)) for key, value in node.items()}
+    return values.get(path, node)
+
+
+def pass_to_hydra(args: list[str]) -> bool:
+    """Let Hydra answer its own questions (--cfg, --info, --hydra-help ...); True when it did."""
+    if not any(arg.split("=")[0] in HYDRA_FLAGS for arg in args):
+        return False
+    if "-m" in args or "--multirun" in args:
+        raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
+    words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
+    Composer(*help.config_dirs(args)[-1:]).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    GlobalHydra.instance().clear()
+    sys.argv = ["ane-sweep", *args]
+    hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
+    return True

@@ -1,0 +1,135 @@
+"""From the command line to cells: words are read here, options composed by Hydra (compose.py), the product taken in
+plain Python (matrix.py).
+
+Hydra composes every option once. Composing each cell through it costs some 40 ms a cell; a thousand cells would take
+longer to plan than a small one takes to run.
+"""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner import compose, help, schema
+from ane_sweep.planner.compose import Composer, pass_to_hydra
+from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
+
+__all__ = ["Composer", "Request", "load", "pass_to_hydra"]
+_SHOWN = 100  # values of an axis that are looked at one by one where something is wrong
+
+
+def load(args: list[str]) -> Request:
+    """Parse, compose, expand and check. Raises ConfigError with every problem found, before anything runs."""
+    given = help.grammar().read(args)
+    composer = Composer(given.config_dir)
+    overrides = compose.parse(given.overrides)
+    swept = [o for o in overrides if o.is_sweep_override()]
+    if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
+        raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
+    fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
+    kept = [line for o in swept if o.key_or_group == "sweep" for line in _kept(o, composer)]
+    swept = [o for o in swept if o.key_or_group != "sweep"]
+    requests = [_request([*fixed, *one], swept, composer) for one in ([[line] for line in kept] or [[]])]
+    request = requests[0] if len(requests) == 1 else _union(requests, kept)
+    repeats = [cell.latency["repeats"] for cell in request.cells]
+    timings = sum(one for one in repeats if isinstance(one, int))  # a word stands for a few
+    if timings > 10 * request.settings["max_cells"]:
+        raise ConfigError(
+            f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
+            f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
+        )
+    return replace(request, axes=varying(request.axes, request.cells))
+
+
+def _kept(override: Any, composer: Composer) -> list[str]:
+    """`+sweep=a,b` as one word for each matrix."""
+    names = list(itertools.islice(composer.values(override).values, _SHOWN))
+    if unknown := [name for name in names if not composer.has("sweep", name)]:
+        raise ConfigError([compose.unknown_option("sweep", name, composer.options("sweep")) for name in unknown])
+    return [f"{_sign(override)}sweep={name}" for name in names]
+
+
+def _request(fixed: list[str], swept: list[Any], composer: Composer) -> Request:
+    """One matrix: the lists of the command line, and those of at most one kept matrix."""
+    axes = [_command_line_axis(o, composer) for o in swept]
+    firsts = [f"{_sign(o)}{axis.keys[0]}={compose.as_text(axis.first[0])}" for o, axis in zip(swept, axes)]
+    try:
+        base = composer.compose([*fixed, *firsts])
+    except ConfigError as error:
+        raise ConfigError(_looked_at(composer, fixed, firsts, axes) or error.problems) from None
+    taken = [axis.keys[0] for axis in axes] + [o.key_or_group for o in compose.parse(fixed)]
+    axes += _preset_axes(base, set(taken))
+    if twice := [key for key, count in Counter(key for axis in axes for key in axis.keys).items() if count > 1]:
+        raise ConfigError([f"{key}: several values, and that twice; give one list" for key in twice])
+    return expand(base, axes, composer, fixed)
+
+
+def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
+    """What is wrong with each word on its own; of a list, with its first value and with names of no option."""
+    found = [problem for line in [*fixed, *firsts] for problem in composer.problems(line)]
+    for axis in axes:
+        if (key := axis.keys[0]) in schema.GROUP_KEYS:
+            names = [row[0] for row in itertools.islice(axis.rows, _SHOWN)]
+            found += [
+                compose.unknown_option(key, name, composer.options(key))
+                for name in names
+                if not composer.has(key, name)
+            ]
+    return list(dict.fromkeys(found))
+
+
+def _union(requests: list[Request], kept: list[str]) -> Request:
+    """Several kept matrices as one: their cells, each once. Raises ConfigError where they want to be run differently."""
+    first = requests[0]
+    for other, line in zip(requests, kept):
+        if differ := [key for key in SETTINGS if other.settings[key] != first.settings[key]]:
+            raise ConfigError(
+                f"{kept[0]} and {line} cannot be one sweep: they set {', '.join(differ)} differently; run one after the other"
+            )
+    cells = {cell.key: cell for request in requests for cell in request.cells}
+    if len(cells) > first.settings["max_cells"]:
+        raise ConfigError(too_many(len(cells), " and ".join(kept), first.settings["max_cells"]))
+    axes = dict.fromkeys(axis for request in requests for axis in request.axes)
+    axes |= dict.fromkeys(key for key in schema.KEYS if key.split(".")[0] not in (*SETTINGS, "limits"))
+    notes = dict.fromkeys(note for request in requests for note in request.notes)
+    return Request(list(cells.values()), list(axes), first.settings, list(notes))
+
+
+def _sign(override: Any) -> str:
+    return {"ADD": "+", "FORCE_ADD": "++"}.get(override.type.name, "")
+
+
+def _command_line_axis(override: Any, composer: Composer) -> Axis:
+    found = composer.values(override)
+    values = iter(found.values)
+    first = next(values)
+    rows = ((value,) for value in itertools.chain([first], values))
+    return Axis((override.key_or_group,), found.count, (first,), rows, added=bool(_sign(override)))
+
+
+def _preset_axes(base: dict[str, Any], taken: set[str]) -> list[Axis]:
+    """The axes and paired axes of conf/sweep/NAME.yaml; a key given on the command line wins over the preset's."""
+    sweep = base.get("sweep") or {}
+    if found := schema.sweep_problems(sweep):
+        raise ConfigError(found)
+    axes = []
+    for name, values in (sweep.get("axes") or {}).items():
+        if not isinstance(values, list) or not values:
+            found.append(f"sweep.axes.{name}: expected a list of values, got {values!r}")
+        elif name not in taken:
+            axes.append(_axis((name,), [(value,) for value in values]))
+    for pair in sweep.get("pairs") or []:
+        columns = {name: values for name, values in pair.items() if name not in taken}
+        if len({len(values) for values in pair.values()}) > 1:
+            lengths = ", ".join(f"{name} has {len(values)}" for name, values in pair.items())
+            found.append(f"sweep.pairs: paired axes need lists of one length: {lengths}")
+        elif any(columns.values()):
+            axes.append(_axis(tuple(columns), list(zip(*columns.values()))))
+    if found:
+        raise ConfigError(found)
+    return axes
+
+
+def _axis(keys: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Axis:
+    return Axis(keys, len(rows), rows[0], rows)

@@ -1,0 +1,218 @@
+"""The product of the axes, in plain Python: every part of it is checked once, and how large it is, before it is made."""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ane_sweep.bridge.cell import Cell, canonical_json
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner import compose, schema
+from ane_sweep.planner.compose import Composer
+
+SETTINGS = sorted(
+    {key.split(".")[0] for key in schema.KEYS} - {field.name for field in fields(Cell)}
+)  # of a whole sweep
+
+
+@dataclass
+class Request:
+    """What the command line asks for: cells in order, the axes that vary, and how to run them."""
+
+    cells: list[Cell]
+    axes: list[str]
+    settings: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Axis:
+    """One dimension of the product: several keys that move together (one key, unless paired), with as many values a row.
+
+    count   of the rows, which are not listed before that is known to be bearable
+    added   whether its keys need not be there before (+key=a,b)
+    """
+
+    keys: tuple[str, ...]
+    count: int
+    first: tuple[Any, ...]
+    rows: Iterable[tuple[Any, ...]]
+    added: bool = False
+
+
+Options = dict[tuple[str, str], dict[str, Any]]  # (group, name) -> what the option holds
+
+
+def expand(base: dict[str, Any], axes: list[Axis], composer: Composer, fixed: list[str]) -> Request:
+    """The cells of a composed configuration over the axes. Raises ConfigError with every problem found."""
+    found = schema.problems(compose.resolve(base) if _interpolated(base) else base)
+    found += [problem for axis in axes for key in axis.keys if (problem := _no_axis(key))]
+    if schema.KEYS["max_cells"].problem("max_cells", base.get("max_cells")):
+        raise ConfigError(found)
+    axes = [axis for axis in axes if not any(map(_no_axis, axis.keys))]
+    asked = math.prod(axis.count for axis in axes)
+    if asked > base["max_cells"]:
+        sizes = " x ".join(f"{', '.join(axis.keys)}: {axis.count:,}" for axis in axes)
+        raise ConfigError([*found, too_many(asked, sizes, base["max_cells"])])
+    for axis in axes:
+        axis.rows = list(axis.rows)
+    options, unknown = _compose_options(axes, composer, fixed)
+    found += unknown + _problems_of_values(axes, options, base)
+    if found:
+        raise ConfigError(list(dict.fromkeys(found)))
+    return _product(base, axes, options, asked)
+
+
+def _no_axis(key: str) -> str | None:
+    head = key.split(".")[0]
+    if head in SETTINGS:
+        return f"{key}: several values, but it is a setting of the whole sweep and no axis; give one"
+    if key in schema.LABELS:
+        return f"{key}: a name for people that changes nothing in the work, and no axis; give one"
+    return None if key in schema.KEYS or head in schema.GROUP_KEYS else compose.unknown_key(key)
+
+
+def too_many(asked: int, of_what: str, most: int) -> str:
+    largest = int(schema.KEYS["max_cells"].most or 0)
+    way = f"give fewer values, or max_cells={asked}" if asked <= largest else "give fewer values"
+    return f"this asks for {asked:,} cells ({of_what}), more than max_cells={most:,}; {way}"
+
+
+def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, Any]) -> list[str]:
+    """Each value on its own; what stands in a group is checked within each option of it, when the cells are made."""
+    found: list[str] = []
+    for axis in axes:
+        for index, key in enumerate(axis.keys):
+            group, _, rest = key.partition(".")
+            if rest and group in schema.GROUP_KEYS:
+                held = [option for (kind, _), option in options.items() if kind == group] or [base[group]]
+                lacking = [option.get("name") for option in held if not _holds(option, rest)]
+                found += [f"{key}: {group}={name} has no such key" for name in lacking if not axis.added]
+            elif key in schema.KEYS:
+                found += [
+                    problem for row in axis.rows
+                    if not _interpolated(row[index]) and (problem := schema.KEYS[key].problem(key, row[index]))
+                ]  # fmt: skip
+    return found
+
+
+def _holds(option: Any, path: str) -> bool:
+    for part in path.split("."):
+        if not isinstance(option, dict) or part not in option:
+            return False
+        option = option[part]
+    return True
+
+
+def _interpolated(value: Any) -> bool:
+    return "${" in json.dumps(value, default=str)
+
+
+def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: int) -> Request:
+    exclude = (base.get("sweep") or {}).get("exclude") or []
+    follow = _interpolated([base, list(options.values()), [axis.rows for axis in axes]])
+    cells: dict[str, Cell] = {}
+    found: dict[str, None] = {}
+    used: set[int] = set()
+    groups = Groups(base, options, check=not follow)
+    for choice in itertools.product(*(axis.rows for axis in axes)):
+        assigned = {key: value for axis, values in zip(axes, choice) for key, value in zip(axis.keys, values)}
+        if hits := [i for i, rule in enumerate(exclude) if _matches(rule, assigned, base)]:
+            used.update(hits)
+            continue
+        config = {**base, **groups.of(assigned)}
+        for key, value in assigned.items():
+            if key.split(".")[0] not in schema.GROUP_KEYS:
+                _assign(config, key, value)
+        if follow:
+            config = compose.resolve(config)
+            found.update(dict.fromkeys(schema.problems(config)))
+        if not (found or groups.found):
+            cell = Cell.of(config)
+            cells.setdefault(cell.key, cell)
+    if found := {**found, **groups.found}:
+        raise ConfigError(list(found))
+    if not cells:
+        raise ConfigError(f"the sweep's exclude rules leave none of its {asked} cells; see conf/sweep/")
+    notes = [f"sweep.exclude: {rule} excluded nothing" for i, rule in enumerate(exclude) if i not in used]
+    keys = [key for axis in axes for key in axis.keys]
+    return Request(list(cells.values()), keys, {key: base[key] for key in SETTINGS}, notes)
+
+
+def varying(keys: Iterable[str], cells: list[Cell]) -> list[str]:
+    return [key for key in keys if len({canonical_json(cell.value(key)) for cell in cells}) > 1]
+
+
+def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> tuple[Options, list[str]]:
+    """The options that the axes name, each composed once; and the names of none."""
+    composed: Options = {}
+    found: list[str] = []
+    for key, column in ((key, [row[i] for row in axis.rows]) for axis in axes for i, key in enumerate(axis.keys)):
+        if key in schema.GROUP_KEYS:
+            for value in column:
+                if not composer.has(key, value):
+                    found.append(compose.unknown_option(key, value, composer.options(key)))
+                elif (key, value) not in composed:
+                    composed[key, value] = _option(composer, fixed, key, value)
+    return composed, found
+
+
+def _option(composer: Composer, fixed: list[str], group: str, name: str) -> dict[str, Any]:
+    """What an option of a group holds under the words of the command line. Raises ConfigError."""
+    try:
+        option: dict[str, Any] = composer.compose([*fixed, f"{group}={compose.as_text(name)}"])[group]
+        return option
+    except ConfigError as error:
+        lacking = compose.lacking_key(error)
+        raise ConfigError(f"{lacking}: {group}={name} has no such key" if lacking else error.problems) from None
+
+
+class Groups:
+    """The model and the precision of each cell, put together once for all cells that choose alike."""
+
+    def __init__(self, base: dict[str, Any], options: Options, check: bool):
+        self.base, self.options, self.check = {group: base[group] for group in schema.GROUP_KEYS}, options, check
+        self.made: dict[str, dict[str, Any]] = {}
+        self.found: dict[str, None] = {}
+
+    def of(self, assigned: Mapping[str, Any]) -> dict[str, Any]:
+        chosen = {key: value for key, value in assigned.items() if key.split(".")[0] in schema.GROUP_KEYS}
+        mark = repr(chosen)
+        if mark not in self.made:
+            self.made[mark] = self._make(chosen)
+        return self.made[mark]
+
+    def _make(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """Options first, then keys in them, as Hydra does."""
+        config = {**self.base, **{key: self.options[key, name] for key, name in chosen.items() if key in self.base}}
+        for key, value in chosen.items():
+            if key not in self.base:
+                _assign(config, key, value)
+        if self.check:
+            self.found.update(dict.fromkeys(schema.problems_of_groups(config)))
+        return config
+
+
+def _assign(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key; what lies on the way to it is copied, as other cells have it too."""
+    *path, last = key.split(".")
+    for part in path:
+        config[part] = dict(config.get(part) or {})
+        config = config[part]
+    config[last] = value
+
+
+def _matches(rule: Mapping[str, Any], assigned: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether a cell has, on every axis that an exclude rule names, (one of) the rule's value(s)."""
+
+    def value(key: str) -> Any:
+        if key in assigned:
+            return assigned[key]
+        node: Any = base
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        return node.get("name") if isinstance(node, dict) else node
+
+    return all(value(key) in (wanted if isinstance(wanted, list) else [wanted]) for key, wanted in rule.items())

@@ -1,0 +1,84 @@
+"""`ane-sweep plan`: what would run, what is shared, what it costs, what is refused and why."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import CHEAP_S, Task
+from ane_sweep.terminal import duration, size
+
+
+def describe(
+    plan: Plan,
+    is_cached: Callable[[Task], bool],
+    free_bytes: int | None = None,
+    memory: tuple[int, int] | None = None,
+) -> str:
+    """The plan as text. `is_cached` tells which tasks the store already holds.
+
+    memory   bytes that all lanes may use together, and what this host has
+    """
+    lines = [f"{len(plan.cells)} cells" + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
+    shared = Counter(key for chain in plan.chains.values() for key in chain)
+    todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
+    for stage, declared in STAGES.items():
+        tasks = [task for task in plan.tasks.values() if task.stage == stage]
+        if not tasks:
+            continue
+        keys = {task.key for task in tasks}
+        uses = sum(not keys.isdisjoint(chain) for chain in plan.chains.values())
+        line = f"  {len(tasks):>5} {declared.many:<16} for {uses} cells"
+        if alone := sum(not shared[task.key] for task in tasks):
+            line += f"; {alone} of them for evidence=auto to compare with"
+        if perhaps := sum(bool(task.more_of) for task in tasks):
+            line += f"; {perhaps} of them only where the first one takes up to {CHEAP_S:.0f} s (latency.repeats=auto)"
+        run = sum(task.stage == stage for task in todo)
+        if tasks[0].unavailable:
+            line += f"; unavailable: {tasks[0].unavailable}"
+        elif run < len(tasks):
+            line += f"; {len(tasks) - run} cached, {run} to run"
+        lines.append(line)
+    lines += [_cost(todo, free_bytes), *(_too_large(todo, *memory) if memory else ()), *_cells(plan)]
+    if plan.refused:
+        lines.append(f"{len(plan.refused)} refused:")
+        by_key = {cell.key: cell for cell in plan.cells}
+        lines += [f"  {by_key[key].label(plan.axes or ['model'])}: {reason}" for key, reason in plan.refused.items()]
+    return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
+
+
+def _cost(todo: list[Task], free_bytes: int | None) -> str:
+    seconds = [task.seconds for task in todo]
+    known = [value for value in seconds if value is not None]
+    unknown = len(seconds) - len(known)
+    time = duration(sum(known)) if known or not todo else "unknown"
+    if known and unknown:
+        time += f" + {unknown} tasks of unknown duration"
+    disk = sum(task.disk_bytes for task in todo)
+    line = f"  disk {size(disk)}, time {time} (one lane), largest process {size(max((t.memory_bytes for t in todo), default=0))}"
+    if free_bytes is not None and disk > free_bytes:
+        line += f"\nnote: only {size(free_bytes)} are free where the outputs go; free space or choose another folder with out=PATH"
+    return line
+
+
+def _too_large(todo: list[Task], budget: int, host: int) -> list[str]:
+    """A note on tasks that are expected to need more memory than they may use or than there is: they run all the same."""
+    over = [task for task in todo if task.memory_bytes > min(task.memory_limit(budget), host)]
+    if not over:
+        return []
+    largest = max(over, key=lambda task: task.memory_bytes)
+    others = f", and {len(over) - 1} more tasks are too large as well" if len(over) > 1 else ""
+    keys = f"memory_gib or limits.{largest.stage}.memory_gib"
+    choices = f"a larger {keys}" if largest.memory_bytes <= host else "a host with more memory"
+    return [
+        f"note: {largest.label} is expected to use {size(largest.memory_bytes)} of memory; it may use "
+        f"{size(largest.memory_limit(budget))} ({keys}) and this host has {size(host)}{others}: what is killed for it ends "
+        f"as out_of_memory. Choices: a smaller model, {choices}"
+    ]
+
+
+def _cells(plan: Plan) -> list[str]:
+    rows = [f"  {cell.label(plan.axes)}" for cell in plan.cells if cell.key not in plan.refused and plan.axes]
+    if len(rows) > 40:
+        rows = [*rows[:20], f"  ... {len(rows) - 40} more ...", *rows[-20:]]
+    return rows

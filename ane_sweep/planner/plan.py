@@ -1,0 +1,54 @@
+"""From cells to tasks: a DAG in which cells that need the same thing share one task. Pure functions.
+
+What enters each task's key is the sharing: see `tasks.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.source import Source
+from ane_sweep.errors import ConfigError
+from ane_sweep.machine.host import TOOLS
+from ane_sweep.planner import checks, chunking, estimates
+from ane_sweep.planner.tasks import Costs, Shared, tasks_of
+
+
+def make_plan(
+    cells: Sequence[Cell],
+    axes: list[str],
+    sources: Mapping[str, Source],
+    *,
+    host: str,
+    toolchain: Mapping[str, str | None],
+    predict_for: Sequence[str] = (),
+    history: estimates.History | None = None,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """Plan every cell. Raises ConfigError for unknown families and runtimes; impossible combinations are `refused`.
+
+    sources   cell key -> its settled weights
+    host      digest of the machine that will time; enters the keys of what depends on it
+    predict_for  the chips to predict placement for; more of them cost no conversion and no timing
+    """
+    tools = {name: toolchain.get(name) for name in TOOLS}
+    shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}))
+    plan = Plan(list(cells), axes, sources=dict(sources), notes=list(notes))
+    problems = dict.fromkeys(problem for cell in cells for problem in checks.unknown_names(cell))
+    problems |= dict.fromkeys(checks.unknown_chips(predict_for))
+    if problems:
+        raise ConfigError(list(problems))
+    plan.notes += checks.notes(plan.cells, axes, plan.sources.values())
+    for cell in cells:
+        runtime = checks.resolved_runtime(cell)
+        source = sources[cell.key]
+        if reason := checks.refusal(cell, source, runtime):
+            plan.refused[cell.key] = reason
+            continue
+        chain = tasks_of(cell, source, runtime, shared)
+        for task in (*chain.tasks, *chain.beside.values()):
+            plan.tasks.setdefault(task.key, task).also_for(task)
+        plan.chains[cell.key] = [task.key for task in chain.tasks]
+        plan.beside[cell.key] = {units: task.key for units, task in chain.beside.items()}
+    plan.notes += chunking.notes((cell, sources[cell.key]) for cell in cells if cell.key in plan.chains)
+    return plan

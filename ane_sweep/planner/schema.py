@@ -1,0 +1,221 @@
+"""The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ane_sweep.bridge import recipes
+from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.cell import DECLARED
+from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
+from ane_sweep.bridge.stages import STAGES
+
+_DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
+_A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
+_KEPT = "each is kept, and written to samples.json"
+_LARGER = "no model is larger"
+
+# The axes first, each as its field of the cell says; then the policies of a cell, and the settings of a whole sweep.
+KEYS: dict[str, Key] = {
+    **{name: axis.key for name, axis in DECLARED.items() if axis.key},
+    "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0, most=10**6, why=_KEPT),
+    "latency.samples": Key((int,), "steady calls", least=1, most=10**6, why=_KEPT),
+    "latency.max_seconds": Key(
+        NUMBER, "stop sampling after this long; one sample is always taken", least=0, most=_DAY, why=_A_DAY
+    ),
+    "latency.idle_s": Key(
+        (*NUMBER, NONE),
+        "pause before one last call; null: 2 under coreml, none elsewhere",
+        least=0,
+        most=_DAY,
+        why=_A_DAY,
+    ),
+    "latency.repeats": Key(
+        (int, str),
+        "fresh processes that time the same program, in rounds over all cells; auto: 4, but 1 where that takes over 30 s",
+        least=1,
+        words=("auto",),
+        most=1000,
+        why="each loads the program again",
+    ),
+    "chips": Key(
+        (list,),
+        "chips to predict placement for; `ane-sweep devices` lists them",
+        items=(str,),
+        most=100,
+        why="each is a prediction",
+    ),
+    "budget_minutes": Key(
+        (*NUMBER, NONE), "no task begins after this long; null: no limit", least=0.01, most=_YEAR / 60, why=_A_YEAR
+    ),
+    "nightly.enabled": Key((bool,), "lock, rotation, comparison with the good nights, retention, summary"),
+    "nightly.keep_runs": Key(
+        (int,), "finished runs that a nightly keeps, beside the good ones", least=1, most=10**6, why="each is a folder"
+    ),
+    "nightly.cache_gb": Key(
+        NUMBER, "what a nightly prunes the cache to", least=0, most=10**6, why="that is a petabyte"
+    ),
+    "gate.wait_s": Key(
+        NUMBER, "wait this long for a quiet, cool machine before a timing; 0: only look", least=0, most=_DAY, why=_A_DAY
+    ),
+    "gate.busy": Key(
+        NUMBER,
+        "share of the processor that other programs may use while timing",
+        least=0,
+        most=1,
+        why="that is all of it",
+    ),
+    "max_cells": Key(
+        (int,),
+        "refuse a matrix of more cells, before it is listed",
+        least=1,
+        most=10**6,
+        why="a plan of them takes gigabytes",
+    ),
+    "lanes": Key((int,), "preparations side by side", least=1, most=1000, why="each is a process"),
+    "memory_gib": Key(
+        (*NUMBER, NONE),
+        "what all lanes may use together; null: 85 % of this host's memory",
+        least=0.5,
+        most=_TIB,
+        why=_A_TIB,
+    ),
+    "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
+    "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
+    "tracking.enabled": Key((bool,), "log to MLflow at the end"),
+    "tracking.uri": Key((str, NONE), "any MLflow tracking URI; null: sqlite under the outputs folder"),
+    "tracking.experiment": Key((str,), "MLflow experiment"),
+    "tracking.ui": Key(
+        (str, NONE), "address of the MLflow UI in the printed link; null: the server, or http://127.0.0.1:5000"
+    ),
+}
+for _stage in STAGES:
+    KEYS[f"limits.{_stage}.timeout_s"] = Key(
+        NUMBER, f"wall time of one {_stage} task", least=1, most=_YEAR, why=_A_YEAR
+    )
+    KEYS[f"limits.{_stage}.memory_gib"] = Key(
+        (*NUMBER, NONE), f"memory of one {_stage} task; null: memory_gib", least=0.25, most=_TIB, why=_A_TIB
+    )
+
+# What the options of a group are made of. `arch` is the checkpoint's own config.json and is read by transformers.
+GROUP_KEYS: dict[str, dict[str, Key]] = {
+    "model": {
+        "name": Key((str,), "the option's name", label=True),
+        "family": Key((str,), "a module of ane_sweep/worker/models"),
+        "size": Key((str,), "for people", label=True),
+        "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq", "features")),
+        "hub": Key((str, NONE), "id on the Hugging Face hub"),
+        "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
+        "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),
+        "layers": Key((int,), "transformer blocks", least=1, most=10**4, why=_LARGER),
+        "max_seq_len": Key((int,), "longest input", least=1, most=10**8, why=_LARGER),
+        "cut_points": Key((int,), "places where the program can always be cut", least=0, most=10**5, why=_LARGER),
+        "texts.count": Key(
+            (int,), "how many texts are scored", least=1, most=10**4, why="each is a forward pass in fp32"
+        ),
+        "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
+        "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers"),
+        "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
+    },
+    "precision": {
+        "name": Key((str,), "the option's name", label=True),
+        "compute": Key((str,), "dtype of the ops", ("fp16", "fp32")),
+        "fp32_ops": Key(
+            (list,),
+            "fp16: types, names or modules (patterns) of the ops that stay in fp32",
+            items=(str,),
+            most=1000,
+            why="a pattern stands for many ops",
+        ),
+        "weights": Key((dict, NONE), "recipe applied to the weights after conversion: see ane_sweep/bridge/recipes.py"),
+        "min_target": Key((str,), "first target OS that can hold it", TARGETS),
+        "min_psnr_db": Key(
+            (*NUMBER, NONE),
+            "a cell under this PSNR is degraded; null: no gate",
+            most=200,
+            why="that is what equal outputs have",
+        ),
+    },
+}
+LABELS = {f"{group}.{name}" for group, keys in GROUP_KEYS.items() for name, key in keys.items() if key.label}
+SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
+
+
+def problems(config: dict[str, Any]) -> list[str]:
+    """Every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
+    rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
+    found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
+    sweep = config.get("sweep") or {}
+    if not isinstance(sweep, dict):
+        return [*found, f"sweep={shown(sweep)}: expected one of the options in conf/sweep/"]
+    return found + [
+        f"sweep.{key}: nothing reads this key{suggestion(key, SWEEP_KEYS)}; a sweep has: {', '.join(SWEEP_KEYS)}"
+        for key in sweep
+        if key not in SWEEP_KEYS
+    ]
+
+
+def problems_of_groups(config: dict[str, Any]) -> list[str]:
+    """The same for the groups alone."""
+    found = []
+    for group, keys in GROUP_KEYS.items():
+        option: Any = config.get(group)
+        found += _problems_in(option, keys, group) or (
+            _problems_of_model(option) if group == "model" else recipes.problems(option["weights"])
+        )
+    return found
+
+
+def _problems_of_model(option: dict[str, Any]) -> list[str]:
+    package, arch, keys = (option[name] for name in ("package", "arch", "arch_keys"))
+    found = [
+        f"model.arch_keys.{name}={key}: model.arch has no such key"
+        for name, key in keys.items()
+        if key and key not in arch
+    ]
+    if package and (
+        set(package) != {"module", "folder"} or not all(isinstance(text, str) for text in package.values())
+    ):
+        found.append(f"model.package={shown(package)}: expected the texts module and folder")
+    return found
+
+
+def sweep_problems(sweep: Any) -> list[str]:
+    """What of a sweep option has another form than axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
+    if not isinstance(sweep, dict):
+        return [f"sweep={shown(sweep)}: expected axes, pairs or exclude"]
+    axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))
+    if axes and not isinstance(axes, dict):
+        return [f"sweep.axes={shown(axes)}: expected a mapping of keys to lists"]
+    found = []
+    for name, rows in (("pairs", pairs), ("exclude", exclude)):
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            found.append(f"sweep.{name}={shown(rows)}: expected a list of mappings")
+        elif name == "pairs" and not all(isinstance(values, list) for row in rows for values in row.values()):
+            found.append(f"sweep.pairs={shown(rows)}: expected lists of values")
+    if not found:
+        keys = [key for row in ([axes] if axes else []) + pairs + exclude for key in row]
+        found += [f"sweep: {key!r} is no key; expected text" for key in keys if not isinstance(key, str)]
+    return found
+
+
+def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
+    if not isinstance(config, dict):
+        return [f"{prefix}={config!r}: expected one of the options in conf/{prefix}/"]
+    values = dict(leaves(config, keys))
+    dot = f"{prefix}." if prefix else ""
+    found = [f"{dot}{name}: nothing reads this key{suggestion(name, keys)}" for name in values if name not in keys]
+    found += [f"{dot}{name}: missing" for name in keys if name not in values]
+    for name, value in values.items():
+        if name in keys and (problem := keys[name].problem(dot + name, value)):
+            found.append(problem)
+    return found
+
+
+def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """(dotted name, value) of every leaf; a key of the table is a leaf even when its value is a mapping."""
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and name not in keys:
+            yield from leaves(value, keys, f"{name}.")
+        else:
+            yield name, value

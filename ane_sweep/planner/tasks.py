@@ -1,0 +1,264 @@
+"""A cell's tasks: which processes it needs, and what enters each one's key. What two tasks' keys agree on is shared.
+
+Each task is made by one call of `Chain.add`; its `params`, and the tasks it is built from, are all that enters its key,
+beside the digest of the stage's own code and the versions of the packages that do the work.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from ane_sweep import data
+from ane_sweep.bridge import recipes
+from ane_sweep.bridge.axes import LOADS, RUNS
+from ane_sweep.bridge.building import DECODE, PREFILL
+from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
+from ane_sweep.bridge.runtimes import RUNTIMES, asked
+from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
+from ane_sweep.machine import apple, usb
+from ane_sweep.planner import checks, chunking, estimates, versions
+from ane_sweep.store import files
+
+
+class Costs:
+    """Estimates from one history, each asked for once: a thousand cells share a handful of sizes."""
+
+    def __init__(self, history: estimates.History):
+        self.memory_bytes = cache(lambda stage, work: estimates.memory_bytes(stage, work, history))
+        self.seconds = cache(lambda stage, work: estimates.seconds(stage, work, history))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all cells of a plan have in common."""
+
+    axes: list[str]
+    host: str
+    versions: Mapping[str, str | None]
+    chips: list[str]
+    costs: Costs
+
+
+@dataclass
+class Chain:
+    """One cell's tasks as they are added, in an order that respects their inputs."""
+
+    cell: Cell
+    source: Source
+    runtime: str
+    shared: Shared
+    tasks: list[Task] = field(default_factory=list)
+    beside: dict[str, Task] = field(default_factory=dict)  # units -> a timing to compare with; not the cell's own
+
+    def add(
+        self,
+        stage: str,
+        params: dict[str, Any],
+        inputs: Mapping[str, Task | None],
+        *,
+        fault: str | None = None,
+        round: int = 0,
+        loaded: int = 1,
+        after: tuple[str, ...] = (),
+        more_of: str = "",
+    ) -> Task:
+        """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
+        that the weights are already in."""
+        cell, source, costs = self.cell, self.source, self.shared.costs
+        declared, traits = STAGES[stage], RUNTIMES[self.runtime]
+        its_own, plain = _entering(stage, traits.honours, tuple(self.shared.axes))
+        if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
+            params = {**params, "options": changed}
+        varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
+        upstream = {role: task.key for role, task in inputs.items() if task is not None}
+        work = source.parameter_bytes * loaded
+        seconds = costs.seconds(stage, work)
+        version = versions.code_digest(stage, cell.family if "model" in params else None, params.get("runtime"))
+        task = Task(
+            stage=stage,
+            key=digest([files.VERSION, stage, version, params, upstream, dict(self.shared.versions), fault]),
+            params=params,
+            inputs=upstream,
+            folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
+            limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
+            label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
+            work=work,
+            memory_bytes=costs.memory_bytes(stage, work),
+            disk_bytes=estimates.disk_bytes(
+                stage, _sizes(cell), source.parameter_bytes, source.arch, cell.precision_options["compute"]
+            ),
+            seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
+            fault=fault,
+            alone=declared.alone or (declared.runs_program and traits.alone),
+            unavailable=apple.no_coreml() if declared.on_coreml else None,
+            round=round,
+            after=after,
+            more_of=more_of,
+            varies=varies,
+        )
+        self.tasks.append(task)
+        return task
+
+
+def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
+    """The cell's tasks in order, and what is timed beside them."""
+    chain = Chain(cell, source, runtime, shared)
+    fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
+    built = _built(cell, source)
+    reference = _add_reference(chain, built, fetched)
+    if RUNTIMES[runtime].needs == "program":
+        program = _add_program(chain, built, fetched, reference)
+        compiled = _add_placement(chain, program)
+        upstream: dict[str, Task | None] = {"reference": reference, "program": program}
+        if RUNTIMES[runtime].coreml:
+            upstream["compiled"] = compiled
+            several = {"functions": [PREFILL, DECODE]} if cell.cache == "stateful" else {}
+            chain.add("load", {**_on_coreml(chain), **several}, upstream)
+        _add_figures(chain, {}, upstream, built["model"])
+    else:
+        params = {**built, "variant": cell.variant}
+        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, built["model"])
+    return chain
+
+
+def _built(cell: Cell, source: Source) -> dict[str, Any]:
+    """What every stage that builds the model in torch needs: model, weights, seq_len."""
+    weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
+    if source.kind == "random":
+        weights["seed"] = cell.seed
+    model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
+    return {"model": model, "weights": weights, "seq_len": cell.seq_len}
+
+
+def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
+    cell = chain.cell
+    count = cell.model_options["texts"]["count"]
+    texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
+    return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
+
+
+def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task) -> Task:
+    """From the model to the program, or chain of programs, that runs."""
+    cell, precision = chain.cell, chain.cell.precision_options
+    wide = {"fp32_ops": precision["fp32_ops"]} if precision["fp32_ops"] else {}
+    params = {
+        **built,
+        "variant": cell.variant,
+        "target": cell.ios_target,
+        "compute": precision["compute"],
+        **wide,
+    }
+    fault = None if cell.fault == "none" else cell.fault
+    program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
+    if (recipe := recipes.canonical(precision["weights"])) is not None:
+        program = _add_compression(chain, recipe, program, reference)
+    if chunking.is_cut(cell):
+        work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
+        program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
+    return program
+
+
+def _add_compression(chain: Chain, recipe: recipes.Recipe, program: Task, reference: Task) -> Task:
+    """The compressed program. What is measured for it depends on less than the whole recipe, and is shared."""
+    upstream: dict[str, Task | None] = {"program": program}
+    if (wanted := recipes.calibration(recipe)) is not None:
+        upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
+    return chain.add("compress", {"recipe": recipe}, upstream)
+
+
+def _add_placement(chain: Chain, program: Task) -> Task:
+    """Where the ops would run: our prediction, and Core ML's own plan. Compile and place ask Core ML itself, whatever
+    runtime then executes the program. Returns the compilation."""
+    cell, shared = chain.cell, chain.shared
+    chain.add("predict", {"chips": shared.chips, "compute_units": cell.compute_units}, {"program": program})
+    params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
+    if cell.compiler == "coremlc":
+        params["xcode"] = apple.xcode()
+    compiled = chain.add("compile", params, {"program": program})
+    upstream = {"program": program, "compiled": compiled}
+    chain.add("place", _on_coreml(chain), upstream)
+    return compiled
+
+
+def _on_coreml(chain: Chain) -> dict[str, Any]:
+    """Where and on which units Core ML loads a program."""
+    return {"compute_units": chain.cell.compute_units, "host": chain.shared.host, **_device(chain.cell)}
+
+
+def _device(cell: Cell) -> dict[str, Any]:
+    """The device of Core ML's stages: an iPhone by a digest of what it is, as another one would give other figures."""
+    if cell.device == "local":
+        return {"device": "local"}
+    (found,) = usb.connected()
+    return {"device": "usb", "identity": found.identity, "chip": (found.model or found.kind).lower()}
+
+
+def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
+    """What is scored and timed. Units and the mode of numerics enter the keys only of a runtime that honours them."""
+    runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
+    units = cell.compute_units if "compute_units" in traits.honours else None
+    mode = checks.numerics(cell) if "numerics" in traits.honours else {}
+    device = _device(cell) if "device" in traits.honours else {}
+    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **asked(runtime), **mode, **built}
+    chain.add("score", {**runs, "model": model}, inputs)
+    copies = chunking.copies(cell)
+    policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
+    auto, first = cell.latency["repeats"] == "auto", ""
+    repeats = AUTO_REPEATS if auto else cell.latency["repeats"]
+    for number in range(1, repeats + 1):  # cells that ask for fewer share the first ones
+        timing = chain.add(
+            "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, round=number,
+            loaded=cell.copies, more_of=first if auto else "",
+        )  # fmt: skip
+        first = first or timing.key
+    timed = (first,)  # what died there, dies again
+    if cell.throughput:
+        chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, after=timed)
+    if traits.coreml and cell.evidence == "auto":
+        if cell.device == "local":  # power and log are this Mac's
+            chain.add("evidence", runs, inputs, after=timed)
+        _add_baselines(chain, {**runs, **copies, "policy": policy, "round": 1}, inputs)
+
+
+def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Task | None]) -> None:
+    """The first round of the same program under the units that a verdict compares with: the very tasks that cells asking
+    for those units have."""
+    if chain.cell.compute_units == "cpu_only":
+        return
+    for units in BASELINES:
+        if units != chain.cell.compute_units:
+            other = Chain(replace(chain.cell, compute_units=units), chain.source, chain.runtime, chain.shared)
+            task = other.add("latency", {**params, "compute_units": units}, inputs, round=1, loaded=chain.cell.copies)
+            named = "compute_units" in chain.shared.axes
+            chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
+
+
+def _sizes(cell: Cell) -> dict[str, Any]:
+    options = cell.model_options
+    recipe = recipes.canonical(cell.precision_options["weights"])
+    bits = recipes.average_bits(recipe) if recipe else None
+    return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len, "bits": bits}
+
+
+@cache
+def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
+    """Of the axes that vary, those that make a difference to a stage's own work; and of all that enter its params as they
+    are, the plain values."""
+    its, loads = STAGES[stage], STAGES[stage].runs_program
+    kinds = {stage, *([LOADS] if loads else []), *([RUNS] if loads and not its.on_coreml else [])}
+    idle = checks.idle(honours) if RUNS in kinds else ()
+    found = {name: axis for name, axis in DECLARED.items() if kinds & {*axis.enters, *axis.shapes} and name not in idle}
+    varies = frozenset(axis for axis in axes if axis.partition(".")[0] in found)
+    return varies, {name: axis.plain for name, axis in found.items() if kinds & {*axis.enters}}
+
+
+def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
+    """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
+    named = [axis for axis in axes if axis != "model"]
+    values = [
+        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
+    ]
+    return " ".join([stage, cell.model, *values])

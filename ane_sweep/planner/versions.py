@@ -1,0 +1,91 @@
+"""The version of each stage: a digest of the code that decides its result, which nobody can forget to raise.
+
+That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
+task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME) does not count.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import ane_sweep
+from ane_sweep.bridge import declared
+from ane_sweep.bridge.stages import ALL
+
+PACKAGE = Path(ane_sweep.__file__).parent
+# Words, names, and what carries a result: none of it decides one.
+DECIDE_NOTHING = (
+    "ane_sweep",
+    "ane_sweep.errors",
+    "ane_sweep.bridge.axes",
+    "ane_sweep.bridge.axes.targets",
+    "ane_sweep.bridge.cell",
+    "ane_sweep.bridge.key",
+    "ane_sweep.bridge",
+    "ane_sweep.bridge.declared",
+    "ane_sweep.bridge.figures",
+    "ane_sweep.bridge.runtimes",
+    "ane_sweep.bridge.stages",
+    "ane_sweep.bridge.task",
+)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",
+    re.MULTILINE,
+)
+
+
+@cache
+def code_digest(stage: str, family: str | None = None, runtime: str | None = None) -> str:
+    """sha256 of the code that decides a stage's result, of this family and on this runtime."""
+    sha256 = hashlib.sha256()
+    for path in sorted(code_files(stage, family, runtime)):
+        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + _content(path))
+    return sha256.hexdigest()
+
+
+def code_files(stage: str, family: str | None = None, runtime: str | None = None) -> set[Path]:
+    """The files that count. A family's own does where the code builds models at all."""
+    left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
+    started = [f"ane_sweep.worker.stages.{stage}", *([f"ane_sweep.worker.runtimes.{runtime}"] if runtime else [])]
+    found = _closure(map(_file, started), left_out)
+    if family and _file("ane_sweep.worker.models") in found:
+        found |= _closure([_file(f"ane_sweep.worker.models.{family}")], left_out)
+    return found | {path for pattern in ALL[stage].reads for path in PACKAGE.glob(pattern) if path.is_file()}
+
+
+def _closure(files: Iterable[Path | None], left_out: set[Path | None]) -> set[Path]:
+    found: set[Path] = set()
+    new = list(files)
+    while new:
+        if (path := new.pop()) is not None and path not in found and path not in left_out:
+            found.add(path)
+            new += imported(path)
+    return found
+
+
+@cache
+def imported(path: Path) -> frozenset[Path]:
+    """Files of ours that a file imports, wherever in it."""
+    names = set()
+    package = path.relative_to(PACKAGE.parent).parts[:-1]
+    for dots, module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        above = package[: len(package) - len(dots) + 1] if dots else ()
+        base = plain or ".".join([*above, *filter(None, [module])])
+        if base.split(".")[0] == PACKAGE.name:
+            names |= {base, *(f"{base}.{name}" for name in re.findall(r"\w+", re.sub("#.*", "", members)))}
+    return frozenset(file for name in names if (file := _file(name)))
+
+
+@cache
+def _file(module: str) -> Path | None:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    files = (path / "__init__.py", path.with_suffix(".py"))
+    return next((file for file in files if file.is_file()), None)
+
+
+@cache
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    return declared.without(content.decode(), "STAGE", "RUNTIME").encode() if path.suffix == ".py" else content

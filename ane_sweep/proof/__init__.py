@@ -1,0 +1,1 @@
+"""How we check ourselves; the product never imports it."""

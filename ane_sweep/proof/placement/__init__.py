@@ -1,0 +1,1 @@
+"""Placement prediction held against what others measured and published."""

@@ -1,0 +1,216 @@
+"""What is known of the Neural Engine's arithmetic, as effects on top of fp16, each with its source and confidence.
+
+A model, not a measurement: whatever runs under it is recorded as such, with the effects by name (effects.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ane_sweep.bridge.effects import LIMIT, RUN
+from ane_sweep.reference.linear import convolution
+from ane_sweep.reference.site import Site, Step, aligned, widen
+
+
+def adjusted(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    """The step of an op under these effects."""
+    kind = site.op.type
+    if kind in _PRODUCTS and _is_half(site) and {"accumulator", "operands", "half_away"} & set(effects):
+        step = _PRODUCTS[kind](site, step, effects)
+    elif kind == "softplus" and "softplus_cliff" in effects:
+        step = _after(step, lambda y, x: torch.where(torch.exp(widen(x)) >= LIMIT, torch.zeros_like(y), y))
+    elif kind in ("reduce_sum", "reduce_mean") and "narrow_sums" in effects and _is_half(site):
+        step = _narrow(site, step)
+    elif kind in TABLES and _is_half(site):
+        step = _activation(site, step, effects)
+    if _is_half(site) and {"positive_zero", "flush"} & set(effects):
+        step = _after(step, lambda y, *_: _cleaned(y, effects))
+    return step
+
+
+def _is_half(site: Site) -> bool:
+    return bool(site.outputs) and site.outputs[0] is not None and site.outputs[0].dtype == "fp16"
+
+
+def _after(step: Step, change: Callable[..., torch.Tensor]) -> Step:
+    """The same step with its (first) result changed; `change(result, *arguments)`."""
+
+    def run(*values: Any) -> Any:
+        made = step.run(*values)
+        if isinstance(made, tuple):
+            return (change(made[0], *values), *made[1:]) if made and isinstance(made[0], torch.Tensor) else made
+        return change(made, *values) if isinstance(made, torch.Tensor) else made
+
+    return Step(run, step.arguments, step.is_pure)
+
+
+def _cleaned(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+    if not y.dtype.is_floating_point:
+        return y
+    if "flush" in effects:
+        y = torch.where(y.abs() < torch.finfo(y.dtype).tiny, torch.zeros_like(y), y)
+    return y + 0.0 if "positive_zero" in effects else y
+
+
+def summed(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The sum of partial sums as the accumulator makes it: infinite, with the sign it had, once it reaches LIMIT."""
+    total: torch.Tensor | None = None
+    stuck: torch.Tensor | None = None
+    for piece in pieces:
+        total = piece if total is None else total + piece
+        over = torch.where(total.abs() >= LIMIT, torch.sign(total) * torch.inf, torch.zeros_like(total))
+        stuck = over if stuck is None else torch.where(stuck == 0, over, stuck)
+    assert total is not None and stuck is not None  # there is at least one piece
+    return torch.where(stuck == 0, total, stuck)
+
+
+def _operand(x: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+    x = widen(x)
+    return torch.nan_to_num(x, nan=98304.0, posinf=65536.0, neginf=-65536.0) if "operands" in effects else x
+
+
+def _rounded(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+    """fp32 to fp16: halves to even, or away from zero."""
+    if "half_away" not in effects:
+        return y.half()
+    bits = y.contiguous().view(torch.int32)
+    away = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+    return torch.where(y.isfinite() & (y.abs() >= 2.0**-14), away, y).half()
+
+
+def _pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
+    """Partial products of (.., M, K) and (.., K, N)."""
+    run = RUN if "accumulator" in effects else max(1, left.shape[-1])
+    for first in range(0, left.shape[-1], run):
+        yield left[..., first : first + run] @ right[..., first : first + run, :]
+
+
+def _total(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
+    if "accumulator" in effects:
+        return summed(pieces)
+    return sum(pieces)  # type: ignore[return-value]
+
+
+def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    weight, bias = site.tensor("weight"), site.tensor("bias")
+    if weight is None or (site.has("bias") and bias is None):
+        return step
+    turned = _operand(weight, effects).t()
+    first = torch.zeros(weight.shape[0]) if bias is None else widen(bias)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x = _operand(x, effects)
+        start = first.expand(*x.shape[:-1], -1)
+        return aligned(_rounded(_total([start, *_pieces(x, turned, effects)], effects), effects))
+
+    return Step(run, [site.name("x")])
+
+
+def _matmul(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
+
+    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.ndim < 2 or y.ndim < 2:
+            return (widen(x) @ widen(y)).half()
+        x, y = _operand(x, effects), _operand(y, effects)
+        x, y = x.mT if flip_x else x, y.mT if flip_y else y
+        return aligned(_rounded(_total(_pieces(x, y, effects), effects), effects))
+
+    return Step(run, [site.name("x"), site.name("y")])
+
+
+def _conv(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    """Input channels in runs; grouped convolutions are looked at once, when they are done."""
+    weight, bias = site.tensor("weight"), site.tensor("bias")
+    if weight is None or (site.has("bias") and bias is None):
+        return step
+    weight = _operand(weight, effects)
+    per_run = max(1, RUN // max(1, weight[0, 0].numel()))
+    if site.static("groups", 1) != 1 or "accumulator" not in effects:
+        per_run = weight.shape[1]
+    wide = Site(site.op, [], site.known, site.where, site.opset, {**site.dtypes, "fp16": torch.float32})
+    wide.outputs = site.outputs
+    spans = [slice(first, first + per_run) for first in range(0, weight.shape[1], per_run)]
+    parts = [convolution(wide, weight[:, span].contiguous(), None).run for span in spans]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x = _operand(x, effects)
+        made = (part(x if len(parts) == 1 else x[:, span].contiguous()) for part, span in zip(parts, spans))
+        if bias is None:
+            return aligned(_rounded(_total(made, effects), effects))
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        return aligned(_rounded(_total(_with_bias(made, widen(bias).reshape(shape)), effects), effects))
+
+    return Step(run, [site.name("x")])
+
+
+def _with_bias(pieces: Iterable[torch.Tensor], bias: torch.Tensor) -> Iterable[torch.Tensor]:
+    for index, piece in enumerate(pieces):
+        yield piece + bias if index == 0 else piece
+
+
+_PRODUCTS: dict[str, Callable[[Site, Step, tuple[str, ...]], Step]] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "conv": _conv,
+}
+
+# function, range of the knots, and what holds beyond it: "odd" functions are tabulated for x >= 0
+TABLES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+    "sigmoid": (torch.sigmoid, -8.0, 8.0),
+    "tanh": (torch.tanh, 0.0, 4.0),
+    "gelu": (F.gelu, -4.0, 4.0),
+    "silu": (F.silu, -8.0, 8.0),
+    "erf": (torch.erf, 0.0, 2.75),
+}
+_KNOTS = 33
+
+
+def interpolated(x: torch.Tensor, kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """fp32 values by linear interpolation; beyond the knots the function itself."""
+    _, low, high = TABLES[kind]
+    given = x.abs() if low == 0 else x
+    knots = function(torch.linspace(low, high, _KNOTS, dtype=torch.float64)).float()
+    at = ((given - low) / (high - low) * (_KNOTS - 1)).clamp(0, _KNOTS - 1)
+    at = torch.nan_to_num(at)
+    below = at.floor().long().clamp(max=_KNOTS - 2)
+    share = at - below
+    made = knots[below] * (1 - share) + knots[below + 1] * share
+    made = torch.where((given < low) | (given > high) | given.isnan(), function(given), made)
+    return torch.sign(x) * made if low == 0 else made
+
+
+def _activation(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    function, _, _ = TABLES[site.op.type]
+    kind = site.op.type
+    if kind == "gelu":
+        mode = site.static("mode", "EXACT")
+        if mode == "SIGMOID_APPROXIMATION":
+            return step
+        if mode == "TANH_APPROXIMATION" or "gelu_tanh" in effects:
+            function = lambda x: F.gelu(x, approximate="tanh")  # noqa: E731
+    if "tables" in effects:
+        return Step(lambda x: interpolated(widen(x), kind, function).half(), [site.name("x")])
+    return Step(lambda x: function(widen(x)).half(), [site.name("x")]) if kind == "gelu" else step
+
+
+def _narrow(site: Site, step: Step) -> Step:
+    axes, keep = site.static("axes", None), site.static("keep_dims", False)
+    is_mean = site.op.type == "reduce_mean"
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        chosen_axes = sorted(axis % x.ndim for axis in (range(x.ndim) if axes is None else axes))
+        rest = [axis for axis in range(x.ndim) if axis not in chosen_axes]
+        rows = x.permute(*chosen_axes, *rest).flatten(0, len(chosen_axes) - 1)
+        total = torch.zeros_like(rows[0])
+        for row in rows:
+            total = total + row
+        total = (total.float() / len(rows)).half() if is_mean else total
+        shape = [1 if axis in chosen_axes else x.shape[axis] for axis in range(x.ndim)]
+        return aligned(total.reshape(shape if keep else [x.shape[axis] for axis in rest]))
+
+    return Step(run, step.arguments)

@@ -1,0 +1,165 @@
+"""constexpr ops: compressed weights, made dense once at load.
+
+iOS16 forms pack bits into bytes and name the shape; iOS18 forms have unpacked indices and can be chained. Everything is
+computed as coremltools' own `decompress` does: in the type of the scale or the table.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from ane_sweep.reference.site import Site, Step, aligned, op, widen
+
+MOST_ELEMENTS = 1 << 36
+
+
+def _bits(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
+    """`count` numbers of `width` bits, packed lowest bits first across bytes."""
+    if packed.numel() * 8 < count * width:
+        raise ValueError(f"{packed.numel()} bytes for {count} numbers of {width} bits")
+    raw = packed.to(torch.uint8)
+    if 8 % width == 0:
+        shifts = torch.arange(0, 8, width, dtype=torch.uint8)
+        return ((raw[:, None] >> shifts) & ((1 << width) - 1)).reshape(-1)[:count]
+    single = ((raw[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1).reshape(-1)[: count * width]
+    return (single.reshape(count, width) << torch.arange(width, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+
+
+def _known(site: Site, *names: str) -> list[Any]:
+    return [site.known_tensor(name) for name in names]
+
+
+def _count(shape: list[int]) -> int:
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS or min(shape, default=1) < 0:
+        raise ValueError(f"weights of shape {shape}")
+    return count
+
+
+@op("constexpr_affine_dequantize")
+def affine_dequantize(site: Site) -> Step:
+    """scale * (quantized_data - zero_point), both along `axis` where they are vectors."""
+    data, zero, scale = _known(site, "quantized_data", "zero_point", "scale")
+    axis, dtype = site.static("axis"), site.dtype
+    return Step(lambda: affine(data, scale, zero, axis).to(dtype), [])
+
+
+def affine(data: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: int | None) -> torch.Tensor:
+    """fp32 values of affinely quantized data; scale and zero point are scalars, or vectors along `axis`."""
+
+    def along(values: torch.Tensor) -> torch.Tensor:
+        if values.ndim == 0 or values.numel() == 1:
+            return values.float().reshape(())
+        place = (axis or 0) % data.ndim
+        return values.float().reshape([-1 if dim == place else 1 for dim in range(data.ndim)])
+
+    moved = data.float() if zero is None else data.float() - along(zero)
+    return moved * along(scale)
+
+
+@op("constexpr_cast")
+def constexpr_cast(site: Site) -> Step:
+    (value,), dtype = _known(site, "source_val"), site.dtype
+    return Step(lambda: aligned(value.to(dtype)), [])
+
+
+@op("constexpr_lut_to_dense")
+def lut_to_dense(site: Site) -> Step:
+    indices, lut = _known(site, "indices", "lut")
+    if site.has("shape"):
+        shape = site.static("shape")
+        width = int(math.log2(lut.numel()))
+        return Step(lambda: aligned(lut[_bits(indices, width, _count(shape)).long()].reshape(shape)), [])
+    axis = site.static("vector_axis", None)
+    return Step(lambda: aligned(looked_up(indices, lut, axis)), [])
+
+
+def looked_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch.Tensor:
+    """Values for indices of rank K from a table of rank K + 2: (groups by dimension..., entries, vector size).
+
+    Each dimension of `indices` is a multiple of that of the groups. Vectors are laid along `axis`.
+    """
+    rank = indices.ndim
+    if lut.ndim != rank + 2:
+        raise ValueError(f"a table of rank {lut.ndim} for indices of rank {rank}")
+    groups, (entries, vector) = lut.shape[:rank], lut.shape[rank:]
+    number = torch.zeros([1] * rank, dtype=torch.int64)  # which table each place uses
+    for dim, (size, count) in enumerate(zip(indices.shape, groups)):
+        place = torch.arange(size) // (size // count)
+        number = number * count + place.reshape([-1 if d == dim else 1 for d in range(rank)])
+    flat = lut.reshape(-1, vector)
+    rows = number.expand(indices.shape) * entries + indices.long()
+    if vector == 1:
+        return flat.reshape(-1)[rows]
+    along = (axis or 0) % rank
+    return flat[rows].movedim(-1, along + 1).flatten(along, along + 1)
+
+
+def _dense(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Values put where the mask is set, in order; zeros elsewhere."""
+    places = mask.reshape(-1).bool()
+    if int(places.sum()) != nonzero.numel():
+        raise ValueError(f"{nonzero.numel()} values for {int(places.sum())} places of the mask")
+    dense = torch.zeros(places.numel(), dtype=nonzero.dtype)
+    dense[places] = nonzero.reshape(-1)
+    return dense.reshape(mask.shape)
+
+
+@op("constexpr_sparse_to_dense")
+def sparse_to_dense(site: Site) -> Step:
+    nonzero, mask = _known(site, "nonzero_data", "mask")
+    if site.has("shape"):
+        shape = site.static("shape")
+        return Step(lambda: _dense(nonzero, _bits(mask, 1, _count(shape)).reshape(shape)), [])
+    return Step(lambda: _dense(nonzero, mask), [])
+
+
+def _repeated(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Values of blocks, repeated so that each element of `shape` has its own."""
+    for axis, (size, count) in enumerate(zip(shape, values.shape)):
+        if size != count:
+            values = values.repeat_interleave(size // count, axis)
+    return values
+
+
+def _shift_scale(data: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
+    """scale * (data - offset), rounded to the scale's type after each of the two, as coremltools does."""
+    if data.ndim != scale.ndim:
+        raise ValueError(f"scales of rank {scale.ndim} for data of rank {data.ndim}")
+    moved = data.to(scale.dtype)
+    if offset is not None:
+        moved = (widen(moved) - widen(_repeated(offset, data.shape))).to(scale.dtype)
+    return moved * _repeated(scale, data.shape)
+
+
+@op("constexpr_blockwise_shift_scale")
+def blockwise_shift_scale(site: Site) -> Step:
+    data, scale, offset = _known(site, "data", "scale", "offset")
+    return Step(lambda: aligned(_shift_scale(data, scale, offset)), [])
+
+
+@op("constexpr_lut_to_sparse")
+def lut_to_sparse(site: Site) -> Step:
+    """Mask and values, for a constexpr_sparse_to_dense that follows."""
+    mask, indices, lut = _known(site, "indices_mask", "indices_nonzero_data", "lut")
+    axis = site.static("vector_axis", None)
+
+    def run() -> tuple[torch.Tensor, torch.Tensor]:
+        dense = looked_up(_dense(indices, mask), lut, axis)
+        whole = mask if lut.shape[-1] == 1 else mask.repeat_interleave(lut.shape[-1], axis)
+        return aligned(whole), aligned(dense[whole.bool()])
+
+    return Step(run, [])
+
+
+@op("constexpr_sparse_blockwise_shift_scale")
+def sparse_blockwise_shift_scale(site: Site) -> Step:
+    """Mask and values, for a constexpr_sparse_to_dense that follows."""
+    mask, nonzero, scale, offset = _known(site, "data_mask", "nonzero_data", "scale", "offset")
+
+    def run() -> tuple[torch.Tensor, torch.Tensor]:
+        dense = _shift_scale(_dense(nonzero, mask), scale, offset)
+        return mask, aligned(dense[mask.bool()])
+
+    return Step(run, [])

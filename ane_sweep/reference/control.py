@@ -1,0 +1,180 @@
+"""Control flow, lists, states and classes: what is not a tensor going through a kernel."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ane_sweep.reference.site import Site, Step, aligned, op
+
+MOST_ROUNDS = 1 << 20  # of one loop; more means that its condition cannot become false
+_MOST_ITEMS = 1 << 24
+
+
+@dataclass
+class Cell:
+    """What a state holds. Values are never changed in place, so writing is putting another tensor here."""
+
+    value: torch.Tensor
+
+
+@op("read_state")
+def read_state(site: Site) -> Step:
+    return Step(lambda cell: cell.value, [site.name("input")], is_pure=False)
+
+
+@op("write_state")
+def write_state(site: Site) -> Step:
+    """`coreml_update_state` of the builder is written as this and a read_state. It makes no value."""
+
+    def run(cell: Cell, data: torch.Tensor) -> tuple:
+        if data.shape != cell.value.shape:
+            raise ValueError(f"a state of shape {list(cell.value.shape)} was given {list(data.shape)}")
+        cell.value = data.to(cell.value.dtype)
+        return ()
+
+    return Step(run, [site.name("input"), site.name("data")], is_pure=False)
+
+
+@op("coreml_update_state")
+def update_state(site: Site) -> Step:
+    """As the builder has it, in one: writes, and gives what was written."""
+
+    def run(cell: Cell, value: torch.Tensor) -> torch.Tensor:
+        cell.value = value
+        return value
+
+    return Step(run, [site.name("state"), site.name("value")], is_pure=False)
+
+
+def _free(*plans: Any) -> list[str]:
+    return list(dict.fromkeys(name for plan in plans for name in plan.free))
+
+
+@op("cond")
+def cond(site: Site) -> Step:
+    """The first block where `pred` is true, else the second; only the one chosen runs."""
+    (chosen, other), count = site.blocks, len(site.op.outputs)
+    free = _free(chosen, other)
+
+    def run(pred: torch.Tensor, *values: Any) -> Any:
+        plan = chosen if bool(pred) else other
+        return _in_order(plan, dict(zip(free, values)), count)
+
+    return Step(run, [site.name("pred"), *free], is_pure=False)
+
+
+def _in_order(plan: Any, values: dict[str, Any], count: int) -> Any:
+    """The outputs of a block as they are listed: one name may stand twice."""
+    made = plan.run(values)
+    listed = [made[name] for name in plan.listed]
+    return listed[0] if count == 1 else tuple(listed)
+
+
+@op("while_loop")
+def while_loop(site: Site) -> Step:
+    """The second block again and again while the first gives true; both take the loop's variables."""
+    (test, body), variables = site.blocks, site.names("loop_vars")
+    free, count = _free(test, body), len(site.op.outputs)
+
+    def run(*values: Any) -> Any:
+        state = list(values[: len(variables)])
+        around = dict(zip(free, values[len(variables) :]))
+        for _ in range(MOST_ROUNDS):
+            if not bool(_in_order(test, {**around, **dict(zip(test.own, state))}, 1)):
+                return state[0] if count == 1 else tuple(state)
+            made = _in_order(body, {**around, **dict(zip(body.own, state))}, 0)
+            state = list(made)
+        raise RuntimeError(f"the loop did not end after {MOST_ROUNDS} rounds")
+
+    return Step(run, [*variables, *free], is_pure=False)
+
+
+@op("make_list")
+def make_list(site: Site) -> Step:
+    """A list of zeros where the elements' shape is known, of nothing yet where not."""
+    dtype = site.torch_dtype(site.static("dtype", "fp32"))
+    shape: list[Any] = site.listed("elem_shape") if site.has("elem_shape") else ["?"]
+    if len(shape) == 1 and isinstance(shape[0], list):
+        shape = shape[0]
+    known = all(isinstance(size, int) for size in shape)
+
+    def run(length: torch.Tensor | None = None) -> list:
+        count = 1 if length is None else int(length)
+        if not 0 <= count <= _MOST_ITEMS:
+            raise ValueError(f"a list of {count} elements")
+        return [torch.zeros(shape, dtype=dtype) if known else None for _ in range(count)]
+
+    return Step(run, [site.name("init_length")] if site.has("init_length") else [])
+
+
+@op("list_length")
+def list_length(site: Site) -> Step:
+    return Step(lambda ls: torch.tensor(len(ls), dtype=torch.int32), [site.name("ls")])
+
+
+def _written(ls: list, index: int, value: torch.Tensor) -> None:
+    """Put a value into a list of one's own; beyond its end the list grows by zeros."""
+    if index < 0 or index > _MOST_ITEMS:
+        raise IndexError(f"place {index} of a list")
+    while index >= len(ls):
+        ls.append(torch.zeros_like(value))
+    ls[index] = value
+
+
+@op("list_write")
+def list_write(site: Site) -> Step:
+    def run(ls: list, index: torch.Tensor, value: torch.Tensor) -> list:
+        result = list(ls)
+        _written(result, int(index), value)
+        return result
+
+    return Step(run, [site.name("ls"), site.name("index"), site.name("value")])
+
+
+def _element(ls: list, index: int) -> torch.Tensor:
+    if not 0 <= index < len(ls):
+        raise IndexError(f"place {index} of a list of {len(ls)}")
+    if ls[index] is None:
+        raise ValueError(f"place {index} of a list was read before it was written")
+    return ls[index]
+
+
+@op("list_read")
+def list_read(site: Site) -> Step:
+    return Step(lambda ls, index: _element(ls, int(index)), [site.name("ls"), site.name("index")])
+
+
+@op("list_gather")
+def list_gather(site: Site) -> Step:
+    return Step(
+        lambda ls, indices: torch.stack([_element(ls, index) for index in indices.tolist()]),
+        [site.name("ls"), site.name("indices")],
+    )
+
+
+@op("list_scatter")
+def list_scatter(site: Site) -> Step:
+    def run(ls: list, indices: torch.Tensor, value: torch.Tensor) -> list:
+        result = list(ls)
+        for place, index in enumerate(indices.tolist()):
+            _written(result, index, aligned(value[place]))
+        return result
+
+    return Step(run, [site.name("ls"), site.name("indices"), site.name("value")])
+
+
+@op("classify")
+def classify(site: Site) -> Step:
+    """The most probable class (the first of equals), and the probabilities by class."""
+    classes = site.static("classes")
+    labels = [int(label) if not isinstance(label, str) else label for label in classes]
+
+    def run(probabilities: torch.Tensor) -> tuple[Any, dict]:
+        values = probabilities.float().reshape(-1).tolist()
+        if len(values) != len(labels):
+            raise ValueError(f"{len(values)} probabilities for {len(labels)} classes")
+        best = max(range(len(values)), key=values.__getitem__)
+        return labels[best], dict(zip(labels, values))
+
+    return Step(run, [site.name("probabilities")])

@@ -1,0 +1,249 @@
+"""Products with sums: linear, matmul, einsum, convolution, attention.
+
+Where the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide) it does; elsewhere weights are
+widened once at load and the result is rounded.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ane_sweep.reference.site import Site, Step, aligned, half_accumulates_wide, op, wide, widen
+
+
+def _stays_half(*tensors: torch.Tensor) -> bool:
+    return all(tensor.dtype == torch.float16 for tensor in tensors) and half_accumulates_wide(tensors[0].device.type)
+
+
+@op("linear")
+def linear(site: Site) -> Step:
+    """y = x @ weight.T + bias; weight (out, in)."""
+    weight, bias = site.tensor("weight"), site.tensor("bias")
+    if weight is None or (site.has("bias") and bias is None):
+        names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
+        return Step(wide(F.linear, site.dtype), names)
+    if not weight.dtype.is_floating_point:  # integers are summed exactly
+        return Step(lambda x: (F.linear(x.double(), weight.double(), _double(bias))).to(site.dtype), [site.name("x")])
+    return Step(_linear(weight, bias, site.dtype), [site.name("x")])
+
+
+def _double(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.double()
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+    if _stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype):
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            if x.dtype == dtype:
+                return F.linear(x, weight, bias)
+            return F.linear(x.float(), widen(weight), None if bias is None else widen(bias)).to(dtype)
+
+        return run
+    wide_weight, wide_bias = widen(weight), None if bias is None else widen(bias)
+    return lambda x: F.linear(widen(x), wide_weight, wide_bias).to(dtype)
+
+
+@op("matmul")
+def matmul(site: Site) -> Step:
+    """Batched product of the last two dimensions, broadcast as numpy does; either side may be transposed first."""
+    flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
+    y, dtype = site.tensor("y"), site.dtype
+    is_float = dtype.is_floating_point and y is not None and y.dtype.is_floating_point  # an integer x makes integers
+    if y is not None and y.ndim == 2 and not flip_x and is_float and not site.is_static("x"):
+        weight = y if flip_y else y.t().contiguous()
+        return Step(_linear(weight, None, dtype), [site.name("x")])
+
+    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.mT if flip_x and x.ndim > 1 else x
+        y = y.mT if flip_y and y.ndim > 1 else y
+        if x.dtype != y.dtype and not (x.dtype.is_floating_point and y.dtype.is_floating_point):
+            x, y = x.to(dtype), y.to(dtype)  # iOS17 lets one side be an integer
+        if not x.dtype.is_floating_point or _stays_half(x, y):
+            return (x @ y).to(dtype)
+        return (widen(x) @ widen(y)).to(dtype)
+
+    return Step(run, [site.name("x"), site.name("y")])
+
+
+@op("einsum")
+def einsum(site: Site) -> Step:
+    """coremltools 9.0 only writes nchw,nwhu->nchu and chw,whu->chu (with any letters); every equation is run."""
+    equation, dtype = site.static("equation"), site.dtype
+    shape = site.known_shape
+    if shape is not None and len(shape) == 4 and shape[2] == 1 and _is_head_product(equation):
+        return Step(_one_head, site.names("values"))
+
+    def run(*values: torch.Tensor) -> torch.Tensor:
+        if not _stays_half(*values):
+            values = tuple(widen(value) for value in values)
+        return aligned(torch.einsum(equation, *values).to(dtype))
+
+    return Step(run, site.names("values"))
+
+
+def _is_head_product(equation: str) -> bool:
+    letters = equation.replace(" ", "")
+    order = {letter: place for place, letter in enumerate(dict.fromkeys(letters.replace(",", "").replace("->", "")))}
+    return "".join(str(order.get(letter, letter)) for letter in letters) == "0123,0324->0124"
+
+
+def _one_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x (N,C,1,W), y (N,W,1,U) -> (N,C,1,U): a plain product, as the dimension of 1 moves nothing."""
+    left, right = x.squeeze(2), y.squeeze(2)
+    if _stays_half(left, right):
+        return (left @ right).unsqueeze(2)
+    return (widen(left) @ widen(right)).to(x.dtype).unsqueeze(2)
+
+
+@op("conv")
+def conv(site: Site) -> Step:
+    """1-, 2- or 3-D convolution; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before and after each D."""
+    return convolution(site, site.known_tensor("weight"), site.known_tensor("bias"))
+
+
+def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> Step:
+    """The step of a convolution with these weights and the site's strides, padding, dilations and groups."""
+    spatial = weight.ndim - 2
+    strides = site.static("strides", [1] * spatial)
+    dilations = site.static("dilations", [1] * spatial)
+    groups = site.static("groups", 1)
+    padding = paddings(site, list(weight.shape[2:]), strides, dilations)
+    dtype = site.dtype
+    if groups == 1 and all(size == 1 for size in weight.shape[2:]) and set(strides) == {1} and not any(padding):
+        return Step(_pointwise(weight, bias, dtype), [site.name("x")])
+    weight, bias = widen(weight), None if bias is None else widen(bias)
+    function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x = padded(widen(x), padding(x) if callable(padding) else padding)
+        return aligned(function(x, weight, bias, strides, 0, dilations, groups).to(dtype))
+
+    return Step(run, [site.name("x")])
+
+
+def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+    """A 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
+    if not (_stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype)):
+        weight, bias = widen(weight), None if bias is None else widen(bias)
+    matrix = weight.flatten(1)
+    column = None if bias is None else bias[:, None]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        flat = x.flatten(2).to(matrix.dtype)
+        if x.shape[0] == 1:
+            product = matrix @ flat[0] if column is None else torch.addmm(column, matrix, flat[0])
+        elif column is None:
+            product = matrix @ flat
+        else:
+            product = torch.baddbmm(column, matrix.expand(x.shape[0], -1, -1), flat)
+        return product.reshape(x.shape[0], matrix.shape[0], *x.shape[2:]).to(dtype)
+
+    return run
+
+
+def padded(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
+    """`padding` = before and after each spatial dimension, first dimension first (torch wants the last one first)."""
+    if not any(padding):
+        return x
+    pairs = [padding[index : index + 2] for index in range(0, len(padding), 2)]
+    return F.pad(x, [side for pair in reversed(pairs) for side in pair], value=value)
+
+
+def paddings(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Any:
+    """Explicit padding, or a function of x for `same` (as much as makes the output ceil(in / stride) long)."""
+    kind = site.static("pad_type", "valid")
+    if kind == "valid":
+        return [0] * (2 * len(kernel))
+    if kind == "custom":
+        return site.static("pad")
+
+    def same(x: torch.Tensor) -> list[int]:
+        result = []
+        for length, size, stride, dilation in zip(x.shape[2:], kernel, strides, dilations):
+            total = max(0, (math.ceil(length / stride) - 1) * stride + (size - 1) * dilation + 1 - length)
+            small, large = total // 2, total - total // 2
+            result += [large, small] if kind == "same_lower" else [small, large]
+        return result
+
+    if all(size == 1 for size in kernel) and set(strides) == {1}:
+        return [0] * (2 * len(kernel))
+    return same
+
+
+@op("conv_transpose")
+def conv_transpose(site: Site) -> Step:
+    """weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
+    weight, bias = site.known_tensor("weight"), site.known_tensor("bias")
+    spatial, dtype = weight.ndim - 2, site.dtype
+    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    groups, kind = site.static("groups", 1), site.static("pad_type", "valid")
+    custom = site.static("pad", [0] * (2 * spatial)) if kind == "custom" else [0] * (2 * spatial)
+    wanted = site.static("output_shape", None)
+    weight, bias = widen(weight), None if bias is None else widen(bias)
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
+
+    def cut(axis: int, length: int) -> tuple[int, int]:
+        """Where the result starts in the full one of this length along a dimension, and how long it is."""
+        before, after = custom[2 * axis], custom[2 * axis + 1]
+        size = length - before - after
+        if kind in ("same", "same_lower"):
+            size = (length - (weight.shape[2 + axis] - 1) * dilations[axis] - 1) + strides[axis]
+        if wanted is not None:
+            size = wanted[len(wanted) - spatial + axis]
+        if kind in ("same", "same_lower"):
+            spare = max(0, length - size)
+            before = spare // 2 if kind == "same" else spare - spare // 2
+        return before, size
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        full = function(widen(x), weight, None, strides, 0, 0, groups, dilations)
+        for axis in range(spatial):
+            before, size = cut(axis, full.shape[2 + axis])
+            lacking = before + size - full.shape[2 + axis]
+            if lacking > 0:  # more was asked for than there is: nothing was added there
+                full = torch.cat([full, full.new_zeros(_with(full.shape, 2 + axis, lacking))], 2 + axis)
+            full = full.narrow(2 + axis, before, size)
+        if bias is not None:
+            full = full + bias.reshape(-1, *[1] * spatial)
+        return aligned(full.to(dtype))
+
+    return Step(run, [site.name("x")])
+
+
+def _with(shape: torch.Size, axis: int, size: int) -> list[int]:
+    return [size if place == axis else length for place, length in enumerate(shape)]
+
+
+@op("conv_quantized")
+def conv_quantized(site: Site) -> Step:
+    """conv with uint8 weights: weight * quant_scale + quant_bias, or a table of 2 ** nbits values (lut).
+
+    coremltools never writes this op into an ML Program; its documentation is all there is to go by.
+    """
+    weight = site.known_tensor("weight")
+    scale, offset = widen(site.known_tensor("quant_scale")), site.known_tensor("quant_bias")
+    if site.static("quantization_type") == "lut":
+        return convolution(site, scale.reshape(-1)[weight.long()], site.known_tensor("bias"))
+    shape = [-1] + [1] * (weight.ndim - 1)
+    dense = weight.float() * scale.reshape(shape)
+    dense = dense if offset is None else dense + widen(offset).reshape(shape)
+    return convolution(site, dense, site.known_tensor("bias"))
+
+
+@op("scaled_dot_product_attention")
+def attention(site: Site) -> Step:
+    """softmax(query @ key.T / sqrt(E) + mask) @ value; a boolean mask says what is looked at. Computed in fp32."""
+    names = [site.name(name) for name in ("query", "key", "value")]
+    names += [site.name("attn_mask")] if site.has("attn_mask") else []
+
+    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None):
+        scores = (query @ key.mT) / math.sqrt(query.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        return scores.softmax(-1) @ value
+
+    return Step(wide(run, site.dtype), names)

@@ -1,0 +1,315 @@
+"""Which value of one program is which of another: by what makes it and what is made of it, never by its name.
+
+Names of values are generated, and shift when a program is compressed or converted again. Values are traced from what is
+given by name on both sides (inputs, outputs, states) and from weights that occur once in each program: from a value back
+to what the op that makes it reads, parameter by parameter, and from what an op reads on to what it makes. A pair is two ops
+of one type with the same constants but for weights, of the same shape. Where programs differ the trace ends, and what could
+be two values is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.mil import element_types, graph
+from ane_sweep.mil.element_types import TensorType
+from ane_sweep.mil.graph import Op
+
+_FLOATS = ("fp16", "fp32", "fp64", "bf16")
+_MOST_EXACT = 4096  # elements of a constant that are compared one by one
+_SAMPLE = 2048  # elements at either end of a weight that are looked at to know it again
+_DISTINCT = 8  # different numbers among them, or it could be any
+_AXES = ("perm", "axis", "axes")
+_DATA = {"cast": "x", "identity": "x", "quantize": "input", "dequantize": "input"}
+
+
+@dataclass
+class Matching:
+    """`of`: the reference's value for each of the candidate's; the candidate's others: without a counterpart, because the
+    programs differ there, or with several.
+    """
+
+    of: dict[str, str] = field(default_factory=dict)
+    alone: list[str] = field(default_factory=list)
+    ambiguous: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        left = [(self.alone, "where the programs differ"), (self.ambiguous, "that could be several of the other's")]
+        texts = [f"{len(names)} {why}" for names, why in left if names]
+        return f"left out: {', '.join(texts)}" if texts else ""
+
+
+class _Side:
+    """One program, as its executed ops: `source` looks through what only changes how a number is held."""
+
+    def __init__(self, model: Any):
+        self.ops: list[Op] = model.ops
+        self.program, self.inputs, self.outputs = model.program, list(model.plan.inputs), list(model.plan.outputs)
+        self.maker = {
+            name: (place, index) for place, op in enumerate(self.ops) for index, name in enumerate(op.outputs)
+        }
+
+    @cached_property
+    def constants(self) -> dict[str, Op]:
+        return {op.outputs[0]: op for op in self.program.ops if op.type == "const" and op.outputs}
+
+    def type_of(self, name: str) -> TensorType | None:
+        return element_types.tensor_type(self.program.types[name]) if name in self.program.types else None
+
+    def source(self, name: str) -> str:
+        while name in self.maker and self.is_transparent(self.ops[self.maker[name][0]]):
+            name = self.data(self.ops[self.maker[name][0]])
+        return name
+
+    def is_transparent(self, op: Op) -> bool:
+        return op.type in _DATA and (
+            op.type != "cast" or (self._is_float(op.outputs[0]) and self._is_float(self.data(op)))
+        )
+
+    def data(self, op: Op) -> str:
+        return op.inputs[_DATA[op.type]][0]
+
+    def _is_float(self, name: str) -> bool:
+        kind = self.type_of(name)
+        return kind is not None and kind.dtype in _FLOATS
+
+    @cached_property
+    def reads(self) -> list[list[str]]:
+        """Per op the computed values that it reads, in the order of its parameters' names."""
+        return [
+            [
+                self.source(name)
+                for parameter in sorted(op.inputs)
+                for name in op.inputs[parameter]
+                if not self._is_constant(name)
+            ]
+            for op in self.ops
+        ]
+
+    def _is_constant(self, name: str) -> bool:
+        return name not in self.maker and name not in self.inputs
+
+    def signature(self, place: int) -> Any:
+        """All that two ops must have in common to be one, but for the values that they read and their weights."""
+        op = self.ops[place]
+        given = [
+            (
+                parameter,
+                tuple(self._argument(op, parameter, index, name) for index, name in enumerate(op.inputs[parameter])),
+            )
+            for parameter in sorted(op.inputs)
+        ]
+        return op.type, len(op.outputs), tuple(given), tuple(_outline(block) for block in op.proto.blocks)
+
+    def _argument(self, op: Op, parameter: str, index: int, name: str) -> Any:
+        if not self._is_constant(name):
+            return None
+        message = self._constant(op, parameter, index, name)
+        kind = self.type_of(name) if message is None else element_types.tensor_type(message.type)
+        if kind is None:
+            return "no tensor"
+        if kind.dtype in _FLOATS or message is None or kind.count > _MOST_EXACT:
+            return "float" if kind.dtype in _FLOATS else kind.dtype, kind.shape
+        value = graph.decode(message, self.program.package)
+        exact = tuple(np.asarray(value).ravel().tolist())
+        if parameter in _AXES:
+            return self._counted_from_the_first(op, exact)
+        return tuple("float" if item in _FLOATS else item for item in exact)
+
+    def _counted_from_the_first(self, op: Op, axes: tuple[int, ...]) -> tuple[int, ...]:
+        """Axes may be counted from either end."""
+        kind = self.type_of((op.inputs.get("x") or op.inputs.get("values") or [""])[0])
+        if kind is None:
+            return axes
+        rank = len(kind.shape) + {"expand_dims": len(axes), "stack": 1}.get(op.type, 0)
+        return tuple(axis + rank if axis < 0 else axis for axis in axes)
+
+    def _constant(self, op: Op, parameter: str, index: int, name: str) -> Any:
+        """The Value message of a constant that is written down as it is; None for what was computed or compressed."""
+        if name in self.constants:
+            return self.constants[name].proto.attributes["val"]
+        if parameter in op.proto.inputs and index < len(op.proto.inputs[parameter].arguments):
+            argument = op.proto.inputs[parameter].arguments[index]
+            return None if argument.name else argument.value
+        return None
+
+    def weights(self, place: int) -> dict[tuple[str, int], Any]:
+        """What the uncompressed numbers that an op holds are known again by: shape, and some as every precision has them."""
+        op, found = self.ops[place], {}
+        for parameter, names in op.inputs.items():
+            for index, name in enumerate(names):
+                message = self._constant(op, parameter, index, name) if self._is_constant(name) else None
+                kind = None if message is None else element_types.tensor_type(message.type)
+                if kind is None or kind.dtype not in _FLOATS:
+                    continue
+                flat = np.asarray(graph.decode(message, self.program.package)).reshape(-1)
+                with np.errstate(over="ignore"):
+                    seen = np.concatenate([flat[:_SAMPLE], flat[-_SAMPLE:]]).astype(np.float16)
+                found[parameter, index] = (kind.shape, seen.tobytes(), len(np.unique(seen)) >= _DISTINCT)
+        return found
+
+
+def _outline(block: Any) -> tuple[Any, ...]:
+    return tuple((proto.type, *(_outline(inner) for inner in proto.blocks)) for proto in block.operations)
+
+
+def match(reference: Any, candidate: Any) -> Matching:
+    """The values of a Model of one program in that of another."""
+    return _Match(_Side(reference), _Side(candidate)).run()
+
+
+class _Match:
+    """`pairs`: place of an op of the candidate -> of the reference; `fixed`: those known by their weights."""
+
+    def __init__(self, a: _Side, b: _Side):
+        self.a, self.b = a, b
+        self.pairs: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
+        self.fixed: set[int] = set()
+        self.ambiguous: set[int] = set()
+        self.signatures_a = [a.signature(place) for place in range(len(a.ops))]
+        self.signatures_b = [b.signature(place) for place in range(len(b.ops))]
+
+    def run(self) -> Matching:
+        for first, second in self._by_weights():
+            if self._pair(first, second):
+                self.fixed.add(second)
+        self._back([*self._ends(), *self._read_by(list(self.pairs))])
+        self._on()
+        found = Matching()
+        for place, op in enumerate(self.b.ops):
+            if self.b.is_transparent(op) or not op.outputs:
+                continue
+            if place in self.pairs:
+                found.of.update(zip(op.outputs, self.a.ops[self.pairs[place]].outputs))
+            else:
+                (found.ambiguous if place in self.ambiguous else found.alone).extend(op.outputs)
+        return found
+
+    def _by_weights(self) -> Iterable[tuple[int, int]]:
+        """(place in the reference, in the candidate) of ops with the same weight, which occurs once in each program."""
+        sides = []
+        for side in (self.a, self.b):
+            keys = [
+                ((side.ops[place].type, *parameter, *seen), place)
+                for place in range(len(side.ops))
+                for parameter, seen in side.weights(place).items()
+            ]
+            count = Counter(key for key, _ in keys)
+            sides.append({key: place for key, place in keys if count[key] == 1 and key[-1]})
+        first, second = sides
+        return [(first[key], place) for key, place in second.items() if key in first]
+
+    def _has_same_weights(self, first: int, second: int) -> bool:
+        mine, its = self.a.weights(first), self.b.weights(second)
+        both = mine.keys() & its.keys()
+        return bool(both) and all(mine[key] == its[key] for key in both)
+
+    def _ends(self) -> list[tuple[str, str]]:
+        """Values that are known to be one from outside: outputs by name, or in order where names differ; states written."""
+        a, b = self.a.outputs, self.b.outputs
+        ends = (
+            [(name, name) for name in b if name in a] if {*a} == {*b} else list(zip(a, b)) if len(a) == len(b) else []
+        )
+        writes = [_writes(side) for side in (self.a, self.b)]
+        for state, values in writes[1].items():
+            if len(values) == len(writes[0].get(state, [])):
+                ends += zip(writes[0][state], values)
+        return ends
+
+    def _read_by(self, places: list[int]) -> list[tuple[str, str]]:
+        return [
+            pair for place in places for pair in zip(self.a.reads[self.pairs[place]], self.b.reads[place], strict=True)
+        ]
+
+    def _back(self, todo: list[tuple[str, str]]) -> None:
+        """From values that are one to what the ops that make them read."""
+        while todo:
+            first, second = (side.source(name) for side, name in zip((self.a, self.b), todo.pop()))
+            made, by = self.a.maker.get(first), self.b.maker.get(second)
+            if made is None or by is None or made[1] != by[1]:
+                continue
+            if not self._is_denied(made[0], by[0]) and self._pair(made[0], by[0]):
+                todo += self._read_by([by[0]])
+
+    def _is_denied(self, first: int, second: int) -> bool:
+        """Whether weights say that two ops read different things."""
+        if self.signatures_a[first] != self.signatures_b[second]:
+            return True
+        for one, other in zip(self.a.reads[first], self.b.reads[second]):
+            mine, its = self.a.maker.get(one, (-1, 0))[0], self.b.maker.get(other, (-1, 0))[0]
+            known = self.taken.get(mine, its)
+            if (its in self.fixed and self.pairs[its] != mine) or (known != its and known in self.fixed):
+                return True
+        return False
+
+    def _on(self) -> None:
+        """From what ops read to what they make, in order, where that is one op on either side (or one by its weights)."""
+        groups: list[dict[Any, list[int]]] = [defaultdict(list), defaultdict(list)]
+        for side, signatures, group in zip((self.a, self.b), (self.signatures_a, self.signatures_b), groups):
+            for place in range(len(side.ops)):
+                group[signatures[place], tuple(side.reads[place])].append(place)
+        for place in range(len(self.b.ops)):
+            names = [self._of(name) for name in self.b.reads[place]]
+            if place in self.pairs or place in self.ambiguous or not names or None in names:
+                continue
+            signature = self.signatures_b[place]
+            others = [one for one in groups[0].get((signature, tuple(names)), []) if one not in self.taken]
+            alike = [one for one in groups[1][signature, tuple(self.b.reads[place])] if one not in self.pairs]
+            if len(others) > 1 or len(alike) > 1:
+                others = [one for one in others if self._has_same_weights(one, place)]
+                alike = [one for one in alike if others and self._has_same_weights(others[0], one)]
+                if len(others) != 1 or len(alike) != 1:
+                    self.ambiguous.add(place)
+                    continue
+            if others:
+                self._pair(others[0], place)
+
+    def _of(self, name: str) -> str | None:
+        """The reference's value for one of the candidate's; inputs go by their names."""
+        if name not in self.b.maker:
+            return name if name in self.a.inputs else None
+        place, index = self.b.maker[name]
+        return self.a.ops[self.pairs[place]].outputs[index] if place in self.pairs else None
+
+    def _pair(self, first: int, second: int) -> bool:
+        """Note that two ops are one; whether that is new. What another trace paired otherwise is neither's."""
+        if second in self.ambiguous or self.signatures_a[first] != self.signatures_b[second]:
+            return False
+        if not self._has_same_shapes(first, second):
+            return False
+        if second not in self.pairs and first not in self.taken:
+            self.pairs[second], self.taken[first] = first, second
+            return True
+        if self.pairs.get(second) == first:
+            return False
+        for place in {second, self.taken.get(first, second)} - self.fixed:
+            self.ambiguous.add(place)
+            if place in self.pairs:
+                del self.taken[self.pairs.pop(place)]
+        return False
+
+    def _has_same_shapes(self, first: int, second: int) -> bool:
+        for one, other in zip(self.a.ops[first].outputs, self.b.ops[second].outputs):
+            kinds = self.a.type_of(one), self.b.type_of(other)
+            shapes = [() if kind is None else kind.shape for kind in kinds]
+            if len(shapes[0]) != len(shapes[1]) or any(
+                x != y for x, y in zip(*shapes) if x is not None and y is not None
+            ):
+                return False
+        return True
+
+
+def _writes(side: _Side) -> dict[str, list[str]]:
+    """State -> the values that are written into it, in order."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for op in side.ops:
+        if op.type == "write_state":
+            found[op.inputs["input"][0]].append(op.inputs["data"][0])
+    return found

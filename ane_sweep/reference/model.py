@@ -1,0 +1,164 @@
+"""One function of one package, compiled: what the room offers to others (its __init__ lists it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ane_sweep.errors import PackageError
+from ane_sweep.mil import element_types, graph
+from ane_sweep.mil.element_types import DTYPE_NUMBERS
+from ane_sweep.mil.package import Package
+from ane_sweep.reference import cuda, features, plan
+from ane_sweep.reference.control import Cell
+from ane_sweep.reference.features import Feature
+from ane_sweep.reference.numerics import Mode
+
+
+class State:
+    """The memory of a stateful model between predictions; zeros when new."""
+
+    def __init__(self, features: dict[str, Feature], dtypes: dict[str, torch.dtype], device: str = "cpu"):
+        self._features = features
+        self.cells = {
+            name: Cell(torch.zeros(feature.shape, dtype=dtypes[name], device=device))
+            for name, feature in features.items()
+        }
+
+    def _known(self, name: str) -> Feature:
+        if name not in self._features:
+            known = ", ".join(sorted(self._features)) or "none"
+            raise PackageError(f"there is no state {name!r}; the model's states: {known}")
+        return self._features[name]
+
+    def read(self, name: str) -> np.ndarray:
+        """A copy, of the declared type."""
+        feature = self._known(name)
+        return self.cells[name].value.cpu().numpy().astype(feature.dtype)
+
+    def write(self, name: str, value: Any) -> None:
+        """Replace a state; the shape must be the declared one."""
+        feature, array = self._known(name), np.asarray(value)
+        if array.shape != feature.shape or array.dtype.kind not in "biuf":
+            raise PackageError(f"state {name!r} takes {feature}, not {array.dtype} {list(array.shape)}")
+        with np.errstate(over="ignore"):
+            given = torch.from_numpy(np.ascontiguousarray(array.astype(feature.dtype)).reshape(array.shape))
+        self.cells[name] = Cell(given.to(self.cells[name].value, copy=True))
+
+
+class Model:
+    """A compiled function; see the room's docstring for what each attribute is. `known`: as in plan.compile_program."""
+
+    def __init__(
+        self, package: Package, function: str, numerics: Mode, strict: bool, known: dict[str, Any] | None = None
+    ):
+        self.path, self.spec, self.strict = package.path, package.spec, strict
+        self.functions = sorted(package.spec.mlProgram.functions)
+        self.function = function or graph.default_function(package.spec)
+        self.program = graph.program(package, function)
+        described = _description(package.spec, self.function)
+        self.inputs = {item.name: features.describe(item, self.path) for item in described.input}
+        self.outputs = {item.name: features.describe(item, self.path) for item in described.output}
+        self.states = {item.name: features.describe(item, self.path) for item in described.state}
+        self.plan = plan.compile_program(self.program, numerics, known)
+        self.mode = numerics
+        self._types = {value.name: element_types.tensor_type(value.type) for value in self.program.function.inputs}
+        self._check_description()
+        self.is_half = _holds_half(self.program.block)
+        self.realised: dict[str, Any] = {
+            "runtime": "reference",
+            "numerics": numerics.says(self.is_half),
+            "threads": torch.get_num_threads(),
+            "compute_units": None,
+            **cuda.says(numerics.device),
+        }
+
+    @property
+    def ops(self) -> list[graph.Op]:
+        return self.plan.ops
+
+    def _check_description(self) -> None:
+        needed = [name for name in self.program.inputs if name not in self.inputs and name not in self.states]
+        made = set(self.program.outputs)
+        missing = [name for name in self.outputs if name not in made]
+        if needed or missing:
+            what = f"its program takes {needed[0]!r}" if needed else f"its program does not make {missing[0]!r}"
+            raise PackageError(f"{self.path}: its description and its program differ: {what}; convert the model again")
+
+    def new_state(self) -> State:
+        """Zeros for every state of the function."""
+        dtypes = {name: torch.from_numpy(np.zeros(0, state.dtype)).dtype for name, state in self.states.items()}
+        half = self.mode.dtypes["fp16"]
+        dtypes = {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()}
+        return State(self.states, dtypes, self.mode.device)
+
+    def predict(self, inputs: dict[str, Any], state: State | None = None) -> dict[str, Any]:
+        """Outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
+        made = self.plan.run(self.accepted(inputs, state))
+        return self.given(made)
+
+    def tensors(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
+        return self.plan.run(values)
+
+    def trace(
+        self, inputs: dict[str, Any], watch: Callable[[graph.Op, dict[str, Any]], None], state: State | None = None
+    ) -> dict[str, Any]:
+        """Predict, and call `watch(op, {output: array})` after every op."""
+        self.plan.session.watch = lambda op, made: watch(op, {name: as_array(value) for name, value in made.items()})
+        try:
+            return self.given(self.plan.run(self.accepted(inputs, state)))
+        finally:
+            self.plan.session.watch = None
+
+    def accepted(self, inputs: dict[str, Any], state: State | None) -> dict[str, Any]:
+        """Inputs and states as the plan takes them. Raises errors.PackageError for what does not fit."""
+        values: dict[str, Any] = dict(features.accept(inputs, self.inputs, self.path, self.strict, self._types))
+        values = {name: self.tensor_in(name, value) for name, value in values.items()}
+        if self.states:
+            if state is None:
+                names = ", ".join(self.states)
+                raise PackageError(f"{self.path}: keeps states ({names}); give one made by new_state()")
+            values.update(state.cells)
+        return values
+
+    def tensor_in(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """A tensor from outside as the program's own type for it, under the mode."""
+        kind = self._types.get(name)
+        return value if kind is None else value.to(self.mode.device, self.mode.dtypes.get(kind.dtype, value.dtype))
+
+    def given(self, made: dict[str, Any]) -> dict[str, Any]:
+        """What a run of the plan made, as `predict` gives it."""
+        types = self.program.types
+        return {
+            name: features.give(made[name], feature, element_types.tensor_type(types[name]) if name in types else None)
+            for name, feature in self.outputs.items()
+        }
+
+
+def as_array(value: Any) -> Any:
+    """A value of a run for a watcher: arrays for tensors, and lists of arrays; the rest as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu().numpy()
+    return [as_array(item) for item in value] if isinstance(value, list) else value
+
+
+def _description(spec: Any, function: str) -> Any:
+    """Inputs, outputs and states of a function: of the model itself, or listed by function."""
+    for listed in spec.description.functions:
+        if listed.name == function:
+            return listed
+    return spec.description
+
+
+def _holds_half(block: Any) -> bool:
+    half = DTYPE_NUMBERS["fp16"]
+    return any(
+        value.type.tensorType.dataType == half
+        for op in plan.every_op(block)
+        if op.type != "const"
+        for value in op.proto.outputs
+    )

@@ -1,0 +1,80 @@
+"""Modes of numerics, chosen by params["numerics"] and recorded with every figure.
+
+fp16    as the program declares: fp16 values are stored in half after every op, sums inside an op are fp32
+fp32    everything that is declared fp16 is computed and stored in fp32; what the storage alone costs
+ane     fp16, with what is known of the Neural Engine's arithmetic on top (ane.py, effects.py), effect by effect
+
+Where it is computed is part of a mode, as the same sums come out otherwise elsewhere: the CPU, or a device of torch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ane_sweep.bridge.effects import MODES, chosen
+from ane_sweep.errors import ConfigError
+from ane_sweep.reference import cuda
+from ane_sweep.reference.site import TORCH_DTYPES, Site, Step
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on.
+    `device`: torch's name of it.
+    """
+
+    name: str
+    dtypes: dict[str, torch.dtype] = field(default_factory=lambda: TORCH_DTYPES, repr=False)
+    effects: tuple[str, ...] = ()
+    device: str = "cpu"
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A constant as this mode holds it."""
+        tensor = tensor.to(self.device)
+        return tensor.float() if self.name == "fp32" and tensor.dtype == torch.float16 else tensor
+
+    def adjusted(self, site: Site, step: Step) -> Step:
+        """The step of an op under this mode."""
+        if self.effects:
+            from ane_sweep.reference import ane
+
+            step = ane.adjusted(site, step, self.effects)
+        return step if self.device == "cpu" else replace(step, run=cuda.placed(step.run, self.device))
+
+    def says(self, is_half: bool) -> str:
+        """What is recorded as `realised.numerics` of a program that declares fp16 values, or none."""
+        if not is_half:
+            return "fp32"
+        if self.name == "fp32":
+            return "fp32 in place of the declared fp16"
+        if self.effects:
+            return f"fp16 storage, ANE model ({', '.join(self.effects)})"
+        return "fp16 storage, fp32 accumulation"
+
+
+AS_DECLARED = Mode("fp16")
+
+
+def mode(name: str | None, effects: Any = None, device: str = "cpu") -> Mode:
+    """A mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: all by default).
+
+    Raises ConfigError for an unknown name, errors.Unavailable for device="cuda" where there is none.
+    """
+    if device == "cuda":
+        cuda.prepare()
+    return replace(_by_name(name, effects), device=device)
+
+
+def _by_name(name: str | None, effects: Any) -> Mode:
+    if name not in (*MODES, None):
+        raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(MODES)}")
+    if effects is not None and name != "ane":
+        raise ConfigError(f"effects {list(effects)} only mean something with numerics=ane")
+    if name == "fp32":
+        return Mode("fp32", {**TORCH_DTYPES, "fp16": torch.float32})
+    if name == "ane":
+        return Mode("ane", effects=chosen(effects))
+    return AS_DECLARED

@@ -1,0 +1,231 @@
+"""What the builder of an op sees (Site), what it gives back (Step), and the table of builders (OPS)."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from ane_sweep.errors import PackageError, UnsupportedOp
+from ane_sweep.mil.element_types import TensorType
+from ane_sweep.mil.graph import Op
+
+TORCH_DTYPES = {
+    "bool": torch.bool,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint16": torch.int32,  # torch computes little in its own unsigned types: the next wider one holds their values
+    "uint32": torch.int64,
+    "uint64": torch.int64,
+    **dict.fromkeys(("uint1", "uint2", "uint3", "uint4", "uint6"), torch.uint8),
+    "int4": torch.int8,
+}
+_HELD_WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
+ALIGNMENT = 64
+_REQUIRED = object()
+
+
+@dataclass(slots=True)
+class Step:
+    """One op of a plan: `run(*arguments)` gives its output, or a tuple where the op has several (or none).
+
+    `arguments` are value names. They are filled from the table of values at each run; what `run` holds itself was
+    prepared once. `is_pure` is False where two runs with the same arguments differ (random numbers, states).
+    """
+
+    run: Callable[..., Any]
+    arguments: list[str]
+    is_pure: bool = True
+
+
+class NotYet(Exception):
+    """A builder asked for something that is only known while the program runs: the op is built then."""
+
+
+Builder = Callable[["Site"], Step]
+OPS: dict[str, Builder] = {}
+
+
+def op(*names: str) -> Callable[[Builder], Builder]:
+    """Register a builder under the names of the ops that it builds."""
+
+    def register(builder: Builder) -> Builder:
+        OPS.update(dict.fromkeys(names, builder))
+        return builder
+
+    return register
+
+
+class Site:
+    """One op while its step is built: its parameters, constants and declared output type.
+
+    `known` maps names of values that do not depend on the inputs to their tensors (strings and lists as they are).
+    `opset` is the number in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each MIL
+    type under the mode of numerics, `blocks` the op's nested blocks, compiled. A site is built twice for an op that
+    needs values of the run itself; then everything is known.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        outputs: list[TensorType | None],
+        known: Mapping[str, Any],
+        where: str,
+        opset: int = 8,
+        dtypes: dict[str, torch.dtype] = TORCH_DTYPES,
+        blocks: Sequence[Any] = (),
+    ):
+        self.op, self.outputs, self.known, self.where, self.opset = op, outputs, known, where, opset
+        self.dtypes, self.blocks = dtypes, blocks
+
+    def has(self, parameter: str) -> bool:
+        return bool(self.op.inputs.get(parameter))
+
+    def name(self, parameter: str) -> str:
+        """Name of the value given for a parameter."""
+        (name,) = self.names(parameter)
+        return name
+
+    def names(self, parameter: str) -> list[str]:
+        if not self.has(parameter):
+            raise PackageError(f"{self.where}: {self.op} lacks its input `{parameter}`; the program is damaged")
+        return self.op.inputs[parameter]
+
+    def is_static(self, parameter: str) -> bool:
+        return self.has(parameter) and all(name in self.known for name in self.op.inputs[parameter])
+
+    def static(self, parameter: str, default: Any = _REQUIRED) -> Any:
+        """A parameter that must be known before the program runs, as plain Python: number, bool, str or list."""
+        if not self.has(parameter):
+            if default is _REQUIRED:
+                self.names(parameter)
+            return default
+        if not self.is_static(parameter):
+            raise NotYet
+        values = [_plain(self.known[name]) for name in self.op.inputs[parameter]]
+        return values[0] if len(values) == 1 else values
+
+    def listed(self, parameter: str) -> list[Any]:
+        """A parameter that has one argument for each of several things, as a list of plain Python values."""
+        return [self.static_of(name) for name in self.names(parameter)]
+
+    def static_of(self, name: str) -> Any:
+        if name not in self.known:
+            raise NotYet
+        return _plain(self.known[name])
+
+    def tensor(self, parameter: str) -> torch.Tensor | None:
+        """The constant given for a parameter, or None where it is absent or computed."""
+        return self.known[self.name(parameter)] if self.is_static(parameter) else None
+
+    def known_tensor(self, parameter: str) -> Any:
+        """The tensor given for a parameter, or None where it is absent; what is computed is waited for."""
+        if not self.has(parameter):
+            return None
+        if not self.is_static(parameter):
+            raise NotYet
+        return self.known[self.name(parameter)]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Declared element type of the (first) output."""
+        return self.dtype_of(0)
+
+    def dtype_of(self, index: int) -> torch.dtype:
+        kind = self.outputs[index] if index < len(self.outputs) else None
+        if kind is None:
+            raise self.unsupported("with an output that is no tensor")
+        return self.torch_dtype(kind.dtype)
+
+    def torch_dtype(self, name: str) -> torch.dtype:
+        """Torch's type for a MIL element type, under the mode of numerics; sub-byte types take a whole byte."""
+        if name not in self.dtypes:
+            raise self.unsupported(f"with values of type {name}")
+        return self.dtypes[name]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Declared shape of the (first) output, which must be known."""
+        found = self.known_shape
+        if found is None:
+            raise self.unsupported("with an output whose shape is only known while the program runs")
+        return found
+
+    @property
+    def known_shape(self) -> tuple[int, ...] | None:
+        """Declared shape of the (first) output, or None where it is only known while the program runs."""
+        kind = self.outputs[0] if self.outputs else None
+        return kind.shape if kind is not None and kind.is_static else None  # type: ignore[return-value]
+
+    def unsupported(self, how: str) -> UnsupportedOp:
+        return UnsupportedOp(
+            f"{self.where}: the reference runtime does not execute {self.op} {how}; "
+            "run this cell with runtime=torch_eager, or runtime=coreml on a Mac"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return value
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, contiguous and 64-byte aligned (see the second law); copies only where it must."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+def from_numpy(array: np.ndarray) -> torch.Tensor:
+    """A tensor over a constant's own memory where that is aligned (mapped weights are), else a copy. Not to be
+    written to.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that mapped weights are read-only
+        array = np.asarray(array)
+        if array.dtype in _HELD_WIDER:
+            array = array.astype(_HELD_WIDER[array.dtype])
+        return aligned(torch.from_numpy(array))
+
+
+def wide(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+    """`function` computed in fp32 where arguments are fp16, its result rounded to `dtype`."""
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return function(*[widen(tensor) for tensor in tensors]).to(dtype)
+
+    return run
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
+@cache
+def half_accumulates_wide(device: str = "cpu") -> bool:
+    """Whether this CPU (or GPU) multiplies fp16 matrices fast and sums in fp32: asked of the hardware, then tried out.
+
+    2048 + 1 is 2048 in fp16, so a sum of 2048 and 4095 ones tells the two kinds of accumulation apart (6144 after one
+    rounding of 6143; 2048 or little more otherwise).
+    """
+    if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+        return False
+    row = torch.ones(1, 40, 4096, dtype=torch.float16, device=device)
+    row[..., 0] = 2048
+    ones = torch.ones(40, 4096, dtype=torch.float16, device=device)
+    bias = torch.zeros(40, dtype=torch.float16, device=device)
+    results = [
+        torch.nn.functional.linear(row, ones, bias),
+        torch.bmm(row, ones.t()[None].contiguous()),
+        torch.addmm(bias[:, None], ones, row[0].t().contiguous()),
+    ]
+    return all(bool((result == 6144).all()) for result in results)

@@ -1,0 +1,85 @@
+"""Slices: taken from a tensor, and written into a copy of one."""
+
+from typing import Any
+
+import torch
+
+from ane_sweep.reference.site import Site, Step, aligned, op
+
+
+def _spans(site: Site) -> list[Any]:
+    """For each dimension a slice with Python's meaning, or one place (an int) whose dimension is dropped.
+
+    Masks mean "as far as it goes".
+    """
+    begin, end = site.static("begin"), site.static("end")
+    rank = len(begin)
+    nowhere = [False] * rank
+    stride = site.static("stride", [1] * rank)
+    begin_mask, end_mask = site.static("begin_mask", nowhere), site.static("end_mask", nowhere)
+    squeeze = site.static("squeeze_mask", nowhere)
+    if 0 in stride:
+        raise site.unsupported("with a stride of 0")
+    return [
+        begin[axis]
+        if squeeze[axis]
+        else slice(None if begin_mask[axis] else begin[axis], None if end_mask[axis] else end[axis], stride[axis])
+        for axis in range(rank)
+    ]
+
+
+def _backward(spans: list[Any]) -> list[int]:
+    """Dimensions with a negative step, which torch does not have."""
+    return [axis for axis, span in enumerate(spans) if isinstance(span, slice) and span.step < 0]
+
+
+@op("slice_by_index")
+def slice_by_index(site: Site) -> Step:
+    """x[begin:end:stride] by dimension."""
+    spans = _spans(site)
+    flips = _backward(spans)
+    index = tuple(slice(None) if axis in flips else span for axis, span in enumerate(spans))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for axis in flips:
+            places = range(x.shape[axis])[spans[axis]]
+            x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
+        return aligned(x[index])
+
+    return Step(run, [site.name("x")])
+
+
+@op("slice_by_size")
+def slice_by_size(site: Site) -> Step:
+    """`size` elements from `begin` on (counted from the end where negative); -1 means all that follow."""
+    sizes = site.static("size")
+
+    def run(x: torch.Tensor, starts: list[int]) -> torch.Tensor:
+        index = []
+        for start, size, length in zip(starts, sizes, x.shape):
+            first = start + length if start < 0 else start
+            index.append(slice(first, None if size == -1 else first + size))
+        return aligned(x[tuple(index)])
+
+    if site.is_static("begin"):
+        begin = site.static("begin")
+        return Step(lambda x: run(x, begin), [site.name("x")])
+    return Step(lambda x, begin: run(x, begin.tolist()), [site.name("x"), site.name("begin")])
+
+
+@op("slice_update")
+def slice_update(site: Site) -> Step:
+    """A copy of x with update at x[begin:end:stride]."""
+    spans = _spans(site)
+    flips = _backward(spans)
+
+    def run(x: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
+        result, index = x.clone(), list(spans)
+        for axis in flips:  # the same places front to back, and the update turned round with them
+            places = range(x.shape[axis])[spans[axis]]
+            index[axis] = slice(places[-1], places[0] + 1, -places.step) if len(places) else slice(0, 0)
+        turned = [axis - sum(isinstance(span, int) for span in spans[:axis]) for axis in flips]
+        result[tuple(index)] = update.flip(turned) if turned else update
+        return result
+
+    return Step(run, [site.name("x"), site.name("update")])

@@ -1,0 +1,224 @@
+"""Looking at every value of a run: what it holds, and how far each op is from the same op in fp32.
+
+Two programs of the same ops are driven in step, one as it is and one in fp32, so no more than the values alive at one
+time are held. For every op two distances are taken, both relative to the largest magnitude of the fp32 value:
+
+    drift   from the fp32 run: what all ops up to here have cost together
+    own     from the op in fp32 on this run's own arguments: what this op costs by itself
+
+and `jump`, by how much the drift is larger than that of what the op read: where small differences become large ones
+(two large values cancel, a threshold is crossed), though nothing is lost there by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ane_sweep.errors import PackageError
+from ane_sweep.mil.graph import Op
+from ane_sweep.reference import matching
+from ane_sweep.stats.psnr import decibels
+
+HALF_MAX = 65504.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One value of a run. `saturated` counts elements at fp16's largest magnitude; drift, own, jump and
+    psnr_db are None without a second run, or for values that are no floats.
+    """
+
+    index: int
+    type: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    nan: int
+    infinite: int
+    saturated: int
+    peak: float
+    drift: float | None = None
+    own: float | None = None
+    jump: float | None = None
+    psnr_db: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def look(
+    op: Op,
+    name: str,
+    value: Any,
+    drift: float | None = None,
+    own: float | None = None,
+    jump: float | None = None,
+) -> Seen | None:
+    """What a value holds, or None where it is no tensor."""
+    tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    if not isinstance(tensor, torch.Tensor):
+        return None
+    nan = infinite = saturated = 0
+    peak = 0.0
+    if tensor.numel() and tensor.dtype.is_floating_point:
+        sizes = tensor.float().abs()
+        finite = sizes.isfinite()
+        nan, infinite = int(sizes.isnan().sum()), int(sizes.isinf().sum())
+        saturated = int((sizes == HALF_MAX).sum()) if tensor.dtype == torch.float16 else 0
+        peak = float(sizes[finite].max()) if bool(finite.any()) else math.nan
+    elif tensor.numel() and tensor.dtype != torch.bool:
+        peak = float(tensor.double().abs().max())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Seen(op.index, op.type, name, tuple(tensor.shape), dtype, nan, infinite, saturated, peak, drift, own, jump)
+
+
+def watch(model: Any, inputs: dict[str, Any], state: Any = None) -> list[Seen]:
+    """Every value of one prediction of a Model, in the order in which they are made (those of nested blocks too)."""
+    found: list[Seen] = []
+
+    def note(op: Op, made: dict[str, Any]) -> None:
+        found.extend(seen for name, value in made.items() if (seen := look(op, name, value)) is not None)
+
+    model.trace(inputs, note, state)
+    return found
+
+
+def values(model: Any, inputs: dict[str, Any], names: list[str], state: Any = None) -> dict[str, np.ndarray]:
+    """Intermediate values by name. Raises PackageError for names that no op of the model makes while it runs."""
+    kept: dict[str, np.ndarray] = {}
+
+    def note(op: Op, made: dict[str, Any]) -> None:
+        kept.update({name: np.array(value) for name, value in made.items() if name in names})
+
+    model.trace(inputs, note, state)
+    missing = [name for name in names if name not in kept]
+    if missing:
+        raise PackageError(
+            f"{model.path}: no op makes {missing[0]!r} while it runs (constants are computed before); "
+            "the names are those of the program's values, not of its ops"
+        )
+    return kept
+
+
+def distance(reference: Any, candidate: Any) -> float | None:
+    """Largest difference over the largest magnitude of the reference; NaN or infinity in one alone is infinite."""
+    if not (isinstance(reference, torch.Tensor) and isinstance(candidate, torch.Tensor)):
+        return None
+    if not reference.dtype.is_floating_point or reference.shape != candidate.shape or not reference.numel():
+        return None
+    true, other = reference.double(), candidate.double()
+    same = (true == other) | (true.isnan() & other.isnan())
+    if bool(same.all()):
+        return 0.0
+    off = torch.where(same, 0.0, (true - other).abs())
+    if not bool(off.isfinite().all()):
+        return math.inf
+    finite = true[true.isfinite()].abs()
+    peak = float(finite.max()) if finite.numel() else 0.0
+    return float(off.max()) / peak if peak else math.inf
+
+
+def drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[Seen]:
+    """Every op of `model` beside the same op of `exact`, a Model of the same program with numerics="fp32".
+
+    Ops of nested blocks are not looked into: the `cond` or `while_loop` as a whole is.
+    """
+    found = []
+    drifts: dict[str, float] = {}
+    for mine, true in in_step(model, exact, inputs):
+        own = _own(mine, true)
+        before = max((drifts[name] for name in mine.op.reads if name in drifts), default=0.0)
+        for name, value in mine.values.items():
+            off = distance(true.values.get(name), value)
+            jump = None if off is None else max(0.0, off - before) if off < math.inf else off
+            drifts[name] = before if off is None else off
+            seen = look(mine.op, name, value, off, own.get(name), jump if before < math.inf else 0.0)
+            if seen is not None:
+                found.append(replace(seen, psnr_db=psnr(true.values.get(name), value)))
+    return found
+
+
+def psnr(reference: Any, candidate: Any) -> float | None:
+    """As stats.psnr.psnr_db, of tensors wherever they lie; None where `distance` is None."""
+    off = distance(reference, candidate)
+    if off is None or off == 0.0:
+        return None if off is None else math.inf
+    true, other = reference.double(), candidate.double()
+    peak, error = float(true.abs().max()), float((true - other).square().mean())
+    return decibels(peak=peak, error=error)
+
+
+def _own(mine: Any, true: Any) -> dict[str, float | None]:
+    """The exact op on the other run's arguments, widened; nothing where that cannot be done (states, lists)."""
+    if len(mine.arguments) != len(true.arguments) or mine.op.type in ("read_state", "write_state"):
+        return {}
+    if not all(isinstance(value, torch.Tensor) for value in mine.arguments):
+        return {}
+    widened = [
+        value.to(like.dtype) if isinstance(like, torch.Tensor) else value
+        for value, like in zip(mine.arguments, true.arguments)
+    ]
+    with torch.inference_mode():
+        made = true.run(*widened)
+    results = made if isinstance(made, tuple) else (made,)
+    return {name: distance(result, mine.values[name]) for name, result in zip(mine.op.outputs, results)}
+
+
+def in_step(first: Any, second: Any, inputs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Steps of two models of the same program in pairs. Raises PackageError where the programs are not the same."""
+    walks = [_walk(model, inputs) for model in (first, second)]
+    ops = [[(op.type, tuple(op.outputs)) for op in model.ops] for model in (first, second)]
+    if ops[0] != ops[1]:
+        raise PackageError(
+            f"{first.path} and {second.path} do not have the same ops; only their outputs can be compared"
+        )
+    return zip(*walks)
+
+
+def _walk(model: Any, inputs: dict[str, Any]) -> Iterator[Any]:
+    taken = {name: inputs[name] for name in model.inputs if name in inputs}
+    return model.plan.walk(model.accepted(taken, model.new_state() if model.states else None))
+
+
+def worst(found: list[Seen], count: int, key: Callable[[Seen], float | None] = lambda seen: seen.jump) -> list[Seen]:
+    """The ops that lose most, worst first: by default those where the drift grows most."""
+    rated = [seen for seen in found if key(seen)]
+    return sorted(rated, key=lambda seen: -(key(seen) or 0.0))[:count]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`seen`: the candidate's values that have one counterpart in the reference, in order; `matching` has the others."""
+
+    seen: list[Seen]
+    matching: matching.Matching
+
+
+def compare(reference: Any, candidate: Any, inputs: dict[str, Any]) -> Compared:
+    """Values that two different models both make, at the same place of their programs; `drift` is the candidate's
+    distance from the reference.
+
+    Both run side by side, and what one has made before the other is kept until it is met.
+    """
+    found = matching.match(reference, candidate)
+    wanted = set(found.of.values())
+    walk = _walk(reference, inputs)
+    waiting: dict[str, Any] = {}
+    seen = []
+    for mine in _walk(candidate, inputs):
+        for name, value in mine.values.items():
+            key = found.of.get(name)
+            while key is not None and key not in waiting and (step := next(walk, None)) is not None:
+                waiting.update({made: true for made, true in step.values.items() if made in wanted})
+            true = waiting.pop(key, None) if key is not None else None
+            off = distance(true, value)
+            what = look(mine.op, name, value, off) if off is not None else None
+            if what is not None:
+                seen.append(replace(what, psnr_db=psnr(true, value)))
+    return Compared(seen, found)

@@ -1,0 +1,153 @@
+"""From outcomes to records: one per cell, whatever happened."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.figures import Artifact, Metric
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Task
+from ane_sweep.placement.agree import plan_agreement
+from ane_sweep.results import gather
+from ane_sweep.results.pool import in_vain, pooled
+from ane_sweep.results.verdict import Verdict
+
+BAD = {
+    StageStatus.FAILED: Status.FAILED,
+    StageStatus.CRASHED: Status.CRASHED,
+    StageStatus.TIMEOUT: Status.TIMEOUT,
+    StageStatus.OUT_OF_MEMORY: Status.OUT_OF_MEMORY,
+    StageStatus.BLOCKED: Status.BLOCKED,
+    StageStatus.SKIPPED: Status.SKIPPED,
+}
+
+Files = Callable[[Path], list[Artifact]]
+
+
+def make_records(
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    *,
+    sweep: str,
+    host: dict[str, Any],
+    toolchain: dict[str, Any],
+    files: Files,
+) -> list[Record]:
+    """One record per planned cell, in the order asked for.
+
+    files   folder of an artifact -> its files
+    """
+    sharing = Counter(key for chain in plan.chains.values() for key in chain)
+    return [_record(plan, cell, outcomes, sharing, sweep, host, toolchain, files) for cell in plan.cells]
+
+
+def _record(
+    plan: Plan,
+    cell: Cell,
+    outcomes: Mapping[str, Outcome],
+    sharing: Mapping[str, int],
+    sweep: str,
+    host: dict[str, Any],
+    toolchain: dict[str, Any],
+    files: Files,
+) -> Record:
+    source = plan.sources[cell.key]
+    record = Record(
+        sweep=sweep,
+        cell_key=cell.key,
+        cell=cell.as_dict(),
+        status=Status.OK,
+        realised={"runtime": None, "compute_units": None, "chunks": None}
+        | {k: host[k] for k in ("stand_in",) if k in host},
+        weights=Weights(source.kind, source.source, source.digest),
+        host=host,
+        toolchain=toolchain,
+    )
+    if reason := plan.refused.get(cell.key):
+        record.status, record.reason = Status.REFUSED, reason
+        return record
+    chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
+    for task, outcome in chain:
+        record.stages.append(_stage(task, outcome))
+        if outcome.done and not STAGES[task.stage].pooled:
+            record.metrics = _superseded(record.metrics, outcome.result.metrics)
+            record.realised |= outcome.result.realised
+            record.placement += outcome.result.placement
+            if STAGES[task.stage].artifact and outcome.folder is not None:
+                record.artifacts += files(outcome.folder)
+    metrics, realised, record.timings = pooled([o.result for t, o in chain if STAGES[t.stage].pooled and o.done])
+    record.metrics += metrics + _agreement(chain, host)
+    record.realised |= realised
+    timing = next(task.key for task, _ in chain if STAGES[task.stage].pooled)
+    record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
+    judged = None
+    if traits(record.realised["runtime"]).coreml:
+        beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
+        judged = gather.judged(cell, chain, beside)
+        record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
+    record.status, record.reason = _verdict(cell, record, chain, judged)
+    return record
+
+
+def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
+    """A later stage's figure takes the place of an earlier one's: the size of the compressed program, not of both."""
+    new = {metric.what for metric in now}
+    return [*(metric for metric in before if metric.what not in new), *now]
+
+
+def _stage(task: Task, outcome: Outcome) -> StageOutcome:
+    took = outcome.result
+    return StageOutcome(
+        task.stage, outcome.status, outcome.reason, took.seconds, took.peak_bytes, took.exit, key=task.key
+    )
+
+
+def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[Metric]:
+    """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
+    folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
+    place = folders.get("place")
+    planned = next((disk.read_json(path) for path in place.glob("placement.planned.*.json")), None) if place else None
+    if planned is None:
+        return []
+    chip = planned["chip"]
+    source = f"stand-in {host['stand_in']}: MLComputePlan" if "stand_in" in host else "MLComputePlan"
+    predicted = disk.read_json((folders.get("predict") or Path()) / f"placement.predicted.{chip}.json")
+    share = plan_agreement(predicted["table"], planned["table"]) if predicted else None
+    return [] if share is None else [Metric("plan_agreement", share, "1", kind="predicted", source=source, chip=chip)]
+
+
+def _verdict(
+    cell: Cell, record: Record, chain: list[tuple[Task, Outcome]], judged: Verdict | None
+) -> tuple[Status, str | None]:
+    """The cell's status is that of the first of its stages that went wrong; doubts make it degraded, not failed.
+
+    An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
+    one that says the cell ran elsewhere than asked makes it a fallback.
+    """
+    timed = any(STAGES[task.stage].pooled and outcome.done for task, outcome in chain)
+    bad = [(t, o) for t, o in chain if o.status in BAD and not (timed and o.status == StageStatus.SKIPPED)]
+    if fatal := [(task, outcome) for task, outcome in bad if STAGES[task.stage].fatal]:
+        task, outcome = next((pair for pair in fatal if pair[1].status != StageStatus.BLOCKED), fatal[0])
+        reason = outcome.reason or "no reason given"
+        reason = reason if reason.startswith(task.stage) else f"{task.stage}: {reason}"
+        told = dict.fromkeys(finding["explanation"] for finding in gather.printed([(task, outcome)]))
+        return BAD[outcome.status], ". Core ML said: ".join([reason, *told])
+    if judged is not None and judged.fell:
+        return Status.FALLBACK, "; ".join(judged.reasons)
+    doubts = [doubt for _, outcome in chain for doubt in outcome.result.doubts]
+    if judged is not None and judged.verdict == "disagrees":
+        doubts.append("; ".join(judged.reasons))
+    doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
+    doubts += [said for said in (record.realised.get("unstable"), in_vain(record.timings)) if said]
+    gate = cell.precision_options["min_psnr_db"]
+    psnr = record.value("psnr_db")
+    if gate is not None and psnr is not None and psnr < gate:
+        doubts.append(f"PSNR {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")
+    return (Status.DEGRADED, "; ".join(doubts)) if doubts else (Status.OK, None)

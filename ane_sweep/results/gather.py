@@ -1,0 +1,82 @@
+"""From a cell's outcomes to what its verdict is made of. Reads no program: results, and what processes printed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Task
+from ane_sweep.machine import syslog
+from ane_sweep.results import verdict
+from ane_sweep.runner.walk import STDERR_BYTES
+
+Chain = list[tuple[Task, Outcome]]
+
+
+def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.Verdict:
+    """The verdict of a cell that ran on Core ML.
+
+    beside   units -> how the timing of the same program under them ended
+    """
+    if cell.evidence == "off":
+        return verdict.Verdict("unavailable", None, False, ["evidence=off"])
+    seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
+    facts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
+    return verdict.judge(
+        verdict.Evidence(
+            compute_units=cell.compute_units,
+            planned=_planned(cell, chain),
+            samples=_samples(chain, beside),
+            power=facts.get("power", {}),
+            findings=[*printed(chain), *facts.get("findings", [])],
+            missing=_missing(cell, seen, facts, beside),
+        )
+    )
+
+
+def printed(chain: Chain) -> list[dict[str, Any]]:
+    """Known lines among what Core ML printed in the processes that ran the program."""
+    files = [
+        outcome.stderr for task, outcome in chain if STAGES[task.stage].runs_program and outcome.stderr is not None
+    ]
+    return syslog.stderr_findings(map(_text, files))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(STDERR_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
+    entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
+    found = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
+    share = next(found, None)
+    return None if share is None else vars(share)
+
+
+def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
+    """Of one process a side: what is timed to compare with is timed once, in the first round."""
+    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
+    found = {name: _timed(outcome) for name, outcome in {"own": own, **beside}.items()}
+    return {name: samples for name, samples in found.items() if samples}
+
+
+def _timed(outcome: Outcome) -> list[float]:
+    timing = outcome.result.timing if outcome.done else None
+    return timing.samples_ms if timing else []
+
+
+def _missing(cell: Cell, seen: Outcome | None, facts: Mapping[str, Any], beside: Mapping[str, Outcome]) -> list[str]:
+    found = list(facts.get("missing", []))
+    if cell.device != "local":
+        found.append(f"device={cell.device}: its power and log cannot be read from here")
+    if seen is not None and not seen.done:
+        found.append(f"the evidence pass ended as {seen.status} ({seen.reason or 'no reason given'})")
+    return found + [
+        f"{units} was not timed ({outcome.status})" for units, outcome in beside.items() if not outcome.done
+    ]

@@ -1,0 +1,1 @@
+"""Runs a plan, one process a task."""

@@ -1,0 +1,108 @@
+"""The gate before each timing: is the machine quiet, cool, on mains and at full power?
+
+It looks only before a process is started, never while one is timed. What passes by (other programs, heat) is waited
+for, up to a limit, and timing all the same makes the cell `degraded`; what does not (a battery, low-power mode) is only
+said. Both go into the record's `timings`.
+
+The share of the processor in use right now stands in for the load average, which remembers our own preparation for a
+minute or more and would hold up every sweep.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from ane_sweep.bridge.figures import Look
+from ane_sweep.bridge.protocol import Interrupted
+from ane_sweep.machine import host
+from ane_sweep.machine import thermal as pressure
+
+HOT_CELSIUS = 90  # Linux reports temperatures; laptops throttle from some 95
+_LOOK_S = 0.2  # how long the processor is watched for one look
+_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True)
+class State:
+    """One look: sentences about what will pass, and about what will not."""
+
+    passing: list[str] = field(default_factory=list)
+    lasting: list[str] = field(default_factory=list)
+
+
+def look(busy_limit: float) -> State:
+    """This machine now; what the platform does not tell is not doubted."""
+    passing, lasting = [], []
+    busy = 1 - _idle_share()
+    if busy > busy_limit:
+        passing.append("other programs were using the processor")
+    if hot(host.thermal()) or _pressure() != "nominal":
+        passing.append("the machine was hot")
+    if host.power() == "battery":
+        lasting.append("the machine ran on battery")
+    if host.low_power():
+        lasting.append("low-power mode was on")
+    return State(passing, lasting)
+
+
+def _idle_share() -> float:
+    times = psutil.cpu_times_percent(interval=_LOOK_S)
+    return (times.idle + getattr(times, "iowait", 0.0)) / 100
+
+
+def _pressure() -> str:
+    """macOS' thermal pressure; Apple's own chips report no speed limit. Nominal where nothing tells."""
+    try:
+        return pressure.pressure()
+    except ValueError:
+        return "nominal"
+
+
+def hot(thermal: dict[str, Any] | None) -> bool:
+    """Whether the system slows itself down (macOS tells) or is about to (Linux gives degrees)."""
+    if thermal is None:
+        return False
+    if thermal["kind"] == "cpu_speed_limit_percent":
+        return thermal["value"] < 100
+    return thermal["kind"] == "hottest_zone_celsius" and thermal["value"] >= HOT_CELSIUS
+
+
+class Gate:
+    """Waits before timings. Having waited once in vain it does not wait again until it has seen the machine ready: a
+    host that is never quiet costs a sweep one wait, not one a timing.
+    """
+
+    def __init__(
+        self,
+        wait_s: float,
+        busy: float,
+        *,
+        look: Callable[[float], State] = look,
+        tell: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self.wait_s, self.busy, self.patient = wait_s, busy, True
+        self.look, self.tell, self.clock, self.sleep = look, tell, clock, sleep
+
+    def wait(self, stop: threading.Event) -> Look:
+        """Returns once ready, or when waiting was in vain. Raises Interrupted at
+        `stop`. `in_vain`: those of the doubts that should have passed; what is timed now deserves doubt (pool.py).
+        """
+        began = self.clock()
+        state = self.look(self.busy)
+        if state.passing and self.patient and self.wait_s:
+            self.tell(f"{' and '.join(state.passing)}: waiting up to {self.wait_s:g} s for that to pass (gate.wait_s)")
+        while state.passing and self.patient and self.clock() - began < self.wait_s:
+            if stop.is_set():
+                raise Interrupted("the sweep is being stopped; it was waiting for a quiet machine")
+            self.sleep(_PAUSE_S)
+            state = self.look(self.busy)
+        self.patient = not state.passing
+        doubts = [*state.passing, *state.lasting]
+        waited = round(self.clock() - began, 1)
+        return Look(not doubts, waited, doubts, state.passing)

@@ -1,0 +1,146 @@
+"""An artifact's files on disk: flushed, hashed, listed, and held against that list.
+
+    files.json   {files: [{name, bytes, sha256}], result: the same of result.json, inputs: {role: {key, sha256}}}
+
+`inputs` says which artifacts it was made from, and by `digest` what they held.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ane_sweep.bridge import disk, kept
+from ane_sweep.bridge.figures import Artifact
+from ane_sweep.bridge.task import TaskResult
+
+VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
+RESULT, FILES = "result.json", "files.json"
+_hashed: dict[tuple[int, ...], str] = {}  # what this process has read; as long as size, mtime and inode stay, it stands
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A stored artifact that another was made from, and what it held."""
+
+    key: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """files.json."""
+
+    files: list[File]
+    result: File
+    inputs: dict[str, Origin]
+
+
+def artifact_files(folder: Path) -> list[Artifact]:
+    """The files in an artifact, names relative to it and sorted.
+
+    A stored artifact was hashed when it was committed; any other folder is hashed now.
+    """
+    stored = listing(folder)
+    files = stored.files if stored else [_describe(path, folder) for path in _listed(folder)]
+    return [Artifact(file.name, str(folder / file.name), file.bytes, file.sha256) for file in files]
+
+
+def listing(folder: Path) -> Listing | None:
+    """files.json of a stored artifact; None where there is none of its form."""
+    return kept.as_kind(disk.read_json(folder / FILES), Listing)
+
+
+def digest(folder: Path) -> str:
+    """What a stored artifact holds, its result left out (that tells times): names and contents of its files."""
+    stored = listing(folder)
+    held = [[file.name, file.sha256] for file in stored.files] if stored else []
+    return hashlib.sha256(json.dumps(held).encode()).hexdigest()
+
+
+def damage(folder: Path, *, content: bool) -> str | None:
+    """What a stored artifact lacks of what was put there, as one clause; None when it is whole.
+
+    content   whether every byte is read (once a process), or sizes will do
+    """
+    stored = listing(folder)
+    if stored is None:
+        return f"its {FILES} is missing or damaged"
+    for file in (*stored.files, stored.result):
+        path = folder / file.name
+        try:
+            size = path.stat().st_size
+            if size != file.bytes:
+                return f"{file.name} has {size} bytes of {file.bytes}"
+            if content and sha256(path) != file.sha256:
+                return f"{file.name} holds other bytes than when it was stored"
+        except OSError as error:
+            return f"{file.name} cannot be read ({error.strerror})"
+    return None
+
+
+def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None:
+    """Flush and hash every file, write files.json, then result.json, and flush the folders: ready to be renamed."""
+    files = []
+    for path in _listed(folder):
+        files.append(_describe(path, folder))
+        flush(path)
+    text = disk.as_json(result.to_plain())
+    told = File(RESULT, len(text), hashlib.sha256(text).hexdigest())
+    disk.write_json(folder / FILES, msgspec.to_builtins(Listing(files, told, dict(inputs))))
+    result.write(folder / RESULT)
+    for name, _, _ in os.walk(folder, topdown=False):
+        flush(Path(name))
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, read once a process."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        mark = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if mark not in _hashed:
+            _hashed[mark] = hashlib.file_digest(file, "sha256").hexdigest()  # reads in pieces, whatever the size
+        return _hashed[mark]
+
+
+def flush(path: Path) -> None:
+    """Have the kernel write a file, or the names in a folder, to the disk. (On macOS the drive may still hold them.)"""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes this user can still write on the file system of a folder, which need not exist yet."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _listed(folder: Path) -> list[Path]:
+    own = (folder / FILES, folder / RESULT)
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path not in own]
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _describe(path: Path, folder: Path) -> File:
+    return File(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))

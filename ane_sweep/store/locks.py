@@ -1,0 +1,149 @@
+"""Locks between processes on one cache. All are flock, used here alone: the kernel lets go of them when a process dies, however it dies.
+
+Order, or sweeps can wait for each other in a ring: a key's lock first, the machine's lock inside it, never the reverse.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ane_sweep.bridge.protocol import Interrupted
+from ane_sweep.errors import StoreError
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How to wait: until `stop` is set, which raises Interrupted; `tell` is called once, if there is need to wait."""
+
+    stop: threading.Event
+    tell: Callable[[], None] = lambda: None
+
+
+class Lock:
+    """A lock file, open. Take it alone or shared; who asks again for what it holds changes from one to the other.
+
+    Two uses in one process exclude each other too. Closing lets go of it, and so does the end of the process.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        # A file object: whoever forgets to close it lets go of it all the same.
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666), "r+b", 0)
+        self.descriptor = self._file.fileno()
+
+    def attempt(self, *, shared: bool = False) -> bool:
+        """Take it if that is possible right now."""
+        try:
+            fcntl.flock(self.descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def take(self, *, shared: bool = False, wait: Waiting | None = None) -> None:
+        """Without `wait` this blocks in the kernel; with it, it looks ten times a second.
+
+        A file system that has no locks is a StoreError with a plain sentence.
+        """
+        try:
+            if wait is None:
+                fcntl.flock(self.descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            else:
+                self._wait(shared, wait)
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise StoreError(
+                    f"{self.path.parent} is on a file system without file locks ({error.strerror}); "
+                    "choose a folder on a local disk with out=PATH"
+                ) from error
+            raise
+
+    def _wait(self, shared: bool, wait: Waiting) -> None:
+        told = False
+        while not self.attempt(shared=shared):
+            if not told:
+                wait.tell()
+                told = True
+            if wait.stop.is_set():
+                raise Interrupted(f"the sweep is being stopped; it was waiting for {self.path.name}, which another holds")
+            time.sleep(_POLL_S)  # not stop.wait: a signal handler that sets it in this thread would deadlock
+
+    def let_go(self) -> None:
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+    def is_its_file(self) -> bool:
+        """Whether the file is still what lies at its path; else its last holder deleted it while we waited, and the lock
+        is another file now."""
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        ours = os.fstat(self.descriptor)
+        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+    def close(self, *, delete: bool = False) -> None:
+        """`delete`: its file is of no more use. Who opened it meanwhile sees that (`is_its_file`)."""
+        if delete:
+            self.path.unlink(missing_ok=True)
+        self._file.close()
+
+
+@contextlib.contextmanager
+def held(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep: bool = True) -> Iterator[Lock]:
+    """Hold `path` locked, alone or shared. `keep=False` deletes the file on leaving (for locks named after keys: there
+    would be thousands)."""
+    while True:
+        lock = Lock(path)
+        try:
+            lock.take(shared=shared, wait=wait)
+            if keep or lock.is_its_file():
+                break
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+    try:
+        yield lock
+    finally:
+        lock.close(delete=not keep)
+
+
+def tried(path: Path, *, create: bool = True) -> Lock | None:
+    """The lock, alone, if that is possible right now; None where another holds it or there is no such file."""
+    try:
+        lock = Lock(path, create=create)
+    except FileNotFoundError:
+        if create:
+            raise
+        return None
+    if lock.attempt() and lock.is_its_file():
+        return lock
+    lock.close()
+    return None
+
+
+def drop(path: Path) -> None:
+    """Delete a lock's file if nobody holds it."""
+    if (lock := tried(path, create=False)) is not None:
+        lock.close(delete=True)
+
+
+@contextlib.contextmanager
+def machine(folder: Path, *, shared: bool, wait: Waiting | None = None) -> Iterator[None]:
+    """Many prepare (shared) or one times (alone), among all processes that use `folder`.
+
+    A timing that waits holds the turnstile, so that preparations which keep coming cannot starve it.
+    """
+    with contextlib.ExitStack() as stack:
+        turn = stack.enter_context(held(folder / "turnstile.lock", shared=shared, wait=wait))
+        stack.enter_context(held(folder / "machine.lock", shared=shared, wait=wait))
+        if shared:
+            turn.let_go()
+        yield

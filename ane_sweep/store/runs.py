@@ -1,0 +1,266 @@
+"""Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
+
+run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly}; order
+              is when the run began, or just after the latest run there was, where the clock says that this one came
+              before it
+tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
+records.jsonl the sweep's records (record.py)
+"""
+
+import contextlib
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import outward
+from ane_sweep.bridge import disk, kept, record
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.task import Task, TaskResult
+from ane_sweep.errors import RunNotFound
+from ane_sweep.store import locks
+
+SCHEMA = 1
+LOCK = "lock"
+ABANDONED_DAYS = 7
+_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.whole's
+_SETTLED_S = 3600  # what changed since may be somebody's work
+STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
+
+
+@dataclass
+class Tracking:
+    uri: str | None
+    experiment: str
+    ui: str | None
+
+
+@dataclass
+class Info:
+    """What of run.json must be as it is."""
+
+    schema: int
+    plan_key: str
+    command: list[str] | None
+    started: str
+    finished: str | None
+    tracking: Tracking | None = None
+    nightly: bool = False
+    published: bool = False
+    imported: dict[str, Any] | None = None
+
+
+@dataclass
+class Run:
+    """A run's folder, held by a lock for as long as this process works on it."""
+
+    folder: Path
+    info: dict[str, Any]
+    lock: locks.Lock | None = None
+
+    @property
+    def stamp(self) -> str:
+        return self.folder.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether every cell has its record."""
+        return self.info["finished"] is not None
+
+    @property
+    def published(self) -> bool:
+        """Whether it also has been reported and logged: only then the same command begins a new run."""
+        return self.finished and self.info.get("published", True)
+
+    def task_folder(self, task: Task) -> Path:
+        return self.folder / "tasks" / f"{task.stage}-{task.key[:12]}"
+
+    def earlier_result(self, task: Task) -> TaskResult | None:
+        """The result that this very run already has for a task, from before it was interrupted."""
+        path = self.task_folder(task) / "result.json"
+        result = TaskResult.read(path)
+        if result is None and path.exists():
+            kept.tell(f"{path} is damaged: the task is run again")
+        return result if result and result.key == task.key else None
+
+    @property
+    def order(self) -> datetime:
+        """Its place among runs; of one that was made elsewhere, when it began. What is no date is before all others."""
+        try:
+            moment = datetime.fromisoformat(self.info.get("order") or self.info["started"]).astimezone(UTC)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            moment = datetime.max.replace(tzinfo=UTC)
+        return moment if moment.year < datetime.max.year else datetime.min.replace(tzinfo=UTC)  # none comes after that
+
+    def finish(self) -> None:
+        """Its records are written; they are still to be reported and logged."""
+        self._note(finished=_text(_now()), published=False)
+
+    def publish(self) -> None:
+        """It has been reported and logged."""
+        self._note(published=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of its lock, whose file is of no more use."""
+        if self.lock is not None:
+            self.lock.close(delete=True)
+            self.lock = None
+
+    def _note(self, **facts: Any) -> None:
+        self.info |= facts
+        disk.write_json(self.folder / "run.json", self.info)
+
+
+def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
+    """The run to work on: an unfinished one of the same plan, the one asked for, or a new one. Raises RunNotFound."""
+    resume = settings["resume"]
+    mine = [run for run in list_runs(out) if run.info["plan_key"] == plan.key]
+    if resume is not None:
+        wanted = [run for run in mine if resume in ("last", run.stamp)]
+        if not wanted:
+            raise RunNotFound(_not_resumable(out, resume))
+        if wanted[0].published or _hold(wanted[0]):
+            return wanted[0]
+        raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
+    for run in mine:
+        if not run.published and not _stale(run, settings) and _hold(run):
+            return run
+    return _new(out, plan, command, settings)
+
+
+def list_runs(out: Path) -> list[Run]:
+    """Every run under an outputs folder, the one that was made last first."""
+    found = []
+    for folder in sorted((out / "runs").glob("*"), reverse=True):
+        path = folder / "run.json"
+        info = disk.read_json(path) or {}
+        if isinstance(info.get("schema"), int) and info["schema"] != SCHEMA:
+            continue  # another version's: none of ours
+        if kept.read(path, Info, "its run is left out") is not None:
+            found.append(Run(folder, info))
+    return sorted(found, key=lambda run: run.order, reverse=True)
+
+
+def find_run(out: Path, name: str | None) -> Run:
+    """The named run, or the newest that has records. Raises RunNotFound with the names there are."""
+    runs = [run for run in list_runs(out) if (run.folder / record.FILE_NAME).is_file()]
+    chosen = next((run for run in runs if name in (None, "last", run.stamp)), None)
+    if chosen is None:
+        names = ", ".join(run.stamp for run in runs[:8]) or "none yet; `ane-sweep` makes one"
+        raise RunNotFound(
+            f"no sweep {name or ''} with records under {out / 'runs'}; there are: {names}".replace("  ", " ")
+        )
+    return chosen
+
+
+def _not_resumable(out: Path, resume: str) -> str:
+    named = next((run for run in list_runs(out) if run.stamp == resume), None)
+    if named:
+        theirs = shlex.join(["ane-sweep", *named.info["command"]])
+        return (
+            f"resume={resume}: that run is of another matrix, host or version of the tools than this command. "
+            f"Its own command was: {theirs}; its records: ane-sweep report {resume}"
+        )
+    known = ", ".join(run.stamp for run in list_runs(out)[:8]) or "none"
+    return f"resume={resume}: no earlier run of this matrix under {out / 'runs'}; runs there: {known}"
+
+
+def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
+    """Whether an unfinished run is of another night: timings of two nights are not one sample."""
+    age = abs(_now() - datetime.fromisoformat(run.info["started"]).astimezone())
+    return settings["nightly"]["enabled"] and age > timedelta(hours=STALE_HOURS)
+
+
+def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
+    now = _now()
+    order = max([now, *(run.order + timedelta(milliseconds=1) for run in list_runs(out)[:1])])
+    for name in _names(now.strftime("%Y%m%d-%H%M%S")):
+        folder = out / "runs" / name
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        info = {
+            "schema": SCHEMA,
+            "stamp": name,
+            "plan_key": plan.key,
+            "command": outward.values(list(command), outward.redacted),
+            "axes": plan.axes,
+            "cells": len(plan.cells),
+            "started": _text(now),
+            "order": _text(order),
+            "finished": None,
+            "tracking": outward.values(dict(settings["tracking"]), outward.credentials),
+            "nightly": settings["nightly"]["enabled"],
+        }
+        run = Run(folder, info)
+        _hold(run)
+        disk.write_json(folder / "run.json", info)
+        return run
+    raise AssertionError("unreachable")
+
+
+def _names(stamp: str) -> Iterator[str]:
+    yield stamp
+    for number in range(2, 1000):
+        yield f"{stamp}-{number}"
+
+
+def _hold(run: Run) -> bool:
+    """Take the run's lock, which the kernel releases when this process dies; False when another holds it."""
+    run.lock = locks.tried(run.folder / LOCK)
+    return run.lock is not None
+
+
+def tidy(out: Path) -> list[str]:
+    """Delete what killed processes left: files written aside, workers' temporary folders, locks; and unfinished runs
+    that nobody went on with for ABANDONED_DAYS, whose names are returned. What changed lately or is held stays."""
+    folders = sorted((out / "runs").glob("*"))
+    for place in (out, out / "cache", out / "nightly", *folders):
+        _delete_asides(place)
+    gone = []
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):  # another process tidies as well
+            gone += [folder.name] if _abandoned(folder) else []
+    return gone
+
+
+def _abandoned(folder: Path) -> bool:
+    """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
+    run, age = Run(folder, {}), _age(folder)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if "tasks" not in names or names - {"tasks", "run.json", LOCK} or age < _SETTLED_S or not _hold(run):
+        return False
+    if age > ABANDONED_DAYS * 86400:
+        disk.remove_tree(folder)
+        return True
+    for task in folder.glob("tasks/*"):
+        disk.remove_tree(task / "tmp")
+        _delete_asides(task)
+    run.release()
+    return False
+
+
+def _delete_asides(folder: Path) -> None:
+    for path in folder.glob(".*"):
+        if _ASIDE.fullmatch(path.name) and _age(path) > _SETTLED_S:
+            path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file, or a run's folder or its tasks, changed."""
+    now = time.time()
+    return now - max((place.stat().st_mtime for place in (path, path / "tasks") if place.exists()), default=now)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")

@@ -1,0 +1,27 @@
+"""One word of the command line a file: the file's name is the verb, its function of that name takes the words behind it
+and returns an exit code. A name that begins with `_` is a helper's; one that ends with it is a word of Python's own.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """All verbs, sorted."""
+    return sorted(stem.rstrip("_") for stem in _stems())
+
+
+def find(verb: str) -> Callable[[list[str]], int]:
+    """A verb's function; its module is imported now, so that each verb starts at once."""
+    stem = next(stem for stem in _stems() if stem.rstrip("_") == verb)
+    found: Callable[[list[str]], int] = getattr(import_module(f"{__name__}.{stem}"), stem)
+    return found
+
+
+def _stems() -> list[str]:
+    """Modules and packages of this folder that are no helpers."""
+    modules = [path.stem for path in _HERE.glob("*.py")] + [path.parent.name for path in _HERE.glob("*/__init__.py")]
+    return [stem for stem in modules if not stem.startswith("_")]

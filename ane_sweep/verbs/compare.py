@@ -1,0 +1,93 @@
+"""`ane-sweep compare A B`: exit 0 no regression, 1 regression, 2 not comparable, 3 no timing could be tested."""
+
+from pathlib import Path
+
+from ane_sweep.compare import judge, show, sides
+from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
+from ane_sweep.compare.match import match
+from ane_sweep.errors import ConfigError
+from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
+from ane_sweep.words import Parser, amount
+
+
+def compare(args: list[str]) -> int:
+    """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
+    given = _parser().read(args)
+    words, out = given.words, given.out
+    if len(words) > 2:
+        raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")
+    first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))
+    level, least = given.level, given.least_percent
+    if not 0 < level < 1:
+        raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
+    found = comparison(out, first, second, level, least)
+    reason = not_comparable(found, across_hosts=given.across_hosts)
+    code = BAD_CONFIGURATION if reason else exit_code(found, timings=not given.across_hosts)
+    headline = "not comparable" if reason else show.verdict(found)
+    if given.json:
+        text = show.as_json(found, first, second, headline=headline, level=level, least_percent=least, code=code)
+    else:
+        text = show.as_markdown(found, first, second, headline=headline, level=level, least_percent=least)
+    print(text, end="")
+    if reason:
+        say(reason)
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "compare",
+        "[A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
+        "What changed from A to B: timings by a test, everything else by its own measure.",
+        "ane-sweep compare last:chunks=1 last:chunks=4",
+        {
+            OK: "nothing became worse",
+            NOT_ALL_OK: "a regression",
+            BAD_CONFIGURATION: "a wrong word, or not comparable",
+            IN_DOUBT: "no timing could be tested",
+        },
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="[A] [B]",
+        help="a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
+    )
+    parser.add_argument("--json", action="store_true", help="every figure, for scripts (default: Markdown)")
+    parser.add_argument("--markdown", action="store_true", help="what it prints anyway")
+    parser.add_argument("--across-hosts", action="store_true", help="compare what does not depend on the host as well")
+    parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount, lambda: LEVEL)
+    parser.key(
+        "least-percent", "N", f"smaller changes do not count (default: {LEAST_PERCENT})", amount, lambda: LEAST_PERCENT
+    )
+    parser.outputs()
+    return parser
+
+
+def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
+    """A regression is one however little was tested; that there is none is in doubt where no timing was tested (unless
+    what was asked about is no timing)."""
+    return NOT_ALL_OK if found.regressed else OK if found.tested or not timings else IN_DOUBT
+
+
+def comparison(
+    out: Path, first: str, second: str, level: float = LEVEL, least: float = LEAST_PERCENT
+) -> judge.Comparison:
+    """Match two sides and judge the changes. Raises RunNotFound, ConfigError."""
+    found = judge.judge(match(*sides.both(out, first, second)), level=level, least_percent=least)
+    if found.pairs and all(pair.a == pair.b for pair in found.pairs):
+        raise ConfigError(
+            f"compare {first} {second}: both are {found.pairs[0].a.sweep}, and a run compared with itself shows nothing; "
+            "name two runs, or cells of one as RUN:axis=value"
+        )
+    return found
+
+
+def not_comparable(found: judge.Comparison, *, across_hosts: bool) -> str | None:
+    """Why these two cannot be compared at all; None when they can."""
+    if not found.pairs:
+        return "not comparable: no cell of one is a cell of the other; give A:axis=value B:axis=value to compare across an axis"
+    if not across_hosts and all(pair.unlike for pair in found.pairs):
+        reasons = "; ".join(dict.fromkeys(reason for pair in found.pairs for reason in pair.unlike))
+        return f"not comparable: {reasons}. --across-hosts compares what does not depend on the host"
+    return None

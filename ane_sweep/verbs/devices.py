@@ -1,0 +1,57 @@
+"""`ane-sweep devices`: the chips that are predicted for, and where their figures come from."""
+
+import json
+from dataclasses import asdict
+
+from ane_sweep import tables
+from ane_sweep.terminal import OK
+from ane_sweep.words import Parser
+
+_COLUMNS = (
+    "chip",
+    "family",
+    "ane_cores",
+    "tops",
+    "fp16_tflops",
+    "weight_gbs",
+    "dispatch_ms",
+    "axis_limit",
+    "confidence",
+    "basis",
+)
+_HEADS = (
+    "chip",
+    "family",
+    "cores",
+    "TOPS",
+    "fp16 TF/s",
+    "weights GB/s",
+    "dispatch ms",
+    "axis",
+    "confidence",
+    "basis; sources",
+)
+
+
+def devices(args: list[str]) -> int:
+    """Print the chip table; --json for all of it. Raises ConfigError for a wrong word."""
+    parser = Parser(
+        "devices",
+        "[--json]",
+        "The chips that placement is predicted for, with the sources of each figure.",
+        "ane-sweep devices",
+    )
+    parser.add_argument("--json", action="store_true", help="all of it, for scripts (default: a table)")
+    given = parser.read(args)
+    from ane_sweep.placement import chips
+
+    if given.json:
+        rows = [asdict(chip) for chip in chips.table().values()]
+        print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
+        return OK
+    table: list[tuple[str, ...]] = []
+    for chip in chips.table().values():
+        cells = ["?" if getattr(chip, name) is None else f"{getattr(chip, name)}" for name in _COLUMNS]
+        table.append((*cells[:-1], f"{chip.basis}; {', '.join(chip.sources)}"))
+    print(tables.aligned(table, heads=_HEADS), tables.aligned(chips.sources().items()), sep="\n\n")
+    return OK

@@ -1,0 +1,119 @@
+"""`ane-sweep diff A B`: two packages on the same inputs, output by output and op by op, on any host."""
+
+import argparse
+import math
+from typing import Any
+
+import numpy as np
+
+from ane_sweep import installed
+from ane_sweep.stats.psnr import Closeness
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK
+from ane_sweep.verbs import run as running
+from ane_sweep.words import Parser
+
+
+def diff(args: list[str]) -> int:
+    """Compare B with A; 0, 2 where something is wrong. With --min-psnr 1 where an output is further away than that, or
+    only one of the two makes it."""
+    options = Parser(
+        "diff",
+        "A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB]",
+        "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",
+        "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
+        {
+            OK: "compared; with --min-psnr: no output has less",
+            NOT_ALL_OK: "with --min-psnr: an output has less, or only one of the two makes it",
+            BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used",
+        },
+    )
+    running.shared(options, "a", "b")
+    options.add_argument(
+        "--drift", type=running.whole, default=10, metavar="N", help="the N values that differ most (default: 10)"
+    )
+    options.add_argument(
+        "--min-psnr",
+        type=_decibels,
+        metavar="DB",
+        help="exit with 1 if an output has less, or only one makes it (default: no gate)",
+    )
+    return _diff(options.read(args))
+
+
+def _decibels(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(word)
+    return value
+
+
+@running.within_memory()
+def _diff(given: argparse.Namespace) -> int:
+    installed.need_worker("ane-sweep diff")
+    from ane_sweep.reference import trace
+
+    first, second = (running.load(path, given) for path in (given.a, given.b))
+    seed = 0 if given.random is None and not given.input else given.random
+    inputs = running.read_inputs(given.input, {**first.inputs, **second.inputs}, seed)
+    print(f"A {given.a}: {running.computed(first)}")
+    print(f"B {given.b}: {running.computed(second)}")
+    if seed is not None and not given.input:
+        print(f"inputs: random, seed {seed}")
+    outputs = [
+        model.predict({name: inputs[name] for name in model.inputs if name in inputs}, _state(model))
+        for model in (first, second)
+    ]
+    gate = OK
+    for name in dict.fromkeys([*outputs[0], *outputs[1]]):
+        if name in outputs[0] and name in outputs[1]:
+            text, psnr = compared(outputs[0][name], outputs[1][name])
+        else:
+            text, psnr = f"only {'A' if name in outputs[0] else 'B'} makes it", -np.inf
+        print(f"  {name}: {text}")
+        if given.min_psnr is not None and psnr < given.min_psnr:
+            gate = NOT_ALL_OK
+    if given.drift and first.ops and second.ops:
+        _print_ops(trace, first, second, inputs, given.drift)
+    return gate
+
+
+def _state(model: Any) -> Any:
+    return model.new_state() if model.states else None
+
+
+def compared(reference: Any, candidate: Any) -> tuple[str, float]:
+    """One line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
+    if not isinstance(reference, np.ndarray) or not isinstance(candidate, np.ndarray):
+        same = reference == candidate
+        return ("equal" if same else f"{reference!r} and {candidate!r}"), (np.inf if same else -np.inf)
+    if reference.shape != candidate.shape:
+        return f"shapes {list(reference.shape)} and {list(candidate.shape)}", -np.inf
+    a, b = reference.astype(np.float64).reshape(-1), candidate.astype(np.float64).reshape(-1)
+    if np.array_equal(a, b, equal_nan=True):
+        return f"equal to the last bit, {list(reference.shape)}", np.inf
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.all():
+        return f"{int((~finite).sum())} of {a.size} elements are not finite in one of them", -np.inf
+    close, furthest = Closeness(), np.abs(a - b).max()
+    close.add(reference=a, candidate=b)
+    text = f"PSNR {close.psnr_db():.1f} dB, cosine {close.cosine():.6f}, largest difference {furthest:.3g} of {close.peak:.3g}"
+    return text, close.psnr_db()
+
+
+def _print_ops(trace: Any, first: Any, second: Any, inputs: dict[str, Any], count: int) -> None:
+    compared = trace.compare(first, second, inputs)
+    seen, left_out = compared.seen, str(compared.matching)
+    if not seen:
+        print("no value of B has one counterpart in A, so ops are not compared")
+        return
+    start = next((item for item in seen if item.drift), None)
+    print(
+        f"{len(seen)} values of B are compared, each with the one at its place in A"
+        + (f"; {left_out}" if left_out else "")
+    )
+    if start is None:
+        print("all of them are equal")
+        return
+    print(f"the first that differs is {start.name} ({start.type})")
+    rows = trace.worst(seen, count, lambda item: item.drift)
+    running.print_drift(rows, "values of B furthest from A, relative to A's largest magnitude")

@@ -1,0 +1,60 @@
+"""`ane-sweep doctor`: what this host can and cannot do, each line a probe that ran, with what it saw and the way to more."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+from rich.text import Text
+
+from ane_sweep import tables
+from ane_sweep.machine import stand_in
+from ane_sweep.terminal import NOT_ALL_OK, OK
+from ane_sweep.verbs.doctor.probes import PROBES, Finding
+from ane_sweep.verbs.doctor.world import World
+from ane_sweep.words import Parser
+
+WIDTH = 140
+
+
+def doctor(args: list[str], world: World | None = None) -> int:
+    """Run every probe and print what they found; --json for scripts. out=PATH and uri=URI as a sweep would get them.
+
+    Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
+    """
+    parser = Parser(
+        "doctor",
+        "[--json] [uri=URI] [out=PATH]",
+        "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
+        "ane-sweep doctor uri=http://127.0.0.1:5000",
+        {OK: "this host can run sweeps", NOT_ALL_OK: "it cannot: a probe that is needed says no"},
+    )
+    parser.add_argument("--json", action="store_true", help="for scripts (default: a line a probe)")
+    parser.key("uri", "URI", "the tracking URI to ask (default: sqlite under the outputs folder)")
+    parser.outputs()
+    given = parser.read(args)
+    world = world or World(out=given.out, uri=given.uri)
+    with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
+        found = list(pool.map(lambda probe: probe(world), PROBES))
+    able = all(finding.can for finding in found if finding.needed)
+    if given.json:
+        script = stand_in.active()
+        told = {"schema": 1, "able": able, "stand_in": script.label() if script else None}
+        print(json.dumps({**told, "probes": [vars(finding) for finding in found]}, indent=1))
+    else:
+        print(as_text(found, able))
+    return OK if able else NOT_ALL_OK
+
+
+def as_text(found: list[Finding], able: bool) -> str:
+    """One line a probe, yes or no; beneath each no, the way to a yes."""
+    lines = []
+    if script := stand_in.active():
+        lines.append(f"stand-in: no Mac takes part; macOS' tools answer from the script {script.label()}")
+    rows: list[tuple[str | Text, ...]] = []
+    for finding in found:
+        rows.append(("yes" if finding.can else "NO" if finding.needed else "no", finding.probe, finding.evidence))
+        if not finding.can:
+            rows.append(("", Text("->", justify="right"), finding.remedy))
+    lines.append(tables.aligned(rows, width=WIDTH))
+    missing = [finding.probe for finding in found if finding.needed and not finding.can]
+    lines.append("this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}")
+    return "\n".join(lines)

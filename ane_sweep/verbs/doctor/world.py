@@ -1,0 +1,141 @@
+"""What the probes ask: the one place where the doctor touches the machine, so that a test can be any machine."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ane_sweep import folders
+from ane_sweep.bridge import protocol
+from ane_sweep.machine import apple, host, tools, usb
+
+HTTP_S = 5.0
+CHILD_S = 120.0
+
+
+@dataclass
+class World:
+    """This machine. `out`: where outputs go; `uri`: the tracker, None for sqlite beneath `out`."""
+
+    out: Path
+    uri: str | None = None
+    system: str = sys.platform
+    machine: str = platform.machine()
+    python: tuple[int, ...] = sys.version_info[:3]
+    _asked: dict[str, dict[str, Any] | str] = field(default_factory=dict)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+
+    def requirements(self) -> list[str]:
+        """What ane-sweep's own metadata asks for, e.g. `coremltools==9.0`. Empty where it is not installed."""
+        try:
+            return metadata.requires("ane-sweep") or []
+        except metadata.PackageNotFoundError:
+            return []
+
+    def version(self, package: str) -> str | None:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return None
+
+    def ask(self, *command: str, timeout_s: float = 10.0) -> tools.Answer | None:
+        """A system tool's answer, or None where there is none."""
+        return tools.ask(*command, timeout_s=timeout_s)
+
+    def child(self, what: str) -> dict[str, Any]:
+        """What runtimes/_probe.py found in a process of its own, asked once. Raises RuntimeError with a sentence."""
+        with self._asking:
+            if what not in self._asked:
+                try:
+                    self._asked[what] = self._child(what)
+                except (RuntimeError, ValueError) as error:
+                    self._asked[what] = str(error)
+        found = self._asked[what]
+        if isinstance(found, str):
+            raise RuntimeError(found)
+        return found
+
+    def _child(self, what: str) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-m", "ane_sweep.worker.runtimes._probe", what]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CHILD_S,
+                env=protocol.python_environment(),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"gave no answer in {CHILD_S:.0f} s") from None
+        lines = done.stdout.strip().splitlines()
+        if done.returncode or not lines:
+            said = done.stderr.strip().splitlines()
+            raise RuntimeError(f"ended with {done.returncode}: {said[-1] if said else 'no message'}")
+        return json.loads(lines[-1])
+
+    def listen(self, command: list[str], seconds: float) -> tuple[str | None, str]:
+        """(the first line that a tool printed within `seconds`, why there is none)."""
+        from ane_sweep.machine.listener import Listener
+
+        tool = Listener(command).start()
+        deadline = time.monotonic() + seconds
+        while not tool.stdout and tool.running() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        tool.end()
+        lines, said = tool.stdout.decode(errors="replace").splitlines(), tool.stderr.strip().splitlines()
+        return (lines[0] if lines else None), tool.error or (said[-1] if said else f"said nothing in {seconds:.0f} s")
+
+    def get(self, url: str) -> str:
+        """The body of a URL. Raises OSError."""
+        request = urllib.request.Request(url, headers={"User-Agent": "ane-sweep"})
+        with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
+            return answer.read(1 << 16).decode("utf-8", "replace")
+
+    def environ(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def free_bytes(self) -> int:
+        """Free space where the outputs go. Raises OSError where nothing can be written."""
+        folder = next(path for path in (self.out, *self.out.parents) if path.is_dir())
+        with tempfile.NamedTemporaryFile(dir=folder):
+            return shutil.disk_usage(folder).free
+
+    def memory(self) -> tuple[int, int]:
+        """(installed, available) bytes."""
+        seen = psutil.virtual_memory()
+        return seen.total, seen.available
+
+    def cached_models(self) -> int:
+        """How many models the Hugging Face cache holds."""
+        home = self.environ("HF_HUB_CACHE") or str(Path(self.environ("HF_HOME") or "~/.cache/huggingface") / "hub")
+        return len(list(folders.user_path(home).glob("models--*")))
+
+    def chip(self) -> str | None:
+        return host.chip()
+
+    def translated(self) -> bool:
+        """Whether Rosetta runs this Python."""
+        return apple.translated()
+
+    def xcode(self) -> str | None:
+        return apple.xcode() if apple.is_mac() else None
+
+    def connected(self) -> list[usb.Found]:
+        """iPhones and iPads on the USB ports."""
+        return usb.connected() if apple.is_mac() else []
+
+    def doubts(self) -> list[str]:
+        """What would disturb timings here and now."""
+        from ane_sweep.runner import gate
+
+        seen = gate.look(busy_limit=0.2)
+        return [*seen.passing, *seen.lasting]

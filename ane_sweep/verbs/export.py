@@ -1,0 +1,30 @@
+"""`ane-sweep export [RUN] FILE`: a sweep as one file that merges into another store once."""
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.folders import user_path
+from ane_sweep.terminal import OK
+from ane_sweep.words import RUN, Parser
+
+
+def export(args: list[str]) -> int:
+    """Write a finished sweep as one portable file."""
+    parser = Parser(
+        "export",
+        "[RUN] FILE [out=PATH]",
+        "Write a finished sweep as one file that merges into another store once, however often it is imported: records, "
+        "command and checksums, without artifacts, logs, host names or paths.",
+        "ane-sweep export last sweep.zip",
+    )
+    parser.add_argument("words", nargs="*", metavar="[RUN] FILE", help=f"{RUN}; and the file to write")
+    parser.outputs()
+    given = parser.read(args)
+    words = given.words
+    if len(words) not in (1, 2):
+        raise ConfigError("export takes a run (the last one, if it is left out) and a file: ane-sweep export RUN FILE")
+    from ane_sweep.bundles import bundle
+    from ane_sweep.store import runs
+
+    run = runs.find_run(given.out, words[0] if len(words) == 2 else None)
+    count = bundle.export(run.folder, user_path(words[-1]), given.out)
+    print(f"{words[-1]}: {count} records of {run.stamp}")
+    return OK

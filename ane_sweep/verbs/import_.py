@@ -1,0 +1,28 @@
+"""`ane-sweep import FILE`: take an exported sweep in; known ones are merged."""
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.folders import user_path
+from ane_sweep.terminal import OK, shown
+from ane_sweep.words import Parser
+
+
+def import_(args: list[str]) -> int:
+    """Take an exported sweep in; one that is known already is merged."""
+    parser = Parser(
+        "import",
+        "FILE [out=PATH]",
+        "Take an exported sweep in. One that is known already is merged: the same sweep is there once.",
+        "ane-sweep import sweep.zip",
+    )
+    parser.add_argument("words", nargs="*", metavar="FILE", help="what `ane-sweep export` wrote")
+    parser.outputs()
+    given = parser.read(args)
+    if len(given.words) != 1:
+        raise ConfigError("import takes one file: ane-sweep import FILE")
+    from ane_sweep.bundles import bundle, merge
+    from ane_sweep.report import page
+
+    merged = merge.take_in(bundle.read(user_path(given.words[0])), given.out)
+    print(f"{merged.folder.name}: {merged.new} new, {merged.replaced} replaced, {merged.known} known already")
+    print(f"report: {shown(merged.folder / page.HTML_NAME)}")
+    return OK

@@ -1,0 +1,30 @@
+"""`ane-sweep log [RUN] [uri=URI] [experiment=NAME]`: send stored records to a tracking server."""
+
+from ane_sweep.terminal import NOT_ALL_OK, OK
+from ane_sweep.words import RUN, Parser
+
+
+def log(args: list[str]) -> int:
+    """Send a sweep's stored records to a tracking server."""
+    parser = Parser(
+        "log",
+        "[RUN] [uri=URI] [experiment=NAME] [out=PATH]",
+        "Send a sweep's stored records to a tracking server, or again to the one it was logged to; nothing is doubled.",
+        "ane-sweep log last uri=http://127.0.0.1:5000",
+        {NOT_ALL_OK: "the tracking server cannot be reached; the records stay"},
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help=RUN)
+    parser.key("uri", "URI", "any MLflow tracking URI (default: the sweep's own)")
+    parser.key("experiment", "NAME", "the MLflow experiment (default: the sweep's own)")
+    parser.outputs()
+    given = parser.read(args)
+    from ane_sweep import sweep, tracking
+    from ane_sweep.store import runs
+
+    run = runs.find_run(given.out, given.run)
+    own = run.info["tracking"]  # where the sweep itself was to be logged
+    uri = given.uri if given.uri is not None else tracking.reopened(own["uri"], run.stamp)
+    experiment = own["experiment"] if given.experiment is None else given.experiment
+    logged = tracking.log_sweep(run.folder, uri=uri, experiment=experiment)
+    sweep.show_links(logged, own["ui"])
+    return OK

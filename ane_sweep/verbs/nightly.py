@@ -1,0 +1,87 @@
+"""`ane-sweep nightly`: what the nights did; `accept [RUN]`; `write KIND FOLDER [at=HH:MM] [-- OVERRIDES]`."""
+
+from pathlib import Path
+
+from ane_sweep.bridge.record import read_records
+from ane_sweep.compare import sides
+from ane_sweep.errors import ConfigError
+from ane_sweep.folders import user_path
+from ane_sweep.nightly import files
+from ane_sweep.nightly.rotation import Rotation
+from ane_sweep.store import runs
+from ane_sweep.terminal import OK, shown
+from ane_sweep.words import Parser
+
+AT = "02:30"
+
+
+def nightly(args: list[str]) -> int:
+    """Show, accept or write. Raises ConfigError, RunNotFound."""
+    parser = Parser(
+        "nightly",
+        "[accept [RUN] | write KIND FOLDER [at=HH:MM]] [out=PATH] [-- OVERRIDES]",
+        "What the nights did; accept: a run becomes the level that later nights are compared with; write: files that start "
+        "a night every day, or the command after -- (default: +sweep=nightly).",
+        "ane-sweep nightly write systemd ~/files at=02:30 -- +sweep=nightly budget_minutes=120",
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help=f"KIND: {', '.join(files.KINDS)}; RUN: last, or a name (default: last)"
+    )
+    parser.key("at", "HH:MM", f"when a night begins, in local time (default: {AT})", default=lambda: AT)
+    parser.outputs()
+    overrides = args[args.index("--") + 1 :] if "--" in args else []
+    given = parser.read(args[: args.index("--")] if "--" in args else args)
+    out = given.out
+    match given.words:
+        case []:
+            return _show(out)
+        case ["accept", *name] if len(name) < 2:
+            _accept(out, runs.find_run(out, name[0] if name else None))
+        case ["write", kind, folder]:
+            _check(overrides)
+            job = files.job(out, given.at, overrides)
+            for path in files.write(kind, user_path(folder), job):
+                print(shown(path))
+            print(files.NEXT[kind].format(label=files.LABEL))
+        case _:
+            raise ConfigError(
+                f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
+                f"{', '.join(files.KINDS)}"
+            )
+    return OK
+
+
+def _accept(out: Path, run: runs.Run) -> None:
+    """Make a run the level of its cells. Raises ConfigError where none of them ran well."""
+    records = read_records(run.folder)
+    fine = [one.cell_key for one in records if one.status in sides.FINE]
+    if not fine:
+        raise ConfigError(f"nightly accept {run.stamp}: none of its cells ran well, so it can be the level of none")
+    sides.tag_good(out, run.stamp)
+    rotation = Rotation.read(out)
+    rotation.again = [key for key in rotation.again if key not in fine]
+    rotation.write()
+    which = "its cells" if len(fine) == len(records) else f"{len(fine)} of its {len(records)} cells"
+    print(f"{run.stamp} is good: {which} are what later nights are compared with")
+
+
+def _check(overrides: list[str]) -> None:
+    """A command that would only fail at night is refused now. Raises ConfigError."""
+    from ane_sweep.planner import config
+
+    if overrides and not config.load(overrides).settings["nightly"]["enabled"]:
+        raise ConfigError("these overrides are no nightly: add +sweep=nightly, or nightly.enabled=true")
+
+
+def _show(out: Path) -> int:
+    good = sides.good_runs(out)
+    rotation = Rotation.read(out)
+    latest = out / "nightly" / "latest.md"
+    print(f"good nights: {', '.join(good[:5]) or 'none yet'}")
+    print(f"cells measured so far: {len(rotation.measured)}; to be looked at again: {len(rotation.again)}")
+    print(
+        latest.read_text(encoding="utf-8")
+        if latest.is_file()
+        else f"no night yet under {out}: ane-sweep +sweep=nightly"
+    )
+    return OK

@@ -1,0 +1,225 @@
+"""`ane-sweep run MODEL --input x.npy`: one prediction of a package by the reference runtime, on any host."""
+
+import argparse
+import contextlib
+import resource
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from ane_sweep import installed, tables
+from ane_sweep.errors import AneSweepError, ConfigError
+from ane_sweep.machine.memory import memory_budget
+from ane_sweep.terminal import BAD_CONFIGURATION, OK
+from ane_sweep.words import Parser
+
+_SHOWN = 4  # values of an output that are printed
+
+
+def shared(made: Parser, *models: str) -> Parser:
+    """With the options that `run` and `diff` share; `models` are the positional ones."""
+    for model in models:
+        made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
+    made.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
+    )
+    made.add_argument("--random", type=whole, metavar="SEED", help="seeded random values for inputs that are not given")
+    made.add_argument(
+        "--function", default="", metavar="NAME", help="of a multifunction package (default: its default one)"
+    )
+    made.add_argument(
+        "--numerics",
+        choices=("fp16", "fp32", "ane"),
+        metavar="fp16|fp32|ane",
+        help="how to compute (default: as declared)",
+    )
+    made.add_argument(
+        "--effects",
+        metavar="NAME,...",
+        help="with --numerics ane: names of its effects (default: those measured by several)",
+    )
+    made.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        metavar="cpu|cuda",
+        help="cuda: an NVIDIA GPU (default: cpu)",
+    )
+    return made
+
+
+def whole(word: str) -> int:
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 0 or more")
+    return int(word)
+
+
+def run(args: list[str]) -> int:
+    """Predict once and print what comes out; 0, or 2 where the model or an input is wrong."""
+    options = Parser(
+        "run",
+        "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N]",
+        "One prediction of any ML Program by the reference runtime, on any host: what comes out, and what happens inside.",
+        "ane-sweep run model.mlpackage --input x.npy",
+        {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},
+    )
+    shared(options, "model")
+    options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
+    options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
+    options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
+    options.add_argument("--drift", type=whole, metavar="N", help="the N ops that lose most against fp32")
+    return _run(options.read(args))
+
+
+@contextlib.contextmanager
+def within_memory() -> Iterator[None]:
+    """Hold this process to what a sweep may use: what asks for more ends in a sentence and not in the kernel's hands."""
+    (soft, hard), most = resource.getrlimit(resource.RLIMIT_DATA), memory_budget(None)
+    most = most if soft == resource.RLIM_INFINITY else min(soft, most)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    try:
+        yield
+    except MemoryError as error:
+        raise AneSweepError(
+            f"it needs more than the {most / 1e9:.3g} GB that this process may have: {error}"
+        ) from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@within_memory()
+def _run(given: argparse.Namespace) -> int:
+    installed.need_worker("ane-sweep run")
+    from ane_sweep.reference import trace
+
+    model = load(given.model, given)
+    inputs = read_inputs(given.input, model.inputs, given.random)
+    outputs = model.predict(inputs, model.new_state() if model.states else None)
+    print(f"{given.model} on the reference runtime: {computed(model)}")
+    for name, value in outputs.items():
+        print(f"  {name}: {described(value)}")
+    if given.value:
+        kept = trace.values(model, inputs, given.value, model.new_state() if model.states else None)
+        outputs |= kept
+        for name, value in kept.items():
+            print(f"  {name}: {described(value)}")
+    if given.watch:
+        _print_watched(trace.watch(model, inputs, model.new_state() if model.states else None))
+    if given.drift:
+        exact = load(given.model, given, numerics="fp32")
+        print_drift(trace.worst(trace.drift(model, exact, inputs), given.drift), "ops that lose most against fp32")
+    if given.output:
+        _write(given.output, outputs)
+    return OK
+
+
+def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> Any:
+    """The model that the options ask for."""
+    from ane_sweep import reference
+
+    effects = given.effects.split(",") if given.effects and numerics is None else None
+    how: Any = {"numerics": numerics or given.numerics, "effects": effects, "device": given.device}
+    return reference.load(path, given.function, **how)
+
+
+def computed(model: Any) -> str:
+    """How a model computes, and on which device where that is not the CPU."""
+    return ", on ".join(model.realised[name] for name in ("numerics", "device") if name in model.realised)
+
+
+def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:
+    """Values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
+    values: dict[str, Any] = {}
+    for text in given:
+        name, _, file = text.rpartition("=")
+        if name and name not in features:
+            raise ConfigError(f"--input {text}: no input is called {name!r}; inputs: {', '.join(features)}")
+        found = _read(Path(file))
+        if isinstance(found, dict) and not name:
+            values |= found
+        elif name or len(features) == 1:
+            values[name or next(iter(features))] = found
+        else:
+            raise ConfigError(f"--input {text}: which input is it? Write NAME={file}; inputs: {', '.join(features)}")
+    generator = np.random.default_rng(seed)
+    for name, feature in features.items():
+        if name not in values and seed is not None:
+            values[name] = _random(feature, generator)
+    return values
+
+
+def _random(feature: Any, generator: np.random.Generator) -> np.ndarray:
+    if feature.kind == "image":
+        return generator.integers(0, 256, feature.shape).astype(np.float32)
+    if feature.dtype.kind in "iu":
+        return generator.integers(0, 2, feature.shape).astype(feature.dtype)
+    return generator.standard_normal(feature.shape).astype(feature.dtype)
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.suffix in (".npy", ".npz"):
+            found = np.load(path, allow_pickle=False)
+            return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
+        from PIL import Image
+
+        return Image.open(path).copy()
+    except ImportError as error:
+        raise ConfigError(f"{path}: neither .npy nor .npz; to read it as an image: pip install pillow") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError(f"--input {path}: cannot be read: {error}") from error
+
+
+def described(value: Any) -> str:
+    """One line about an output."""
+    if not isinstance(value, np.ndarray):
+        return str(value) if not hasattr(value, "size") else f"image {value.size[0]} x {value.size[1]} ({value.mode})"
+    text = f"{value.dtype} {list(value.shape)}"
+    if not value.size or value.dtype.kind not in "biuf":
+        return text
+    shown = ", ".join(f"{item:.6g}" for item in value.reshape(-1)[:_SHOWN].astype(np.float64))
+    more = ", ..." if value.size > _SHOWN else ""
+    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    span = f"from {finite.min():.6g} to {finite.max():.6g}" if finite.size else "nothing finite"
+    lost = value.size - finite.size
+    return f"{text} {span}{f', {lost} not finite' if lost else ''}: {shown}{more}"
+
+
+def _print_watched(seen: list[Any]) -> None:
+    bad = [item for item in seen if item.nan or item.infinite or item.saturated]
+    print(f"{len(seen)} values seen, {len(bad)} of them with NaN, infinite or saturated elements")
+    for item in bad:
+        counts = [("NaN", item.nan), ("infinite", item.infinite), ("saturated", item.saturated)]
+        print(f"  {item.name} ({item.type}): {', '.join(f'{count} {what}' for what, count in counts if count)}")
+
+
+def print_drift(seen: list[Any], title: str) -> None:
+    """Rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
+    print(f"{title}:")
+    rows = (
+        (
+            *("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own)),
+            f"{item.name} ({item.type} {item.dtype} {list(item.shape)})",
+        )
+        for item in seen
+    )
+    print(indent(tables.aligned(rows, heads=("drift", "jump", "own", "op"), right=range(3)), "  "))
+
+
+def _write(path: Path, outputs: dict[str, Any]) -> None:
+    arrays: dict[str, Any] = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+    try:
+        np.savez(path, **arrays)
+    except OSError as error:
+        raise AneSweepError(f"{path}: cannot be written ({error.strerror})") from error
+    print(f"written: {path} ({', '.join(arrays)})")

@@ -1,0 +1,150 @@
+"""What the verbs share: exit codes, the grammar of their words, where outputs lie, a voice. Nothing heavy."""
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, NoReturn
+
+from ane_sweep.bridge.key import suggestion
+from ane_sweep.errors import ConfigError
+from ane_sweep.folders import outputs_folder
+from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK
+
+
+@dataclass(frozen=True)
+class Word:
+    """A `key=value` of a verb."""
+
+    shown: str
+    help: str
+    read: Callable[[str], Any]
+    default: Callable[[], Any]
+
+
+class Parser(argparse.ArgumentParser):
+    """A verb's words: flags and plain words as argparse reads them, and `key=value`. What is wrong is a ConfigError.
+
+    usage    what follows `ane-sweep VERB`
+    what     what the verb does
+    exits    exit code -> what it means here, where that is not what EXIT_CODES says
+    """
+
+    def __init__(self, verb: str, usage: str, what: str, example: str, exits: Mapping[int, str] | None = None) -> None:
+        super().__init__(
+            f"ane-sweep {verb}".rstrip(), " ".join(f"ane-sweep {verb} {usage}".split()), allow_abbrev=False
+        )
+        self.what, self.example = what, example
+        always = (OK, BAD_CONFIGURATION, INTERRUPTED)
+        self.exits = {**{code: EXIT_CODES[code] for code in always}, **(exits or {})}
+        self.keys: dict[str, Word] = {}
+
+    def key(
+        self,
+        name: str,
+        metavar: str,
+        help: str,
+        read: Callable[[str], Any] = str,
+        default: Callable[[], Any] | None = None,
+    ) -> None:
+        """A word `name=value`; its value, or the default where it is not given, is an attribute of what `read` returns."""
+        self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
+
+    def outputs(self) -> None:
+        shown = "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)"
+        self.key("out", "PATH", shown, outputs_folder, lambda: outputs_folder(None))
+
+    def read(self, args: Sequence[str]) -> argparse.Namespace:
+        """The words as attributes. --help anywhere among them: the help is printed, and SystemExit(0)."""
+        if asks_help(args):
+            print(self.format_help())
+            raise SystemExit(OK)
+        given, rest = {}, []
+        for arg in args:
+            name, equals, value = arg.partition("=")
+            if equals and name in self.keys:
+                given[name] = self._value(name, value)
+            else:
+                rest.append(arg)
+        found, unknown = self.parse_known_intermixed_args(rest)
+        if self.keys:  # RUN:axis=value names cells of a run
+            unknown += [word for word in self._words(found) if "=" in word and ":" not in word.partition("=")[0]]
+        if unknown:
+            raise ConfigError(self._unknown(next((word for word in unknown if word.startswith("-")), unknown[0])))
+        for name, word in self.keys.items():
+            setattr(found, name.replace("-", "_"), given[name] if name in given else word.default())
+        return found
+
+    def _words(self, found: argparse.Namespace) -> list[str]:
+        """The plain words, of all positional arguments."""
+        values = [getattr(found, action.dest) for action in self._get_positional_actions()]
+        return [
+            word
+            for value in values
+            for word in (value if isinstance(value, list) else [value])
+            if isinstance(word, str)
+        ]
+
+    def _unknown(self, word: str) -> str:
+        if "=" not in word and not word.startswith("-"):
+            return f"{word}: unknown here; {self.usage}"
+        flags = self._option_string_actions.keys() - {"-h", "--help"}
+        known = sorted([*flags, *(word.shown for word in self.keys.values())])
+        name, equals, _ = word.partition("=")
+        meant = suggestion(name + equals, [*flags, *(f"{key}=" for key in self.keys)])
+        return f"{word}: unknown here{meant}; known: {', '.join(known) or 'nothing'}"
+
+    def _value(self, name: str, text: str) -> Any:
+        try:
+            return self.keys[name].read(text)
+        except ValueError as error:
+            raise ConfigError(f"{name}={text}: expected {error}") from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            problem = f"{value}: unknown{suggestion(value, choices)}; choices: {', '.join(choices)}"
+            raise argparse.ArgumentError(action, problem)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}; {self.usage}")
+
+    def format_help(self) -> str:
+        lines = [f"usage: {self.usage}", "", *wrap(self.what, 100), "", *self.words()]
+        lines += ["", "exit codes:", *(f"  {code:<4} {self.exits[code]}" for code in sorted(self.exits))]
+        return "\n".join([*lines, "", "example:", f"  {self.example}"])
+
+    def words(self) -> list[str]:
+        """A line, or some, for every word, flag and key."""
+        rows = [
+            (", ".join(action.option_strings) + f" {action.metavar or ''}", action.help or "")
+            for action in sorted(self._actions, key=lambda action: bool(action.option_strings))
+            if action.dest != "help"
+        ]
+        rows += [(word.shown, word.help) for word in self.keys.values()]
+        rows.append(("-h, --help", "this text, and nothing else"))
+        wide = max(len(shown.strip()) for shown, _ in rows) + 4
+        return [
+            line
+            for shown, help in rows
+            for line in wrap(help, 116, initial_indent=f"  {shown.strip()}".ljust(wide), subsequent_indent=" " * wide)
+        ]
+
+
+def asks_help(args: Sequence[str]) -> bool:
+    return any(arg in ("--help", "-h") for arg in args)
+
+
+def amount(text: str) -> float:
+    """A finite number that is not negative. Raises ValueError with what is expected."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError("a number of 0 or more")
+    return value
+
+
+RUN = "a run's name, or last (default: last)"

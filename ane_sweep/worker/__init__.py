@@ -1,0 +1,1 @@
+"""The child; torch stays in here."""

@@ -1,0 +1,200 @@
+"""A recipe as passes of coremltools.optimize, over one load of the program: prune, then palettize and quantize."""
+
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from coremltools import _logger
+from coremltools.converters.mil.mil import Builder
+from coremltools.converters.mil.mil.passes.graph_pass import AbstractGraphPass
+from coremltools.converters.mil.mil.passes.pass_registry import register_pass
+from coremltools.models import MLModel
+from coremltools.models.utils import _apply_graph_pass
+from coremltools.optimize import coreml as cto
+from coremltools.optimize.coreml import _quantization_passes as official
+
+from ane_sweep.bridge import recipes
+from ane_sweep.worker.compress import settings
+from ane_sweep.worker.compress.palettes import Palettes
+from ane_sweep.worker.compress.settings import Resolved, Weight
+from ane_sweep.worker.stages._package import float_numbers
+
+PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the name of a constant that it compresses
+
+
+class Compression(AbstractGraphPass):
+    """The whole recipe as one pass; `resolved` and `palettes` are there afterwards."""
+
+    def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None):
+        self.recipe, self.bits = recipe, bits
+        self.palettes = Palettes()
+        self.resolved = Resolved({}, {}, {})
+        self.numbers = 0
+
+    def apply(self, prog: Any) -> None:
+        weights = settings.weights_of(prog)
+        self.numbers = float_numbers(prog)
+        self.resolved = settings.resolve(weights, self.recipe, self.bits)
+        chosen = [(weight, self.resolved.settings[weight.name]) for weight in weights if self._takes(weight)]
+        sparse = {w.name: _pruning(s) for w, s in chosen if s.get("sparsity") is not None}
+        _run(Prune, sparse, prog, joint=False)
+        for kind, make, through in (
+            ("palettized", self._palettizing, official.palettize_weights),
+            ("linear", lambda setting: _quantizing(setting), official.linear_quantize_weights),
+        ):
+            configs = {w.name: make(s) for w, s in chosen if s["kind"] == kind}
+            if kind == "palettized":
+                scaled = _divide([w for w, s in chosen if s.get("per_channel_scale")])
+                self._prepare([(w, s) for w, s in chosen if s["kind"] == kind], scaled, prog)
+            _run(through, {n: c for n, c in configs.items() if n not in sparse}, prog, joint=False)
+            _run(through, {n + PRUNED: c for n, c in configs.items() if n in sparse}, prog, joint=True)
+        _multiply(scaled, prog)
+
+    def _takes(self, weight: Weight) -> bool:
+        return weight.name in self.resolved.settings
+
+    def _palettizing(self, setting: recipes.Recipe) -> Any:
+        how = {"mode": "uniform", "nbits": setting["bits"]}
+        if setting["mode"] == "kmeans":
+            joint = setting["sparsity"] is not None
+            how = {"mode": "custom", "lut_function": self.palettes.function(setting["bits"], joint)}
+        return cto.OpPalettizerConfig(
+            **how,
+            granularity=setting["granularity"],
+            group_size=setting.get("group_size", 0),
+            weight_threshold=0,
+        )
+
+    def _prepare(self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: Any) -> None:
+        """Work out every table before coremltools asks for it. An error counts as much as its scale makes of it."""
+        now, groups = _by_name(prog), []
+        for weight, setting in chosen:
+            if setting["mode"] == "kmeans":
+                joint = setting["sparsity"] is not None
+                op = now[weight.name + PRUNED * joint]
+                value = op.materialized_val_inference() if joint else op.outputs[0].val
+                parts = settings.groups_of(weight, setting, value)
+                counts: list[Any] = [None] * len(parts)
+                if weight.name in scales:
+                    counts = settings.groups_of(weight, setting, np.square(scales[weight.name], dtype=np.float64))
+                groups += [(part, setting["bits"], joint, count) for part, count in zip(parts, counts)]
+        self.palettes.prepare(groups)
+
+
+@register_pass(namespace="ane_sweep")
+class Prune(official.prune_weights):
+    """coremltools 9.0 takes numpy's percentile of fp16 numbers, whose positions overflow beyond 65,504 of them: larger
+    fp16 weights then stay dense or lose a part of their own choosing. Here the threshold is the exact order statistic."""
+
+    @staticmethod
+    def compress_by_magnitude(val: Any, target_sparsity: float, block_size: Any = None, dim: Any = None) -> Any:
+        size = np.abs(val)
+        last = min(max(round(target_sparsity * val.size), 1), val.size) - 1
+        threshold = np.partition(size.reshape(-1), last)[last]
+        return official.prune_weights._produce_sparse_param(np.where(size <= threshold, val.dtype.type(0), val))
+
+
+def _by_name(prog: Any) -> dict[str, Any]:
+    return {op.name: op for function in prog.functions.values() for op in function.operations}
+
+
+def _divide(weights: list[Weight]) -> dict[str, np.ndarray]:
+    """Divide each weight, in place, by the largest magnitude of its output channel; the scales by name.
+
+    coremltools' own enable_per_channel_scale takes them along the input channels instead (its documentation says
+    output), which with grouped tables needs a table for each pair of group and input: more bytes than fp16.
+    """
+    found = {}
+    for weight in weights:
+        axes = tuple(axis for axis in range(weight.value.ndim) if axis != weight.outputs)
+        scales = np.max(np.abs(weight.value), axis=axes, keepdims=True)
+        scales[scales == 0] = 1
+        np.divide(weight.value, scales, out=weight.value)
+        found[weight.name] = scales
+    return found
+
+
+def _multiply(scales: dict[str, np.ndarray], prog: Any) -> None:
+    """Undo `_divide` behind each table. For targets before iOS26 coremltools then turns table and scales around, which
+    takes a table per channel."""
+    ops = _by_name(prog)
+    for name, scale in scales.items():
+        table = ops[name + TABLE]
+        (dense,), block = table.outputs, table.enclosing_block
+        with block:
+            first = next(op for op in block.operations if op in dense.child_ops)
+            scaled = Builder.constexpr_blockwise_shift_scale(
+                data=dense, scale=scale, before_op=first, name=table.name + "_scaled"
+            )
+        block.replace_uses_of_var_after_op(
+            anchor_op=scaled.op, old_var=dense, new_var=scaled, no_check_var_types=True, force_replace=True
+        )
+
+
+def _pruning(setting: recipes.Recipe) -> Any:
+    zeros = recipes.zeros_of(setting["sparsity"])
+    if isinstance(zeros, float):
+        return cto.OpMagnitudePrunerConfig(target_sparsity=zeros, weight_threshold=0)
+    return cto.OpMagnitudePrunerConfig(n_m_ratio=zeros, weight_threshold=0)
+
+
+def _quantizing(setting: recipes.Recipe) -> Any:
+    return cto.OpLinearQuantizerConfig(
+        mode={"symmetric": "linear_symmetric", "asymmetric": "linear"}[setting["mode"]],
+        dtype=f"int{setting['bits']}",
+        granularity=setting["granularity"],
+        block_size=setting.get("block_size", 0),
+        weight_threshold=0,
+    )
+
+
+def _run(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> None:
+    if configs:
+        step = kind(cto.OptimizationConfig(op_name_configs=configs))
+        step.joint_compression = joint
+        step.apply(prog)
+
+
+def apply(model: MLModel, recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> tuple[MLModel, Compression]:
+    """The compressed model, and what was done. Raises ValueError where coremltools finds the target too old."""
+    compression = Compression(recipe, bits)
+    return _apply_graph_pass(model, compression, skip_model_load=True), compression
+
+
+def load(path: Path) -> MLModel:
+    """A package as coremltools' model, not loaded for prediction."""
+    return MLModel(str(path), skip_model_load=True)
+
+
+def program_of(path: Path) -> Any:
+    """A package as coremltools' program, with every weight in memory."""
+    return _apply_graph_pass(load(path), [], return_pymil_prog=True)
+
+
+def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) -> MLModel:
+    """Activations to int8 by coremltools, with the ranges of stage `calibrate` in place of a calibration of its own."""
+    from coremltools.optimize.coreml import _post_training_quantization as module
+
+    found = {name: {end: np.float32(value) for end, value in ends.items()} for name, ends in ranges.items()}
+    config = cto.OptimizationConfig(
+        global_config=cto.OpLinearQuantizerConfig(mode="linear_symmetric"), op_type_configs={"add": None}
+    )
+    before = module._get_activation_calibration_stats
+    module._get_activation_calibration_stats = lambda *_: found
+    try:
+        return cto.linear_quantize_activations(model, config, [])
+    finally:
+        module._get_activation_calibration_stats = before
+
+
+@contextmanager
+def quiet() -> Any:
+    """coremltools warns once per weight that it leaves alone; what is left is in our facts instead."""
+    level = _logger.level
+    _logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _logger.setLevel(level)

@@ -1,0 +1,122 @@
+"""Which weights a program has, and what a recipe says of each of them."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.bridge import recipes
+
+_STRUCTURED = {"conv", "linear"}  # where coremltools 9.0 prunes n of m
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant of two or more dimensions that ops read.
+
+    readers   names and types of the ops that read it
+    inputs, outputs   its axes of input and output channels; None where its readers disagree
+    """
+
+    name: str
+    value: np.ndarray
+    types: frozenset[str]
+    readers: frozenset[str]
+    inputs: int | None
+    outputs: int | None
+
+    def matches(self, pattern: str) -> bool:
+        return any(fnmatchcase(name, pattern) for name in (self.name, *self.types, *self.readers))
+
+
+@dataclass
+class Resolved:
+    """What is done: weight -> its recipe, what could not be done as asked, and what stays as it is, with the reason."""
+
+    settings: dict[str, recipes.Recipe]
+    adapted: dict[str, str]
+    left: dict[str, str]
+
+
+def weights_of(program: Any) -> list[Weight]:
+    """The float constants of rank 2 and more in a coremltools program, in order."""
+    from coremltools.optimize import _utils
+
+    found = []
+    for function in program.functions.values():
+        for op in function.find_ops(op_type="const"):
+            value, readers = op.outputs[0].val, op.outputs[0].child_ops
+            if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.ndim < 2 or not readers:
+                continue
+            inputs, outputs = _utils.select_input_output_channel_axis(op)
+            types = frozenset(reader.op_type for reader in readers)
+            names = frozenset(reader.name for reader in readers)
+            found.append(Weight(op.name, value, types, names, inputs, outputs))
+    return found
+
+
+def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> Resolved:
+    """The setting of each weight. `bits`: what a mixed recipe gives each, by name."""
+    done = Resolved({}, {}, {})
+    for weight in weights:
+        setting = {name: value for name, value in recipe.items() if name not in ("skip", "overrides", "activations")}
+        for override in recipe["overrides"]:
+            if weight.matches(override["match"]):
+                setting = {name: value for name, value in override.items() if name != "match"}
+        if recipe["kind"] == "mixed":
+            own = {"bits": (bits or {}).get(weight.name, 0), "min_elements": recipe["min_elements"]}
+            setting = {**recipes.FIELDS["palettized"], "kind": "palettized", **own}
+        if reason := _stays(weight, recipe, setting["min_elements"]):
+            done.left[weight.name] = reason
+            continue
+        fitted, change = _fitted(weight, setting)
+        done.settings[weight.name] = fitted
+        if change:
+            done.adapted[weight.name] = change
+    return done
+
+
+def _stays(weight: Weight, recipe: recipes.Recipe, least: int) -> str | None:
+    for pattern in recipe["skip"]:
+        if weight.matches(pattern):
+            return f"skip: {pattern}"
+    if weight.value.size < least:
+        return f"{weight.value.size} numbers are fewer than min_elements={least}"
+    if weight.inputs is None or weight.outputs is None:
+        return "its readers disagree on which axis holds the channels"
+    low, high = weight.value.min(), weight.value.max()
+    if not np.isfinite(low) or not np.isfinite(high):
+        return "it holds values that are not finite"
+    if ((weight.value == low) | (weight.value == high)).all():
+        return "it is a mask of two values"
+    return None
+
+
+def _fitted(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:
+    """The setting as this weight's shape allows it, and what had to change. coremltools itself would leave such a weight
+    uncompressed, and with per_channel_scale even damaged (it divides in place before it looks)."""
+    fitted, changes = dict(setting), []
+    assert weight.inputs is not None and weight.outputs is not None
+    columns, rows = (weight.value.shape[axis] for axis in (weight.inputs, weight.outputs))
+    if fitted.get("granularity") == "per_block" and columns % fitted["block_size"]:
+        changes.append(f"blocks of {fitted['block_size']} do not divide its {columns} inputs: one scale per channel")
+        fitted["granularity"] = "per_channel"
+    if fitted.get("granularity") == "per_grouped_channel" and rows % fitted["group_size"]:
+        changes.append(f"groups of {fitted['group_size']} do not divide its {rows} channels: one table")
+        fitted["granularity"] = "per_tensor"
+    if isinstance(fitted.get("sparsity"), str):
+        n, m = recipes.zeros_of(fitted["sparsity"])  # type: ignore[misc]
+        if not weight.types <= _STRUCTURED or m > columns / 2:
+            changes.append(f"{fitted['sparsity']} is for linear and conv with {2 * m} inputs or more: {n / m:g} of all")
+            fitted["sparsity"] = n / m
+    return fitted, "; ".join(changes) or None
+
+
+def groups_of(weight: Weight, setting: recipes.Recipe, value: np.ndarray) -> list[np.ndarray]:
+    """The parts of an array over the weight's channels that have a table each, as coremltools cuts them."""
+    if setting["granularity"] == "per_tensor":
+        return [value]
+    assert weight.outputs is not None
+    value = np.swapaxes(value, 0, weight.outputs)
+    return np.split(value, len(value) // setting["group_size"], axis=0)

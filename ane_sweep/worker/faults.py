@@ -1,0 +1,131 @@
+"""Faults for the crash test: what goes wrong on other people's machines, made to happen inside a real worker.
+
+    segfault         reads address 0 in native code                     -> crashed (SIGSEGV)
+    hang             ignores SIGTERM and sleeps                         -> timeout
+    memory           allocates and touches until its limit ends it      -> out_of_memory
+    raise            a plain Python exception                           -> failed
+    corrupt_weights  the right sizes, every value a NaN                 -> failed, by the stage that reads the weights
+
+The first four need nothing but the standard library, so the worker runs them before any heavy import.
+"""
+
+import ctypes
+import json
+import shutil
+import signal
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import StageError, WeightsError
+
+_BLOCK_BYTES = 16 << 20
+
+
+def _segfault(memory_bytes: int | None) -> None:
+    ctypes.string_at(0)
+
+
+def _hang(memory_bytes: int | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(3600)
+
+
+def _memory(memory_bytes: int | None) -> None:
+    if memory_bytes is None:
+        raise StageError(
+            "fault=memory was refused: this task has no memory limit, so it would eat the whole machine; "
+            "set a memory limit for the stage first"
+        )
+    held: list[bytes] = []
+    while len(held) * _BLOCK_BYTES < memory_bytes + 4 * _BLOCK_BYTES:
+        held.append(b"\x01" * _BLOCK_BYTES)  # not bytearray(n): zeroed pages are handed out untouched and cost nothing
+    time.sleep(2)  # no kernel limit here (macOS): time for the watching parent to see it
+    raise StageError(f"fault=memory holds {len(held) * _BLOCK_BYTES} bytes and no memory limit ended it")
+
+
+def _raise(memory_bytes: int | None) -> None:
+    raise RuntimeError("raised on purpose by the crash test")
+
+
+_EARLY = {"segfault": _segfault, "hang": _hang, "memory": _memory, "raise": _raise}
+NAMES = (*_EARLY, "corrupt_weights")
+
+
+def run_early(name: str | None, memory_bytes: int | None) -> None:
+    """Run a fault that needs no stage; returns at once for None and for those that only change the inputs.
+
+    Raises StageError naming the known faults when `name` is none of them.
+    """
+    if name in _EARLY:
+        _EARLY[name](memory_bytes)
+    elif name is not None and name not in NAMES:
+        raise StageError(f"unknown fault {name!r}; known faults: {', '.join(NAMES)}")
+
+
+def corrupt_inputs(
+    name: str | None, params: dict[str, Any], inputs: dict[str, Path], tmp: Path
+) -> tuple[dict[str, Any], dict[str, Path]]:
+    """What the stage gets instead of `params` and `inputs` under fault=corrupt_weights; both unchanged otherwise.
+
+    Random weights are first drawn and saved as a checkpoint, and the stage is told to read that folder.
+    Raises StageError for a stage that reads no weights.
+    """
+    if name != "corrupt_weights":
+        return params, inputs
+    if "weights" not in params:
+        raise StageError("fault=corrupt_weights was refused: this stage reads no weights")
+    if "checkpoint" not in inputs:
+        params = {**params, "weights": {**params["weights"], "kind": "path"}}
+        inputs = {**inputs, "checkpoint": _save_random(params, tmp / "random")}
+    return params, {**inputs, "checkpoint": corrupt_checkpoint(inputs["checkpoint"], tmp / "corrupt")}
+
+
+def corrupt_checkpoint(checkpoint: Path, into: Path) -> Path:
+    """Copy a checkpoint folder to `into` with every payload byte of its *.safetensors set to 0xFF; returns `into`.
+
+    Names, shapes, dtypes and file sizes stay as they were, and 0xFF.. is a NaN in fp16, bf16, fp32 and fp64: what a
+    bad disk or a broken download of the right length looks like. Raises WeightsError where there is nothing to corrupt.
+    """
+    into.mkdir(parents=True)
+    found = 0
+    for source in sorted(path for path in checkpoint.iterdir() if path.is_file()):
+        if source.suffix == ".safetensors":
+            _corrupt_file(source, into / source.name)
+            found += 1
+        else:
+            shutil.copyfile(source, into / source.name)
+    if not found:
+        raise WeightsError(f"fault=corrupt_weights found no *.safetensors in {checkpoint}")
+    return into
+
+
+def _corrupt_file(source: Path, target: Path) -> None:
+    """A safetensors file is an 8-byte little-endian header length, the JSON header, then the payload."""
+    with open(source, "rb") as reader, open(target, "wb") as writer:
+        prefix = reader.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        size = source.stat().st_size
+        if not 2 <= length <= size - 8:
+            raise WeightsError(f"{source} is not a safetensors file: its header length is out of range")
+        header = reader.read(length)
+        json.loads(header)
+        writer.write(prefix + header)
+        left = size - 8 - length
+        while left:
+            left -= writer.write(b"\xff" * min(left, _BLOCK_BYTES))
+
+
+def _save_random(params: dict[str, Any], folder: Path) -> Path:
+    from safetensors.torch import save_file
+
+    from ane_sweep.worker.models.weights import load_state
+
+    random = {**params["weights"], "kind": "random"}
+    state = load_state(random, None, params["model"])
+    folder.mkdir(parents=True)
+    save_file({name: tensor.contiguous().clone() for name, tensor in state.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(params["model"]["arch"]), encoding="utf-8")
+    return folder

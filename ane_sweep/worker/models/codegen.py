@@ -1,0 +1,31 @@
+"""CodeGen: GPT-J's shape. One norm for attention and feed-forward side by side, neighbouring channels rotated."""
+
+import torch
+
+from ane_sweep.worker.models import _decoder, _layouts
+
+IGNORED = (r"(transformer\.)?h\.\d+\.attn\.causal_mask$",)
+
+_SHARDS = 4  # the fused projection is stored as four shards (a trace of the training hardware), each query, value, key
+
+
+def _attention(config, read):
+    rows = torch.arange(3 * config.hidden_size).view(_SHARDS, 3, -1)
+    query, key, value = (read.conv("attn.qkv_proj", rows[:, part].flatten()) for part in (0, 2, 1))
+    return query, key, value, read.conv("attn.out_proj")
+
+
+FAMILY = _decoder.Family(
+    hf="CodeGenForCausalLM",
+    config="CodeGenConfig",
+    table="transformer.wte",
+    layer="transformer.h.{}.",
+    norms=("ln_1", None),
+    attention=_attention,
+    feed_forward=("mlp.fc_in", "mlp.fc_out"),
+    final="transformer.ln_f",
+    wiring=lambda config: "parallel",
+    rotary=_layouts.rotary_pairs,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

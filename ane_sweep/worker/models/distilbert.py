@@ -1,0 +1,36 @@
+"""DistilBERT, as an encoder or with its sequence classifier on the first token. Tasks: encoder, classifier."""
+
+from torch import nn
+
+from ane_sweep.worker.models import _encoder
+
+# The masked-language-model head of the base checkpoints, and a position counter.
+IGNORED = (r"vocab_(transform|layer_norm|projector)\.", r"(distilbert\.)?embeddings\.position_ids$")
+
+
+def _build(model: dict) -> nn.Module:
+    from transformers import DistilBertForSequenceClassification, DistilBertModel
+
+    tasks = {"encoder": DistilBertModel, "classifier": DistilBertForSequenceClassification}
+    if model["task"] not in tasks:
+        raise ValueError(f"family distilbert knows the tasks {', '.join(tasks)}, not {model['task']!r}")
+    return tasks[model["task"]](FAMILY.configure(model))
+
+
+FAMILY = _encoder.Family(
+    build=_build,
+    config="DistilBertConfig",
+    prefix=lambda task: "distilbert." if task == "classifier" else "",
+    table="embeddings.word_embeddings",
+    positions="embeddings.position_embeddings",
+    norm="embeddings.LayerNorm",
+    layer="transformer.layer.{}.",
+    attention=("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),
+    feed_forward=("ffn.lin1", "ffn.lin2"),
+    norms=("sa_layer_norm", "output_layer_norm"),
+    eps=lambda config: 1e-12,  # a literal in Hugging Face's module, not a config key
+    activation="activation",
+    classifier=("pre_classifier", "classifier"),
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,0 +1,17 @@
+"""Gemma: Llama with embeddings scaled by sqrt(width), norms that store their weight less 1, and a tied head."""
+
+from dataclasses import replace
+
+from ane_sweep.worker.models import _llama
+
+IGNORED = _llama.IGNORED
+
+FAMILY = replace(
+    _llama.FAMILY,
+    hf="GemmaForCausalLM",
+    config="GemmaConfig",
+    norm_offset=1.0,
+    embedding_scale=lambda config: config.hidden_size**0.5,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,0 +1,28 @@
+"""GPT-2 with its language-model head. Its Conv1D layers keep (in, out)."""
+
+from ane_sweep.worker.models import _decoder, _layouts
+
+# The causal mask and its fill value, which old checkpoints carry as tensors.
+IGNORED = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",)
+
+
+def _scale(config, layer: int) -> float:
+    scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
+    return scale / (layer + 1) if config.scale_attn_by_inverse_layer_idx else scale
+
+
+FAMILY = _decoder.Family(
+    hf="GPT2LMHeadModel",
+    config="GPT2Config",
+    table="transformer.wte",
+    positions="transformer.wpe",
+    layer="transformer.h.{}.",
+    norms=("ln_1", "ln_2"),
+    attention=_layouts.stacked("attn.c_attn", "attn.c_proj", transposed=True),
+    feed_forward=("mlp.c_fc", "mlp.c_proj"),
+    transposed=True,
+    final="transformer.ln_f",
+    scale=_scale,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,0 +1,22 @@
+"""GPT-NeoX (Pythia): attention and feed-forward side by side, a part of each head rotated, an untied head."""
+
+from ane_sweep.worker.models import _decoder, _layouts
+
+IGNORED = (r"(gpt_neox\.)?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$",)
+
+RENAMED = (("embed_out.", "lm_head."),)  # what checkpoints call it, and transformers 5
+
+FAMILY = _decoder.Family(
+    hf="GPTNeoXForCausalLM",
+    config="GPTNeoXConfig",
+    table="gpt_neox.embed_in",
+    layer="gpt_neox.layers.{}.",
+    norms=("input_layernorm", "post_attention_layernorm"),
+    attention=_layouts.interleaved("attention.query_key_value", "attention.dense"),
+    feed_forward=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    final="gpt_neox.final_layer_norm",
+    wiring=lambda config: "parallel" if config.use_parallel_residual else "pre",
+    rotary=_layouts.rotary_halves,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

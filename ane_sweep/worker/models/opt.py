@@ -1,0 +1,28 @@
+"""OPT: learned positions from row 2 on; the 350m size has its norms after the residuals and a narrower embedding."""
+
+from ane_sweep.worker.models import _decoder, _layouts
+
+IGNORED = ()
+
+
+def _final(config) -> str | None:
+    return "model.decoder.final_layer_norm" if config.do_layer_norm_before else None
+
+
+FAMILY = _decoder.Family(
+    hf="OPTForCausalLM",
+    config="OPTConfig",
+    table="model.decoder.embed_tokens",
+    positions="model.decoder.embed_positions",
+    position_offset=2,
+    project=("model.decoder.project_in", "model.decoder.project_out"),
+    layer="model.decoder.layers.{}.",
+    norms=("self_attn_layer_norm", "final_layer_norm"),
+    attention=_layouts.separate(*(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))),
+    feed_forward=("fc1", "fc2"),
+    final=_final,
+    eps=lambda config: 1e-5,  # nn.LayerNorm's own; no key of the config
+    wiring=lambda config: "pre" if config.do_layer_norm_before else "post",
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,0 +1,16 @@
+"""Qwen 2 and 2.5: Llama with biases on queries, keys and values."""
+
+from dataclasses import replace
+
+from ane_sweep.worker.models import _layouts, _llama
+
+IGNORED = _llama.IGNORED
+
+FAMILY = replace(
+    _llama.FAMILY,
+    hf="Qwen2ForCausalLM",
+    config="Qwen2Config",
+    window=_layouts.full_attention,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

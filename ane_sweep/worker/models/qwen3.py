@@ -1,0 +1,17 @@
+"""Qwen 3: Llama with each query and key head normed."""
+
+from dataclasses import replace
+
+from ane_sweep.worker.models import _layouts, _llama
+
+IGNORED = _llama.IGNORED
+
+FAMILY = replace(
+    _llama.FAMILY,
+    hf="Qwen3ForCausalLM",
+    config="Qwen3Config",
+    head_norms=("self_attn.q_norm", "self_attn.k_norm"),
+    window=_layouts.full_attention,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

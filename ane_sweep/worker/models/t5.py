@@ -1,0 +1,196 @@
+"""T5, Flan-T5, CodeT5: encoder and decoder in one program. Task: seq2seq.
+
+input_ids, attention_mask and decoder_input_ids (1,S) -> last_hidden_state (1,S,H) of the encoder and logits (1,S,V) of
+the decoder, which sees the encoder's last hidden state and its own whole window at once. One program that holds both
+is the simplest that says something about all of the weights; it encodes anew for each decoded window.
+
+Positions are learned biases on the scores, one a head and distance: constants here, shared by a stack's layers.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.worker.models import _ane, _hf
+from ane_sweep.worker.models._ports import Port, Ports, encoder_inputs, hidden_output
+
+IGNORED = (
+    r"(encoder|decoder)\.embed_tokens\.weight$",  # `shared`, once more
+    r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",
+)
+
+
+def _config(model: dict):
+    from transformers import T5Config
+
+    if model["task"] != "seq2seq":
+        raise ValueError(f"family t5 knows the task 'seq2seq', not {model['task']!r}")
+    return T5Config(**model["arch"], attn_implementation=_hf.ATTENTION)
+
+
+def skeleton(model: dict) -> nn.Module:
+    """Hugging Face's T5ForConditionalGeneration."""
+    from transformers import T5ForConditionalGeneration
+
+    config = _config(model)
+    if config.scale_decoder_outputs:
+        return T5ForConditionalGeneration(config)
+    # Flan-T5 has a head of its own. transformers 5 ties it to the table all the same and unties it when it finds both
+    # in a checkpoint; here it is never tied.
+    config.tie_word_embeddings = False
+    module = T5ForConditionalGeneration(config)
+    module.set_input_embeddings(module.shared)
+    return module
+
+
+def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
+    """Inputs and outputs, the same for both variants."""
+    config = _config(model)
+    inputs = (*encoder_inputs(seq_len), Port("decoder_input_ids", (1, seq_len), "int32"))
+    logits = Port("logits", (1, seq_len, config.vocab_size), "float32")
+    return Ports(inputs, (*hidden_output(seq_len, config.d_model), logits))
+
+
+class Original(nn.Module):
+    """The Hugging Face module, with both masks ready."""
+
+    def __init__(self, hf: nn.Module, seq_len: int):
+        super().__init__()
+        self.hf = hf
+        self.register_buffer("causal", _hf.causal_mask(seq_len), persistent=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> tuple[Tensor, ...]:
+        output = self.hf(
+            input_ids=input_ids,
+            attention_mask=_hf.additive_mask(attention_mask),
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=self.causal,
+            use_cache=False,
+        )
+        return output.encoder_last_hidden_state, output.logits
+
+
+class CrossLayer(nn.Module):
+    """A decoder's block: attention to itself, to the encoder, and the feed-forward, each after a norm."""
+
+    def __init__(self, norms: list[nn.Module], attention, cross, feed_forward):
+        super().__init__()
+        self.norms = nn.ModuleList(norms)
+        self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
+
+    def forward(self, x: Tensor, bias: tuple[Tensor, ...], encoded: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention(self.norms[0](x), bias) + x
+        x = self.cross(self.norms[1](x), mask, context=encoded) + x
+        return self.feed_forward(self.norms[2](x)) + x
+
+
+class SplitEinsum(nn.Module):
+    """Both stacks on (B, C, 1, S). `biases` are what is added to the scores, one (1, S_key, 1, S_query) a head."""
+
+    def __init__(self, embedding, encoder, encoder_norm, decoder, decoder_norm, head, biases: list[list[Tensor]]):
+        super().__init__()
+        self.embedding, self.head = embedding, head
+        self.encoder, self.encoder_norm = nn.ModuleList(encoder), encoder_norm
+        self.decoder, self.decoder_norm = nn.ModuleList(decoder), decoder_norm
+        self.heads = len(biases[0])
+        for stack, terms in zip(("encoder", "decoder"), biases):
+            for i, term in enumerate(terms):
+                self.register_buffer(f"{stack}_bias_{i}", term, persistent=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> tuple[Tensor, ...]:
+        mask = ((1.0 - attention_mask) * _hf.MASKED)[:, :, None, None]
+        encoded = self.embedding(input_ids)
+        for layer in self.encoder:
+            encoded = layer(encoded, self._bias("encoder"), mask)
+        encoded = self.encoder_norm(encoded)
+        x = self.embedding(decoder_input_ids)
+        for layer in self.decoder:
+            x = layer(x, self._bias("decoder"), encoded, mask)
+        return _ane.to_sequence(encoded), _ane.to_sequence(self.head(self.decoder_norm(x)))
+
+    def _bias(self, stack: str) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, f"{stack}_bias_{i}") for i in range(self.heads))
+
+
+def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Hugging Face's module as it is."""
+    length = options.padded(seq_len)
+    return _fitted(Original(_hf.filled(lambda: skeleton(model), state), length), seq_len, length)
+
+
+def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """The same function in Neural Engine form, on the same tensors."""
+    config, length = _config(model), options.padded(seq_len)
+    read = _ane.Reader(state)
+    table = read["shared.weight"]
+    embedding = _ane.Embedding(table)
+    scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
+    weight = read.get("lm_head.weight")
+    head = _ane.Head(table if weight is None else weight, scale=scale)
+    if weight is None:
+        head.parts[0].weight = embedding.table  # one parameter, so that the converter writes one tensor
+    encoder = [_encoder_layer(config, read.under(f"encoder.block.{i}.")) for i in range(config.num_layers)]
+    decoder = [_decoder_layer(config, read.under(f"decoder.block.{i}.")) for i in range(config.num_decoder_layers)]
+    norms = [read.rms_norm(f"{stack}.final_layer_norm", config.layer_norm_epsilon) for stack in ("encoder", "decoder")]
+    biases = [_bias(config, read, stack, length) for stack in ("encoder", "decoder")]
+    module = SplitEinsum(embedding, encoder, norms[0], decoder, norms[1], head, biases)
+    return _fitted(module, seq_len, length)
+
+
+class Padded(nn.Module):
+    """`inner` works on more positions than there are: those beyond are masked in the encoder, unseen in the decoder."""
+
+    def __init__(self, inner: nn.Module, seq_len: int, more: int):
+        super().__init__()
+        self.inner, self.seq_len, self.more = inner, seq_len, more
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        made = self.inner(*(_ane.pad_tokens(value, self.more) for value in inputs))
+        return tuple(value[:, : self.seq_len] for value in made)
+
+
+def _fitted(module: nn.Module, seq_len: int, length: int) -> nn.Module:
+    return (module if length == seq_len else Padded(module, seq_len, length - seq_len)).eval()
+
+
+def _attention(config, read: _ane.Reader, name: str) -> _ane.Attention:
+    # T5 does not scale its scores: the factor is in its weights.
+    return _ane.Attention(*(read.conv(f"{name}.{part}") for part in "qkvo"), config.num_heads, 1.0)
+
+
+def _feed_forward(config, read: _ane.Reader) -> _ane.FeedForward:
+    if config.is_gated_act:
+        gate, up = read.conv("DenseReluDense.wi_0"), read.conv("DenseReluDense.wi_1")
+    else:
+        gate, up = None, read.conv("DenseReluDense.wi")
+    return _ane.FeedForward(up, read.conv("DenseReluDense.wo"), config.dense_act_fn, gate)
+
+
+def _encoder_layer(config, read: _ane.Reader) -> _ane.Layer:
+    first, second = (read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(2))
+    attention = _attention(config, read, "layer.0.SelfAttention")
+    return _ane.Layer(first, attention, second, _feed_forward(config, read.under("layer.1.")), "pre")
+
+
+def _decoder_layer(config, read: _ane.Reader) -> CrossLayer:
+    norms = [read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(3)]
+    attentions = [_attention(config, read, name) for name in ("layer.0.SelfAttention", "layer.1.EncDecAttention")]
+    return CrossLayer(norms, *attentions, _feed_forward(config, read.under("layer.2.")))
+
+
+def _bias(config, read: _ane.Reader, stack: str, seq_len: int) -> list[Tensor]:
+    """The learned bias of each head, (1, S_key, 1, S_query), in the decoder with the causal mask in it."""
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    steps = torch.arange(seq_len)
+    ahead = steps[:, None] - steps[None, :]  # key by query: how far ahead the key is
+    buckets = T5Attention._relative_position_bucket(
+        ahead, stack == "encoder", config.relative_attention_num_buckets, config.relative_attention_max_distance
+    )
+    bias = read[f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"][buckets]
+    if stack == "decoder":
+        bias = bias + torch.where(ahead > 0, _hf.MASKED, 0.0)[:, :, None]
+    return [head[None, :, None, :].contiguous() for head in bias.unbind(2)]
+
+
+VARIANTS = {"original": original, "split_einsum": split_einsum}

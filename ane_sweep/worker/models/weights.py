@@ -1,0 +1,275 @@
+"""From a checkpoint folder, or a seed, to a state: Hugging Face tensor names -> fp32 tensors, complete and finite.
+
+A state holds one tensor per parameter of the family's skeleton; tied weights appear once, under the name the module
+lists first (`transformer.wte.weight`, never also `lm_head.weight`). Everything that does not fit is a WeightsError.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ane_sweep.bridge import foreign, nanogpt
+from ane_sweep.errors import WeightsError
+from ane_sweep.worker import models
+from ane_sweep.worker.models import _hf, _nanogpt
+
+_SAFETENSORS = "model.safetensors"
+_PICKLE = "pytorch_model.bin"
+# TensorFlow's names for layer norm's weight and bias, still in some BERT checkpoints (bert-base-uncased among them).
+_OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def load_state(weights: dict[str, Any], checkpoint: Path | None, model: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The state for `model`, from `checkpoint` or, for weights of kind "random", from `weights["seed"]`.
+
+    Raises WeightsError: nothing there, a pickle not allowed by name, a corrupt file, tensors missing, unknown or of
+    another shape, values that are not finite, or a config.json that contradicts the model.
+    """
+    if weights["kind"] == "random":
+        return random_state(model, int(weights.get("seed", 0)))
+    if checkpoint is None:
+        raise WeightsError(f"weights of kind {weights['kind']!r} need a checkpoint folder and none was given")
+    checkpoint = Path(checkpoint)
+    _check_config(checkpoint, model)
+    source: Any = _Checkpoint(checkpoint, bool(weights.get("allow_pickle")))
+    if nanogpt.is_checkpoint(checkpoint):
+        source = _nanogpt.Checkpoint(source)
+    return _read(source, _match(parameters(model), source, model))
+
+
+def parameters(model: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every parameter, tied ones once; built on the meta device, so it costs no memory."""
+    module = meta_skeleton(model)
+    return {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
+
+
+def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
+    """Seeded weights with activations of sensible size; a tensor depends on (seed, its name, its shape), nothing else.
+
+    Uniform, not normal: the same bits on every machine, as no logarithm or cosine of the CPU at hand is involved.
+    """
+    module = meta_skeleton(model)
+    return {
+        name: _random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
+        for name, tensor in module.named_parameters()
+    }
+
+
+def meta_skeleton(model: dict[str, Any]) -> nn.Module:
+    """The family's Hugging Face module without memory behind it, tied weights tied."""
+    try:
+        module = _hf.on_meta(lambda: models.get(model["family"]).skeleton(model))
+    except Exception as error:  # transformers checks an architecture in ways and with errors of its own
+        why = " ".join(str(error).split())[:300]
+        raise WeightsError(f"no {model['family']} can be built of this architecture: {why}") from error
+    module.tie_weights()
+    return module
+
+
+def _spread(module: nn.Module, name: str) -> tuple[float, float]:
+    """(mean, standard deviation) for a parameter: unit gain through linear layers, layer norms near identity."""
+    owner, _, leaf = name.rpartition(".")
+    layer = module.get_submodule(owner)
+    if leaf == "bias":
+        return 0.0, 0.02
+    if layer.weight.dim() == 1:  # a norm; built afresh it holds what it takes for no change: 1, or 0 for Gemma
+        return type(layer)(1).weight.item(), 0.02
+    if isinstance(layer, nn.Linear):
+        return 0.0, layer.in_features**-0.5
+    if isinstance(layer, nn.Embedding):
+        return 0.0, layer.embedding_dim**-0.5
+    return 0.0, layer.weight.shape[0] ** -0.5  # Hugging Face's Conv1D keeps (in, out)
+
+
+def _random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
+    half_width = std * 3**0.5
+    generator = torch.Generator().manual_seed(seed)
+    return torch.empty(shape).uniform_(mean - half_width, mean + half_width, generator=generator)
+
+
+class _Checkpoint:
+    """The tensors of a folder: `shapes` by name, `open` for reading them file by file."""
+
+    def __init__(self, folder: Path, allow_pickle: bool):
+        self.folder = folder
+        self.files: dict[str, Path] = {}
+        self.pickled = False
+        paths = _listed(folder, _SAFETENSORS)
+        if not paths:
+            paths, self.pickled = _listed(folder, _PICKLE) or _listed(folder, nanogpt.CKPT), True
+            if not paths:
+                raise WeightsError(f"no {_SAFETENSORS} (or {_SAFETENSORS}.index.json) in {folder}")
+            if not allow_pickle:
+                raise WeightsError(
+                    f"{paths[0]} is a pickle, which can run code when it is read; convert it to "
+                    "model.safetensors, or trust it by name with allow_pickle=true"
+                )
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for path in paths:
+            for name, shape in self._shapes_of(path):
+                self.shapes[name], self.files[name] = shape, path
+
+    def tensors(self, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, tensor) for each name, each file opened once."""
+        for path in sorted({self.files[name] for name in names}):
+            here = [name for name in names if self.files[name] == path]
+            if self.pickled:
+                content = _unpickle(path)
+                yield from ((name, content[name]) for name in here)
+            else:
+                with _open_safetensors(path) as file:
+                    yield from ((name, file.get_tensor(name)) for name in here)
+
+    def _shapes_of(self, path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+        if self.pickled:
+            yield from ((name, tuple(t.shape)) for name, t in _unpickle(path).items() if isinstance(t, torch.Tensor))
+            return
+        with _open_safetensors(path) as file:
+            for name in file.keys():  # noqa: SIM118 (not a dict)
+                yield name, tuple(file.get_slice(name).get_shape())
+
+
+def _listed(folder: Path, name: str) -> list[Path]:
+    """The file `name`, or the shards its index lists, or nothing."""
+    if (folder / name).exists():
+        return [folder / name]
+    index = folder / f"{name}.index.json"
+    if not index.exists():
+        return []
+    try:
+        shards = list(foreign.read_json(index)["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{index} is not a weight index ({error!r})") from error
+    there = [foreign.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
+    strange = sorted({str(shard)[:80] for shard, is_there in zip(shards, there) if not is_there})
+    if strange:
+        raise WeightsError(f"{index} lists {len(strange)} file(s) that are not beside it, e.g. {strange[0]!r}")
+    return [folder / shard for shard in sorted(set(shards))]
+
+
+def _open_safetensors(path: Path):
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
+
+
+def _unpickle(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        # weights_only: tensors and plain containers; code in the pickle is refused even where pickles are allowed.
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise WeightsError(f"{path} cannot be read as a pickle of tensors ({error})") from error
+    if path.name == nanogpt.CKPT and isinstance(content, dict):
+        content = content.get("model")
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} holds a {type(content).__name__}, not a dictionary of tensors")
+    return content
+
+
+def _match(wanted: dict[str, tuple[int, ...]], source: Any, model: dict[str, Any]) -> dict[str, str]:
+    """Parameter -> the checkpoint's name for it. Raises WeightsError naming a few of those that do not fit."""
+    module = meta_skeleton(model)
+    tied = {alias: target for alias, target in module.all_tied_weights_keys.items() if target in wanted}
+    family = models.get(model["family"])
+    ignored, renamed = family.IGNORED, getattr(family, "RENAMED", ())
+    found: dict[str, str] = {}
+    aliases: dict[str, str] = {}
+    unexpected = []
+    for name in source.shapes:
+        target = next(
+            (s for s in _spellings(name, f"{module.base_model_prefix}.", renamed) if s in wanted or s in tied), None
+        )
+        if target in tied:
+            aliases[tied[target]] = name
+        elif target is not None:
+            found[target] = name
+        elif not any(re.match(pattern, name) for pattern in ignored):
+            unexpected.append(name)
+    found = aliases | found  # an alias counts only where the checkpoint lacks the tensor it is tied to
+    wrong = [
+        f"{name} is {list(source.shapes[found[name]])}, the model's is {list(shape)}"
+        for name, shape in wanted.items()
+        if name in found and source.shapes[found[name]] != shape
+    ]
+    _refuse(
+        model,
+        source,
+        {
+            "missing": [name for name in wanted if name not in found],
+            "of another shape": wrong,
+            "unknown to the model": unexpected,
+        },
+    )
+    return found
+
+
+def _refuse(model: dict[str, Any], source: Any, problems: dict[str, list[str]]) -> None:
+    texts = [
+        f"{len(items)} tensor(s) {what}: {', '.join(items[:3])}{' ...' if len(items) > 3 else ''}"
+        for what, items in problems.items()
+        if items
+    ]
+    if texts:
+        raise WeightsError(
+            f"the weights in {source.folder} do not fit the model ({model['family']}, {model['task']}): "
+            + "; ".join(texts)
+        )
+
+
+def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    """The ways in which a checkpoint's name may be written in the module: as it is, without prefix, with it."""
+    for old, new in renamed:
+        if name.startswith(old):
+            name = new + name.removeprefix(old)
+    for old, new in _OLD_NAMES:
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    yield name
+    if name.startswith(prefix):
+        yield name.removeprefix(prefix)
+    yield prefix + name
+
+
+def _read(source: Any, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = {}
+    parameters_by_name = {name: parameter for parameter, name in chosen.items()}
+    for name, tensor in source.tensors(list(parameters_by_name)):
+        if tensor.dtype not in _FLOATS:
+            raise WeightsError(f"{name} in {source.folder} is {tensor.dtype}; weights must be fp32, fp16 or bf16")
+        tensor = tensor.to(torch.float32)
+        low, high = torch.aminmax(tensor)  # NaN wins in both; one pass, no temporary of the tensor's size
+        if not (torch.isfinite(low) and torch.isfinite(high)):
+            raise WeightsError(
+                f"{name} in {source.folder} has values that are not finite; the file is corrupt, fetch it again"
+            )
+        state[parameters_by_name[name]] = tensor
+    return state
+
+
+def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
+    """A checkpoint of the same shapes may still be of another model (heads, activation, epsilon): compare configs."""
+    path = checkpoint / "config.json"
+    if not path.exists():
+        return
+    try:
+        config = dict(foreign.read_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise WeightsError(f"{path} is no JSON object ({error})") from error
+    differ = [
+        f"{key} is {repr(config[key])[:80]}, the model's is {repr(value)[:80]}"
+        for key, value in model["arch"].items()
+        if key in config and config[key] != value
+    ]
+    if differ:
+        raise WeightsError(f"{path} describes another model: {'; '.join(differ[:4])}")

@@ -1,0 +1,37 @@
+"""Runtimes, one file each; the file's name is its registration.
+
+A runtime `runtimes/<name>.py` holds
+
+    RUNTIME      its traits, a literal that is read without importing it: see bridge/runtimes.py
+    available()  None, or why this host cannot ("needs macOS"); the planner imports the module for it, so whatever is heavy
+                 is imported inside functions
+    load(params, inputs)  a Runtime
+    functions(params, inputs, names)  the functions of a program with a key-value cache, {name: Runtime}; each with
+                 `reset()`, which makes new `states`, and a prediction that goes on from those of the one before
+"""
+
+import importlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.building import DECODE, PREFILL
+from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.worker.runtimes import _decoding
+from ane_sweep.worker.runtimes._runtime import Module, Runtime
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> Runtime:
+    """The Runtime of `params["runtime"]`; with options {cache: stateful}, its two functions driven as one."""
+    module = get(params["runtime"])
+    if params.get("options", {}).get("cache") != "stateful":
+        return module.load(params, inputs)
+    return _decoding.Decoding(module.functions(params, inputs, (PREFILL, DECODE)))
+
+
+@cache
+def get(name: str) -> Module:
+    """Import a runtime's module. Raises ConfigError for an unknown name; a broken import inside one is not caught."""
+    RUNTIMES[name]  # which knows what to say of an unknown one
+    module: Any = importlib.import_module(f"{__name__}.{name}")
+    return module

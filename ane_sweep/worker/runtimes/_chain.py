@@ -1,0 +1,72 @@
+"""What a chain of programs takes and gives, on this Mac and on a device beside it."""
+
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ane_sweep.errors import PackageError
+
+if TYPE_CHECKING:
+    import numpy
+
+# our words -> members of coremltools.ComputeUnit
+COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
+
+
+class Chain:
+    """What a chain of programs, or one pipeline, takes and gives, whoever loads it.
+
+    takes, stateful  of each program: names of its inputs, and whether it keeps states
+    real, outputs    names of the floating-point inputs, and of the chain's outputs
+    realised         what is known of it before loading
+    """
+
+    def __init__(self, programs: list[Path], units: str, function: str | None):
+        from ane_sweep.mil import chain, package
+
+        specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in programs]
+        about = [described(spec, function, path) for spec, path in zip(specs, programs)]
+        self.takes = [[feature.name for feature in description.input] for description in about]
+        self.stateful = [bool(description.state) for description in about]
+        self.real = {feature.name for description in about for feature in description.input if _is_real(feature)}
+        self.outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
+        self.realised: dict[str, Any] = {
+            "runtime": "coreml",
+            "numerics": "Core ML",
+            "threads": None,
+            "compute_units": units,
+            "chunks": sum(max(1, len(spec.pipeline.models)) for spec in specs),
+            "function": function,
+        }
+
+
+def bindable(value: "numpy.ndarray") -> "numpy.ndarray":
+    """`value` as float32 or int32 where the binding of coremltools 9.0 does not take its type (CoreMLPythonArray.mm)."""
+    import numpy as np
+
+    value = np.ascontiguousarray(value)
+    if value.dtype == np.float16:
+        return value.astype(np.float32)
+    if value.dtype.kind in "biu" and value.dtype not in (np.int32, np.int8):
+        return value.astype(np.int32)
+    return value
+
+
+def described(spec: Any, function: str | None, path: Path) -> Any:
+    """Inputs, outputs and states: of the model, or of one function of a multifunction package."""
+    functions = {item.name: item for item in spec.description.functions}
+    if not functions:
+        if function is not None:
+            raise PackageError(f"{path}: has one function only, not {function!r}")
+        return spec.description
+    wanted = function or spec.description.defaultFunctionName
+    if wanted not in functions:
+        raise PackageError(f"{path}: has no function {wanted!r}; it has {', '.join(sorted(functions))}")
+    return functions[wanted]
+
+
+def _is_real(feature: Any) -> bool:
+    from ane_sweep.mil.proto import FeatureTypes_pb2
+
+    array = FeatureTypes_pb2.ArrayFeatureType
+    return feature.type.multiArrayType.dataType in (array.FLOAT16, array.FLOAT32)

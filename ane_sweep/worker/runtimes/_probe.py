@@ -1,0 +1,92 @@
+"""What this host's frameworks can do, asked in a process of its own: `python -m ane_sweep.worker.runtimes._probe coreml|torch`.
+
+Prints one JSON object. Whatever goes wrong inside, crashes included, is the caller's to report.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+def coreml() -> dict[str, Any]:
+    """{native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
+    from ane_sweep.machine import stand_in
+    from ane_sweep.worker.runtimes._coremltools import lean
+
+    if script := stand_in.active():
+        from ane_sweep.coreml_anywhere import scripted_remote
+
+        scripted_remote.install(script)
+    ct = lean()
+    found: dict[str, Any] = {"native": ct.models.model._MLModelProxy is not None}
+    found["storage"] = _imports("coremltools.libmilstoragepython")
+    if found["native"]:
+        found["devices"] = {_name(d): getattr(d, "total_core_count", None) for d in _devices(ct)}
+        try:
+            found["predict_ms"] = _predict(ct)
+        except RuntimeError as error:
+            found["error"] = str(error).splitlines()[0]
+    return found
+
+
+def _imports(name: str) -> bool:
+    import importlib
+
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _devices(ct: Any) -> list[Any]:
+    return ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
+
+
+def _name(device: Any) -> str:
+    return {
+        "MLCPUComputeDevice": "CPU",
+        "MLGPUComputeDevice": "GPU",
+        "MLNeuralEngineComputeDevice": "Neural Engine",
+    }.get(type(device).__name__, type(device).__name__)
+
+
+def _predict(ct: Any) -> float:
+    """Milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError as Core ML does."""
+    import numpy as np
+    from coremltools.converters.mil import Builder as mb
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(1, 4))], opset_version=ct.target.iOS16)
+    def program(x: Any) -> Any:
+        return mb.relu(x=x, name="y")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "probe.mlpackage")
+        made = ct.convert(
+            program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS16, skip_model_load=True
+        )
+        made.save(path)
+        model = ct.models.MLModel(path, compute_units=ct.ComputeUnit.CPU_ONLY)
+        x = np.array([[-1, 0, 1, 2]], np.float32)
+        for _ in range(2):
+            began = time.perf_counter()
+            y = model.predict({"x": x})["y"]
+            spent = 1000 * (time.perf_counter() - began)
+    if not np.allclose(y, [[0, 0, 1, 2]]):
+        raise RuntimeError(f"relu of -1, 0, 1, 2 came out as {np.asarray(y).ravel().tolist()}")
+    return spent
+
+
+def torch() -> dict[str, Any]:
+    """{version, mps: bool, cuda: bool, threads}."""
+    import torch as framework
+
+    devices = {"mps": framework.backends.mps.is_available(), "cuda": framework.cuda.is_available()}
+    return {"version": framework.__version__, **devices, "threads": framework.get_num_threads()}
+
+
+if __name__ == "__main__":
+    print(json.dumps({"coreml": coreml, "torch": torch}[sys.argv[1]]()))

@@ -1,0 +1,152 @@
+"""coreml: Core ML itself, through coremltools, on macOS. Not yet run by us on a Mac: exercised on Linux through the
+stand-in, its calls checked against coremltools' signatures.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.errors import PackageError, StageError, Unavailable
+from ane_sweep.machine import apple
+from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable
+from ane_sweep.worker.runtimes._runtime import Runtime
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ane_sweep.worker.runtimes._remote import RemoteRuntime
+
+RUNTIME = Traits(
+    needs="program", measured="Core ML on {chip}", hardware="Apple",
+    honours=("chunks", "compute_units", "precision", "target", "compiler", "device"),
+    auto=1, coreml=True, alone=True, idle_s=2.0, cannot="ane_sweep.machine.apple:no_coreml",
+)  # fmt: skip
+
+
+
+def available() -> str | None:
+    """None, or why this host cannot."""
+    return apple.no_coreml()
+
+
+
+
+class CoreMLRuntime(Runtime):
+    """A chain of models, or one pipeline, on the given compute units; tensors are handed over by name.
+
+    programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
+    function  of multifunction programs; None: the default one
+
+    `realised["compute_units"]` is what Core ML was allowed to use; where it really ran is for stages place and evidence
+    to say. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is what Core ML itself says that
+    the last prediction took, all programs together, without Python's share (None where it says nothing).
+    """
+
+    last_native_ms: float | None = None
+
+    def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
+        from ane_sweep.worker.runtimes._coremltools import lean
+
+        ct = lean()
+        self._chain = Chain(programs, units, function)
+        self.load_ms: list[float] = []
+        self._models = []
+        unit = ct.ComputeUnit[COMPUTE_UNITS[units]]
+        for index, program in enumerate(programs):
+            begun = time.perf_counter()
+            if compiled is None:
+                model = ct.models.MLModel(str(program), compute_units=unit, function_name=function)
+            else:
+                model = ct.models.CompiledMLModel(str(compiled[index]), compute_units=unit, function_name=function)
+            self.load_ms.append(1000 * (time.perf_counter() - begun))
+            self._models.append(model)
+        self._proxies = [_proxy(model, program) for model, program in zip(self._models, programs)]
+        self.load_native_ms = [_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
+        self.reset()
+        loaded_from = "package" if compiled is None else "compiled"
+        self.realised: dict[str, Any] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
+
+    def reset(self) -> None:
+        """States as zeros again, for a new sequence. Stateless programs have nothing to reset."""
+        self.states = [
+            model.make_state() if stateful else None for model, stateful in zip(self._models, self._chain.stateful)
+        ]
+
+    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Inputs in the types that coremltools' binding takes, so that no conversion falls into a timed call."""
+        import numpy as np
+
+        made = {name: bindable(value) for name, value in inputs.items()}
+        return {name: value.astype(np.float32) if name in self._chain.real else value for name, value in made.items()}
+
+    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Outputs by name, as Core ML gives them (float16 as float32). States go on from the call before."""
+        values = dict(inputs)
+        taken: float | None = 0.0
+        for model, proxy, names, state in zip(self._models, self._proxies, self._chain.takes, self.states):
+            values.update(model.predict({name: values[name] for name in names if name in values}, state=state))
+            spent = proxy.get_last_predict_duration_in_nano_seconds()
+            taken = None if spent is None or taken is None else taken + spent / 1e6
+        self.last_native_ms = taken
+        return {name: values[name] for name in self._chain.outputs}
+
+
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | RemoteRuntime":
+    """Load the programs in `inputs["program"]`, compiled ones in `inputs["compiled"]` if given.
+
+    params  compute_units; device ("local", "usb"); function, of multifunction programs
+
+    Raises errors.Unavailable off macOS, errors.PackageError, StageError for what Core ML refuses to load.
+    """
+    if reason := available():
+        raise Unavailable(f"runtime=coreml {reason}; runtime=reference executes the same programs on this host")
+    from ane_sweep.mil import package
+
+    programs = package.program_paths(inputs["program"])
+    compiled = compiled_paths(inputs["compiled"], programs) if "compiled" in inputs else None
+    units, function = params.get("compute_units") or "all", params.get("function")
+    try:
+        if params.get("device") == "usb":
+            from ane_sweep.worker.runtimes._remote import RemoteRuntime
+
+            return RemoteRuntime(programs, units, function)
+        return CoreMLRuntime(programs, compiled, units, function)
+    except RuntimeError as error:  # what the native module raises
+        raise StageError(f"Core ML does not load it: {error}") from error
+
+
+def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Any]:
+    """Functions of the programs by name, each loaded by itself; they do not share states by themselves."""
+    return {name: load({**params, "function": name}, inputs) for name in names}
+
+
+def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
+    """The .mlmodelc of each program. Raises PackageError where one is missing."""
+    found = [folder / f"{program.stem}.mlmodelc" for program in programs]
+    if missing := [path.name for path in found if not path.is_dir()]:
+        raise PackageError(f"{folder}: no {', '.join(missing)}; delete the folder and compile again")
+    return found
+
+
+
+
+
+
+def _proxy(model: Any, program: Path) -> Any:
+    """The native object behind a model, which knows durations: CompiledMLModel of coremltools 9.0 does not show them.
+
+    Raises StageError for a package that did not load: MLModel only warns then, and would fail at the first prediction.
+    """
+    proxy = model.__proxy__ if hasattr(model, "__proxy__") else model._proxy
+    if proxy is None:
+        raise StageError(
+            f"Core ML does not load {program.name}: {getattr(model, '_framework_error', 'no reason given')}"
+        )
+    return proxy
+
+
+def _ms(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6

@@ -1,0 +1,101 @@
+"""reference: executes saved ML Programs on any host's CPU, op by op, with the rounding that the program declares.
+
+fp16 programs: every op's result is rounded to fp16, sums inside an op are fp32; params["numerics"] chooses otherwise
+(fp16, fp32 or ane), params["effects"] among what is known of the Neural Engine. Its latency is that of this runtime on
+this CPU and says nothing about Apple hardware.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.worker.runtimes._runtime import Runtime
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RUNTIME = Traits(
+    needs="program", measured="reference runtime on this CPU", hardware="CPU",
+    honours=("chunks", "precision", "target", "numerics", "effects"), auto=2,
+)  # fmt: skip
+
+
+def available() -> str | None:
+    return None
+
+
+class ReferenceRuntime(Runtime):
+    """A chain of compiled programs; tensors are handed over by name, as they are.
+
+    function   of programs that have several; "": the default one
+    states     one for each program, made by `reset()`; None: each prediction starts from zeros
+    """
+
+    def __init__(
+        self,
+        paths: list[Path],
+        numerics: str | None = None,
+        effects: list[str] | None = None,
+        function: str = "",
+        device: str = "cpu",
+    ):
+        from ane_sweep import reference
+        from ane_sweep.mil import chain
+        from ane_sweep.reference import features
+
+        how: Any = {"numerics": numerics, "effects": effects, "device": device}
+        self.models = [reference.load(path, function, **how) for path in paths]
+        specs = [model.spec for model in self.models]
+        where = paths[0].parent if len(paths) > 1 else paths[0]
+        self._where = where
+        if len(paths) > 1:
+            self._inputs = {
+                name: features.describe(item, where) for name, item in chain.inputs(specs, function).items()
+            }
+            self._outputs = {
+                name: features.describe(item, where) for name, item in chain.outputs(specs, where, function).items()
+            }
+        chunks = sum(
+            len(getattr(model, "models", [model])) for model in self.models
+        )  # a pipeline is as many as it holds
+        self.realised: dict[str, Any] = {**self.models[0].realised, "chunks": chunks}
+        said = [model.realised["numerics"] for model in self.models]
+        self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
+
+    def reset(self) -> None:
+        """States as they are in the beginning, zeros, from which predictions go on."""
+        self.states = [model.new_state() if model.states else None for model in self.models]
+
+    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Outputs by name, of the types that the program declares. Inputs are cast where no meaning is lost.
+
+        Raises errors.PackageError for a wrong name, shape or kind of input.
+        """
+        from ane_sweep.reference import features
+
+        states = self.states or [model.new_state() if model.states else None for model in self.models]
+        if len(self.models) == 1:
+            (model,) = self.models
+            return model.predict(inputs, states[0])
+        values: dict[str, Any] = dict(features.accept(inputs, self._inputs, self._where))
+        for model, state in zip(self.models, states, strict=True):
+            values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
+            values.update(model.tensors({**values, **(state.cells if state else {})}))
+        return {name: features.give(values[name], feature) for name, feature in self._outputs.items()}
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path], device: str = "cpu") -> ReferenceRuntime:
+    """Compile the programs in `inputs["program"]`. Raises errors.PackageError, errors.UnsupportedOp."""
+    return functions(params, inputs, ("",), device)[""]
+
+
+def functions(
+    params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...], device: str = "cpu"
+) -> dict[str, ReferenceRuntime]:
+    """Functions of the programs by name; they do not share states by themselves."""
+    from ane_sweep.mil import package
+
+    paths = package.program_paths(inputs["program"])
+    return {
+        name: ReferenceRuntime(paths, params.get("numerics"), params.get("effects"), name, device) for name in names
+    }

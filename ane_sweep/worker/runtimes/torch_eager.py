@@ -1,0 +1,109 @@
+"""torch_eager: the variant's torch module itself, in fp32, with nothing of Core ML: what the converted programs are
+up against.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.errors import PackageError
+from ane_sweep.worker.runtimes._runtime import Runtime
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RUNTIME = Traits(needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU")
+
+
+def available() -> str | None:
+    return None
+
+
+class TorchRuntime(Runtime):
+    """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs.
+
+    cache   the module whose states they are, of one with a key-value cache (models/_cache.py)
+    """
+
+    def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu", cache: Any = None):
+        import torch
+
+        self._module, self._ports, self._device, self._cache = module.to(device), ports, device, cache
+        self.states = cache.states if cache else {}
+        self.realised: dict[str, Any] = {
+            "runtime": name,
+            "numerics": "fp32",
+            "threads": torch.get_num_threads(),
+            "compute_units": None,
+            "chunks": 1,
+        }
+
+    def reset(self) -> None:
+        """Zeros in all states of the module."""
+        if self._cache:
+            self._cache.reset()
+
+    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        """Outputs by name, fp32. Raises errors.PackageError for a wrong name or shape of input."""
+        import torch
+
+        values = _accept(inputs, self._ports.inputs)
+        with torch.inference_mode():
+            made = self._module(*[torch.from_numpy(value).to(self._device) for value in values])
+        return {port.name: value.cpu().numpy() for port, value in zip(self._ports.outputs, made)}
+
+
+def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
+    import numpy as np
+
+    problems = [f"{port.name!r} is missing" for port in ports if port.name not in inputs]
+    known = {port.name: port for port in ports}
+    for name, value in inputs.items():
+        if name not in known:
+            problems.append(f"{name!r} is not an input")
+        elif np.shape(value) != tuple(known[name].shape):
+            problems.append(f"{name!r} has shape {list(np.shape(value))}, not {list(known[name].shape)}")
+    if problems:
+        takes = ", ".join(f"{port.name} ({port.dtype} {list(port.shape)})" for port in ports)
+        raise PackageError(f"inputs do not fit: {'; '.join(problems)}. The module takes {takes}")
+    return [np.ascontiguousarray(inputs[port.name], dtype=port.dtype) for port in ports]
+
+
+def load(
+    params: dict[str, Any], inputs: dict[str, Path], name: str = "torch_eager", device: str = "cpu"
+) -> TorchRuntime:
+    """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
+    errors.ConfigError.
+    """
+    module, ports = _build(params, inputs)
+    return TorchRuntime(module, ports(), name, device)
+
+
+def functions(
+    params: dict[str, Any],
+    inputs: dict[str, Path],
+    names: tuple[str, ...],
+    name: str = "torch_eager",
+    device: str = "cpu",
+) -> dict[str, TorchRuntime]:
+    """Functions of a module with a key-value cache; weights and states are shared."""
+    module, ports = _build(params, inputs)
+    module = module.to(device)
+    return {
+        which: TorchRuntime(module.functions[which], ports(function=which), name, device, module) for which in names
+    }
+
+
+def _build(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
+    """(module, what gives its ports)."""
+    from ane_sweep.bridge import building
+    from ane_sweep.worker import models
+    from ane_sweep.worker.models import weights
+
+    model, options = params["model"], building.options(params)
+    family = models.get(model["family"])
+    state = weights.load_state(params["weights"], inputs.get("checkpoint"), model)
+    module = family.VARIANTS[params["variant"]](model, state, params["seq_len"], options)
+    return module, partial(family.ports, model, params["seq_len"], options)

@@ -1,0 +1,46 @@
+"""torch_mps: the variant's torch module in fp32 on the Mac's GPU, through PyTorch's MPS backend. Not yet run by us on a Mac.
+
+A prediction takes in numpy arrays and gives some back, so copying to and from the GPU is part of it, as it is of a user's.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.machine import apple
+
+RUNTIME = Traits(
+    needs="checkpoint", measured="PyTorch on this GPU", hardware="Apple", cannot="ane_sweep.machine.apple:no_silicon"
+)
+
+_FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
+
+
+def available() -> str | None:
+    return apple.no_silicon()
+
+
+def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+    """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, errors.StageError where PyTorch
+    was told to run what MPS lacks on the CPU, which would be timed as the GPU.
+    """
+    return _checked().load(params, inputs, name="torch_mps", device="mps")
+
+
+def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> Any:
+    """Functions of a module with a key-value cache. Raises as `load` does."""
+    return _checked().functions(params, inputs, names, name="torch_mps", device="mps")
+
+
+def _checked() -> Any:
+    import torch
+
+    from ane_sweep.worker.runtimes import torch_eager
+
+    if not torch.backends.mps.is_available():
+        raise Unavailable("runtime=torch_mps: this PyTorch has no MPS device (macOS 14 or newer and an arm64 build)")
+    if os.environ.get(_FALLBACK, "0") != "0":
+        raise StageError(f"runtime=torch_mps: {_FALLBACK} is set, so ops may run on the CPU without a word; unset it")
+    return torch_eager

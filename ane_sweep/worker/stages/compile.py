@@ -1,0 +1,91 @@
+"""compile: ML Programs to a device's compiled form (.mlmodelc). macOS only.
+
+params  compiler ("coremltools": Core ML's own compileModel; "coremlc": Xcode's, through xcrun), host
+inputs  program
+leaves  one .mlmodelc per program of the chain, of the same name
+
+Nothing is compiled for the Neural Engine here: that happens when the result is first loaded (stage load).
+"""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.machine import apple, tools
+from ane_sweep.worker.stages import StageResult
+
+STAGE = Stage(
+    order=80, many="compilations", timeout_s=7200, base_gib=0.5, per_byte=1.0,
+    leaves="same program", compressed=True, artifact=True, on_coreml=True,
+    ignores=("ane_sweep.coreml_anywhere", "ane_sweep.coreml_anywhere.native"),  # the stand-in's compiler
+)  # fmt: skip
+
+_LINES = 6  # of the compiler's own, in a reason
+_XCRUN_S = 3600.0
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises Unavailable off macOS, StageError with the compiler's own lines where it refuses a program."""
+    if reason := apple.no_coreml():
+        raise Unavailable(reason)
+    from ane_sweep.mil import package
+
+    made = []
+    began = time.perf_counter()
+    for source in package.program_paths(inputs["program"]):
+        made.append(compile_one(source, out / f"{source.stem}.mlmodelc", params["compiler"]))
+    seconds = time.perf_counter() - began
+    realised = {"compiler": params["compiler"], "compiler_version": version(made[0])}
+    return StageResult([Metric("compile_s", seconds, "s", source=params["compiler"])], realised)
+
+
+def compile_one(source: Path, target: Path, compiler: str) -> Path:
+    """Compile a package to `target`, which ends in .mlmodelc. Raises StageError."""
+    {"coremltools": _by_coremltools, "coremlc": _by_xcode}[compiler](source, target)
+    if not target.is_dir():
+        raise StageError(f"{source.name}: {compiler} said that all is well and left no {target.name}; try the other")
+    return target
+
+
+def version(compiled: Path) -> str | None:
+    """`coremlc-version` as the compiled program states it in its `buildInfo`; None where it states none."""
+    try:
+        with open(compiled / "model.mil", encoding="utf-8", errors="replace") as file:
+            found = re.search(r'\{"coremlc-version", "([^"]+)"\}', file.read(4096))
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def _by_coremltools(source: Path, target: Path) -> None:
+    from ane_sweep.worker.runtimes._coremltools import lean
+
+    ct = lean()
+    try:
+        ct.models.utils.compile_model(str(source), destination_path=str(target))
+    except Exception as error:  # the binding raises RuntimeError, coremltools itself plain Exception
+        raise StageError(f"{source.name} does not compile: {_lines(str(error))}") from error
+
+
+def _by_xcode(source: Path, target: Path) -> None:
+    said = tools.ask("xcrun", "coremlcompiler", "compile", str(source), str(target.parent), timeout_s=_XCRUN_S)
+    if said is None or "unable to find utility" in said.stderr:
+        raise StageError(
+            "compiler=coremlc needs Xcode itself, not only its command line tools (xcrun finds no coremlcompiler): "
+            "install it, then `sudo xcode-select --switch /Applications/Xcode.app`; or compiler=coremltools"
+        )
+    if said.code is None:
+        raise StageError(f"{source.name}: coremlcompiler had not ended after {_XCRUN_S:g} s")
+    if not said.ok:
+        raise StageError(f"{source.name} does not compile: {_lines(said.stderr or said.stdout)}")
+
+
+def _lines(text: str) -> str:
+    """What a compiler said, errors first, on one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if "error" in line.lower()] or lines
+    return " | ".join(lines[:_LINES]) or "it gave no reason"

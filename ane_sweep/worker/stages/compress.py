@@ -1,0 +1,68 @@
+"""compress: a program's weights by a recipe, through coremltools.optimize.
+
+params  recipe: ane_sweep/bridge/recipes.py, in full
+inputs  program; calibration (stage calibrate) for mixed bits and quantized activations
+leaves  model.mlpackage, and compress.json: what was done with each weight; the same recipe gives the same bytes
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError
+from ane_sweep.worker.stages import StageResult, _package
+
+STAGE = Stage(
+    order=50, many="compressions", timeout_s=7200, base_gib=0.8, per_byte=2.0,
+    leaves="program", compressed=True, artifact=True,
+)  # fmt: skip
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises StageError when the recipe compresses nothing, or the program's OS cannot hold it."""
+    from ane_sweep.mil import package
+    from ane_sweep.worker.compress import allot, passes
+
+    began = time.perf_counter()
+    recipe = params["recipe"]
+    (source,) = package.program_paths(inputs["program"])
+    measured = inputs.get("calibration")
+    bits = allot.chosen(measured, recipe) if recipe["kind"] == "mixed" else None
+    target = out / "model.mlpackage"
+    try:
+        with passes.quiet():
+            model = passes.load(source)
+            if recipe["activations"]:
+                model = passes.quantize_activations(model, _ranges(measured))
+            model, done = passes.apply(model, recipe, bits)
+            model.save(str(target))
+    except ValueError as error:  # coremltools' way to say that the opset lacks it
+        raise StageError(f"coremltools refuses this recipe for this program: {error}") from error
+    if not done.resolved.settings:
+        reasons = ", ".join(sorted(set(done.resolved.left.values()))) or "it has no weights"
+        raise StageError(f"the recipe compresses none of this program's weights ({reasons}); see skip and min_elements")
+    _package.settle(target)
+    return _result(target, done, time.perf_counter() - began, out)
+
+
+def _ranges(measured: Path | None) -> dict[str, dict[str, float]]:
+    assert measured is not None, "tasks.py gives every recipe with activations a calibration"
+    return json.loads((measured / "ranges.json").read_text(encoding="utf-8"))
+
+
+def _result(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
+    resolved = done.resolved
+    account = {"settings": resolved.settings, "adapted": resolved.adapted, "left": resolved.left}
+    (out / "compress.json").write_text(json.dumps(account, indent=1, sort_keys=True), encoding="utf-8")
+    return StageResult(
+        metrics=[
+            Metric("compress_s", seconds, "s"),
+            Metric("package_bytes", _package.size(package), "bytes"),
+            Metric("bits_per_weight", _package.bits_per_weight(package, done.numbers), "bit"),
+        ],
+        realised={"weights_compressed": len(resolved.settings), "weights_left": len(resolved.left)},
+        facts={"adapted": len(resolved.adapted)},
+    )

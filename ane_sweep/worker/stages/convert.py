@@ -1,0 +1,228 @@
+"""convert: a torch module to one ML Program.
+
+params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
+        fp32_ops (absent where empty): patterns of the ops of an fp16 program that stay in fp32,
+        options {those of models/_options.py that are not at their default}
+inputs  checkpoint (absent for random weights)
+leaves  model.mlpackage; the same parameters give the same bytes. With cache=stateful its functions are prefill and
+        decode (models/_cache.py)
+"""
+
+import tempfile
+import time
+from contextlib import nullcontext
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError
+from ane_sweep.worker import models
+from ane_sweep.worker.stages import StageResult, _package
+
+STAGE = Stage(order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, leaves="program", artifact=True)
+
+_MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """See the module's docstring. Raises WeightsError; StageError when coremltools leaves another kind of program."""
+    began = time.perf_counter()
+    if any("\ud800" <= character <= "\udfff" for character in str(out)):
+        raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")
+    module = _build(params, inputs.get("checkpoint"))
+    package = out / "model.mlpackage"
+    functions = getattr(module, "functions", None)
+    if functions is None:
+        facts = _convert(module, _ports(params), {}, params, package)
+    else:
+        facts = _convert_functions(functions, module.states, params, package)
+    _package.settle(package)
+    seconds = time.perf_counter() - began
+    bits = _package.bits_per_weight(package, facts["numbers"])
+    return StageResult(
+        metrics=[
+            Metric("convert_s", seconds, "s"),
+            Metric("package_bytes", _package.size(package), "bytes"),
+            Metric("bits_per_weight", bits, "bit"),
+        ],
+        facts=facts,
+    )
+
+
+def _build(params: dict[str, Any], checkpoint: Path | None):
+    from ane_sweep.bridge import building
+    from ane_sweep.worker.models import weights
+
+    state = weights.load_state(params["weights"], checkpoint, params["model"])
+    make = models.get(params["model"]["family"]).VARIANTS[params["variant"]]
+    return make(params["model"], state, params["seq_len"], building.options(params))
+
+
+def _ports(params: dict[str, Any], **more: str):
+    from ane_sweep.bridge import building
+
+    family = models.get(params["model"]["family"])
+    return family.ports(params["model"], params["seq_len"], building.options(params), **more)
+
+
+def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
+    """Each function by itself, then coremltools' join, which keeps one copy of equal weights. The default is decode:
+    it is called for every token. Facts are decode's, `ops_prefill` beside them."""
+    from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
+
+    from ane_sweep.bridge.building import DECODE, PREFILL
+
+    facts: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        joined = MultiFunctionDescriptor()
+        for name in (PREFILL, DECODE):
+            part = Path(folder, f"{name}.mlpackage")
+            found = _convert(functions[name], _ports(params, function=name), states, params, part)
+            facts |= found if name == DECODE else {"ops_prefill": found["ops"]}
+            joined.add_function(str(part), src_function_name="main", target_function_name=name)
+        joined.default_function_name = DECODE
+        save_multifunction(joined, str(package))
+    return facts
+
+
+def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
+    """One function, traced and written as `package`; what is in it."""
+    program = _to_program(_trace(module, ports, params), ports, states, params, package)
+    ops, parameter_bytes = _census(program)
+    return {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": _package.float_numbers(program)}
+
+
+def _trace(module, ports, params: dict[str, Any]):
+    """torch.jit.trace, not torch.export: these graphs have fixed shapes and no control flow, so a trace is the whole
+    truth; coremltools 9.0's export frontend lacks ops that transformers' decoders then need (`__and__`, `alias`).
+    On the CPU: tracing on the meta device would spare the one run of the module that a trace is, but torch 2.13
+    cannot trace convolutions there.
+    """
+    import torch
+
+    from ane_sweep.bridge import building
+    from ane_sweep.worker.models import _half
+
+    halves = [_half.is_half(port, building.options(params)) for port in ports.inputs]
+    widened = _half.widened(module, ports) if any(halves) else nullcontext()
+    examples = tuple(
+        torch.zeros(port.shape, dtype=torch.float16 if half else getattr(torch, port.dtype))
+        for port, half in zip(ports.inputs, halves)
+    )
+    with torch.no_grad(), widened:
+        # check_trace would run the module twice more to look for control flow that is not there.
+        return torch.jit.trace(module, examples, check_trace=False)
+
+
+def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], package: Path):
+    """Convert and write `package`; returns coremltools' in-memory program."""
+    import coremltools as ct
+    import numpy as np
+
+    from ane_sweep.bridge import building
+    from ane_sweep.worker.models import _half
+    from ane_sweep.worker.stages._lean import lean
+
+    options = building.options(params)
+    wide = Wide(options.norm, params.get("fp32_ops", []))
+    target = getattr(ct.target, params["target"])
+    narrow = params["compute"] == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
+    real = np.float16 if narrow else np.float32
+    dtypes = {"int32": np.int32, "float32": real}
+    with lean():
+        model = ct.convert(
+            traced,
+            inputs=[
+                ct.TensorType(port.name, port.shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
+                for port in ports.inputs
+            ],
+            outputs=[ct.TensorType(port.name, dtype=real) for port in ports.outputs],
+            states=[
+                ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
+                for name, state in states.items()
+            ]
+            or None,
+            convert_to="mlprogram",
+            minimum_deployment_target=target,
+            compute_precision=_precision(ct, params["compute"], wide),
+            pass_pipeline=_pipeline(ct, wide),
+            skip_model_load=True,
+            package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
+        )
+    program = model._mil_program  # the public accessor deep-copies every weight
+    program.validate()
+    if wide.patterns and not wide.kept:
+        types = sorted(
+            {op.op_type for function in program.functions.values() for op in function.operations} - {"const"}
+        )
+        raise StageError(f"fp32_ops={wide.patterns} match no op of this program, which has: {', '.join(types)}")
+    return program
+
+
+class Wide:
+    """Which ops of an fp16 program stay in fp32: the means of the norms or all that comes from a norm's module, as `norm`
+    says, and what matches one of `patterns` by type, name, or the name or type of a torch module that it comes from."""
+
+    def __init__(self, norm: str, patterns: list[str]):
+        self.norm, self.patterns, self.kept = norm, patterns, 0
+
+    @property
+    def apart(self) -> bool:
+        """Whether a norm must stay in single ops: only then it has a mean to keep."""
+        return self.norm == "fp32_mean" or any(fnmatchcase("reduce_mean", pattern) for pattern in self.patterns)
+
+    def keeps(self, op) -> bool:
+        names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
+        matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
+        self.kept += matched
+        if matched or self.norm == "fp16":
+            return matched
+        if self.norm == "fp32_mean":
+            return op.op_type == "reduce_mean"
+        return op.op_type == "layer_norm" or any(name.endswith("Norm") for name in names)
+
+
+def _precision(ct, compute: str, wide: Wide):
+    if compute == "fp32":
+        return ct.precision.FLOAT32
+    if wide.norm == "fp16" and not wide.patterns:
+        return ct.precision.FLOAT16
+    return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
+
+
+def _pipeline(ct, wide: Wide):
+    """coremltools' default passes, less those that only cost here, and one more where it saves memory."""
+    pipeline = ct.PassPipeline.DEFAULT
+    if wide.apart:
+        pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
+    # Guards gathers against negative indices with a compare, an add and a select before the embedding; token ids and
+    # positions are never negative.
+    pipeline.remove_passes({"common::guard_negative_gather_indices"})
+    # Hashes every weight. Once before the fp16 cast finds what is equal (tied embedding and head), once more runs in
+    # the backend pipeline; the two in between find nothing new.
+    again = [i for i, name in enumerate(pipeline.passes) if name == "common::const_deduplication"][1:]
+    for index in reversed(again):
+        pipeline.remove_pass(index)
+    # GPT-2's Conv1D weights arrive as constants behind a transpose. Left there, the fp16 cast carries each through
+    # fp16, fp32 and fp16 again: twice the model's size on top (gpt2-xl: 19.4 GB). Folded first, a view does.
+    if "common::add_fp16_cast" in pipeline.passes:
+        index = pipeline.passes.index("common::add_fp16_cast")
+        pipeline.insert_pass(index, "common::dead_code_elimination")
+        pipeline.insert_pass(index, "common::const_elimination")
+    return pipeline
+
+
+def _census(program) -> tuple[int, int]:
+    """(ops that are not constants, bytes of constants)."""
+    ops = parameter_bytes = 0
+    for function in program.functions.values():
+        for op in function.operations:
+            if op.op_type.startswith("constexpr"):
+                raise StageError(f"{op.name}: a fresh conversion holds {op.op_type}; its weights must be plain")
+            if op.op_type != "const":
+                ops += 1
+            elif hasattr(op.outputs[0].val, "nbytes"):
+                parameter_bytes += op.outputs[0].val.nbytes
+    return ops, parameter_bytes

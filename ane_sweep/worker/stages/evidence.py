@@ -1,0 +1,220 @@
+"""evidence: what the machine shows while a program runs: power, system log, memory, heat. runtime=coreml only.
+
+A second pass of the same program, after its samples were taken: nothing here stands beside a timed call.
+
+params  runtime, compute_units
+inputs  program, reference (its first input is predicted)
+leaves  log.json: every known line of the system log; power.json: the samples
+
+Each source is `measured` in realised.evidence, or one sentence says why it has nothing; that never fails the stage. What
+the program itself does wrong does: it is the same program that was timed.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.machine import powermetrics, syslog, thermal
+from ane_sweep.machine.listener import Listener
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.evidence import footprint
+from ane_sweep.worker.stages import StageResult
+
+STAGE = Stage(
+    order=140, many="evidence passes", timeout_s=1800, base_gib=0.6, per_byte=1.2,
+    stored=False, alone=True, last=True, runs_program=True, fatal=False, reads=("machine/*.csv",),
+)  # fmt: skip
+
+IDLE_SAMPLES, LOADED_SAMPLES = 20, 30  # of powermetrics.INTERVAL_MS each
+LISTEN_S = 1.0  # of predictions under the log's eye
+_ATTACH_S = 2.0  # `log stream` says what it filters when it is ready
+_LOADED_S = 60.0  # predictions end then, whatever powermetrics does
+LOG_BYTES = 8 << 20
+SHOWN_FINDINGS = 20  # in the record; all of them are in log.json
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises Unavailable where this host has no such runtime, StageError when the program cannot be run, with what the
+    log said of it.
+    """
+    from ane_sweep.worker.stages._arrays import Inputs
+
+    runtime = runtimes.get(params["runtime"])
+    if reason := runtime.available():
+        raise Unavailable(f"runtime={params['runtime']} {reason}")
+    values = Inputs(inputs["reference"])[0]
+    pass_ = Pass(out)
+    predict = pass_.listen(lambda: predictor(runtimes.load(params, inputs), values))
+    pass_.measure_power(predict)
+    pass_.read_memory()
+    pass_.read_heat()
+    shown = {"predictions": pass_.predictions, "findings": pass_.facts["findings"][:SHOWN_FINDINGS]}
+    realised = {"evidence": {**pass_.sources, **shown}}
+    return StageResult(pass_.metrics, realised, facts={"evidence": {**pass_.facts, "missing": pass_.missing()}})
+
+
+def predictor(loaded: runtimes.Runtime, values: dict[str, Any]) -> Callable[[], Any]:
+    """One prediction of the same input, as a call; states begin anew each time. Of a program with a key-value cache one
+    decoding step, which is what `latency` times."""
+    ready = loaded.prepare(values)
+    call, prefill = loaded.timed(ready)
+    if prefill:
+        return call
+
+    def predict() -> Any:
+        loaded.reset()
+        return loaded.predict(ready)
+
+    return predict
+
+
+class Pass:
+    """One evidence pass: `sources` says of each source `measured` or why not, `facts` is what the verdict is made of."""
+
+    def __init__(self, out: Path):
+        self.out = out
+        self.sources: dict[str, Any] = {}
+        self.metrics: list[Metric] = []
+        self.facts: dict[str, Any] = {"power": {}, "findings": []}
+        self.predictions = 0
+
+    def missing(self) -> list[str]:
+        """Why the sources that a verdict needs have nothing."""
+        return [f"{name}: {self.sources[name]}" for name in ("power", "log") if self.sources[name] != "measured"]
+
+    def listen(self, load: Callable[[], Callable[[], Any]]) -> Callable[[], Any]:
+        """Load the program and predict for a while with the system log open; returns the prediction as a call."""
+        findings = syslog.Findings(os.getpid())
+        log = Listener(syslog.command(os.getpid()), limit=LOG_BYTES, on_line=findings.add_stream).start()
+        _until(lambda: findings.lines > 0 or not log.running(), _ATTACH_S)
+        try:
+            predict = load()
+            _until(lambda: self._predict(predict), LISTEN_S)
+        except Exception as error:
+            self._close(log, findings)
+            told = "; ".join(f["explanation"] for f in self.facts["findings"] if f["ours"])
+            text = f"{type(error).__name__}: {error}" + (f". The system log says: {told}" if told else "")
+            raise StageError(text) from error
+        self._close(log, findings)
+        return predict
+
+    def _predict(self, predict: Callable[[], Any]) -> bool:
+        predict()
+        self.predictions += 1
+        return False
+
+    def _close(self, log: Listener, findings: syslog.Findings) -> None:
+        ended_by_itself = log.error is None and not log.running()
+        code = log.end()
+        self.facts["findings"] = findings.found()
+        told = {"lines": findings.lines, "truncated": log.truncated, "dropped": findings.dropped}
+        (self.out / "log.json").write_text(json.dumps({**told, "findings": self.facts["findings"]}, indent=1))
+        if log.error:
+            self.sources["log"] = log.error
+        elif ended_by_itself:
+            said = log.stderr.strip().splitlines()
+            self.sources["log"] = f"`log stream` ended early with {code}" + (f": {said[-1]}" if said else "")
+        else:
+            self.sources["log"] = "measured"
+        if log.truncated:
+            self.sources["log_note"] = f"the log flooded: of {log.limit >> 20} MiB on it was not read"
+
+    def measure_power(self, predict: Callable[[], Any]) -> None:
+        """Energy of one prediction per engine: mean power of a loop less that at rest, times the loop's time per call."""
+        idle = self._power_samples(IDLE_SAMPLES, lambda: time.sleep(0.01))
+        if idle is None:
+            return
+        calls, began = 0, time.perf_counter()
+        last = began
+
+        def call() -> None:
+            nonlocal calls, last
+            predict()
+            calls, last = calls + 1, time.perf_counter()
+
+        loaded = self._power_samples(LOADED_SAMPLES, call)
+        if loaded is None:
+            return
+        self.predictions += calls
+        seconds_each = (last - began) / max(calls, 1)
+        (self.out / "power.json").write_text(
+            json.dumps({"idle": [vars(s) for s in idle], "loaded": [vars(s) for s in loaded]}, indent=1)
+        )
+        if said := loaded[-1].thermal_pressure:
+            self.sources["thermal_pressure"] = said.lower()
+        silent = [self._engine(engine, idle, loaded, seconds_each) for engine in powermetrics.ENGINES]
+        self.sources["power"] = "; ".join(filter(None, silent)) or "measured"
+
+    def _engine(self, engine: str, idle: list, loaded: list, seconds_each: float) -> str | None:
+        if reason := powermetrics.unreadable(engine, idle, loaded):
+            return reason
+        power = powermetrics.excess(engine, idle, loaded)
+        self.facts["power"][engine] = vars(power)
+        self.metrics += [
+            Metric(f"energy_{engine}_mj", power.milliwatts * seconds_each, "mJ", source="powermetrics"),
+            Metric(f"power_{engine}_mw", power.milliwatts, "mW", source="powermetrics"),
+        ]
+        return None
+
+    def _power_samples(self, count: int, meanwhile: Callable[[], Any]) -> list[powermetrics.Sample] | None:
+        """Samples while `meanwhile` is called over and over; None, and why in `sources`, when there are none.
+
+        A powermetrics that hangs runs as root and cannot be ended by us: it ends with its samples, and is not waited for.
+        """
+        tool = Listener(powermetrics.command(count)).start()
+
+        def ended() -> bool:
+            meanwhile()
+            return not tool.running()
+
+        hung = not _until(ended, _LOADED_S) and tool.error is None
+        code = tool.end()
+        try:
+            return powermetrics.parse(tool.stdout)
+        except ValueError:
+            if hung:
+                self.sources["power"] = f"powermetrics gave nothing in {_LOADED_S:.0f} s"
+            else:
+                self.sources["power"] = tool.error or powermetrics.refusal(code, tool.stderr)
+            return None
+
+    def read_memory(self) -> None:
+        """phys_footprint of this process, now and at its peak; includes the interpreter and the libraries."""
+        try:
+            seen = footprint.read()
+        except (OSError, AttributeError) as error:
+            self.sources["footprint"] = f"proc_pid_rusage cannot be asked here ({error})"
+            return
+        self.sources["footprint"] = "measured"
+        self.metrics += [
+            Metric("footprint_bytes", seen.now, "bytes", source="proc_pid_rusage"),
+            Metric("footprint_peak_bytes", seen.peak, "bytes", source="proc_pid_rusage"),
+        ]
+
+    def read_heat(self) -> None:
+        """Thermal pressure, where powermetrics did not tell it, and the hottest die sensor, right after the loop."""
+        if "thermal_pressure" not in self.sources:
+            try:
+                self.sources["thermal_pressure"] = thermal.pressure()
+            except ValueError as error:
+                self.sources["thermal_pressure"] = str(error)
+        try:
+            self.metrics.append(Metric("die_celsius", thermal.die_celsius(), "degC", source="HID sensors"))
+        except ValueError as error:
+            self.sources["die_temperature"] = str(error)
+
+
+def _until(done: Callable[[], bool], seconds: float) -> bool:
+    """Call `done` until it says so, for `seconds` at most; whether it did."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if done():
+            return True
+        time.sleep(0)
+    return False

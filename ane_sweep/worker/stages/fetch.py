@@ -1,0 +1,26 @@
+"""fetch: bring a checkpoint from the Hugging Face hub into its local cache; the only stage that uses the network."""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import WeightsError
+from ane_sweep.worker.stages import StageResult
+
+STAGE = Stage(
+    order=10, many="downloads", timeout_s=14400, memory_gib=4, base_gib=0.2, per_byte=0.1,
+    stored=False, network=True,
+)  # fmt: skip
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """params: {repo, revision, files}. facts: {"folder": the snapshot's folder}. Raises WeightsError."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(params["repo"], revision=params["revision"], allow_patterns=params["files"])
+    except Exception as error:  # the hub client has no common base class for its failures
+        raise WeightsError(
+            f"{params['repo']} could not be fetched: {type(error).__name__}: {error}; run the same command again"
+        ) from error
+    return StageResult(facts={"folder": str(folder)})

@@ -1,0 +1,164 @@
+"""Stage `latency`: how long one prediction takes, on whatever runtime the cell asks for.
+
+The first call, the early ones, the steady samples and the call after a pause are kept apart and all written down
+(samples.json, and the record's `timings`); the figures come from the steady ones. Nothing but the prediction stands
+between two readings of the clock.
+"""
+
+import json
+import os
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ane_sweep.bridge import protocol
+from ane_sweep.bridge.figures import Look, Metric, Timing
+from ane_sweep.bridge.protocol import WAITING_VARIABLES
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import Unavailable
+from ane_sweep.stats import samples
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.runtimes import _copies
+from ane_sweep.worker.stages import StageResult, _timing, _verdicts
+from ane_sweep.worker.stages._arrays import Inputs
+
+STAGE = Stage(
+    order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=20.0,
+    stored=False, alone=True, runs_program=True, pooled=True,
+)  # fmt: skip
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Leaves samples.json.
+
+    params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; round (which of
+              latency.repeats processes this is), gate (how the machine was found); copies {count, kind, order} where
+              there are several; model, weights, variant, seq_len for torch_eager
+    inputs    program or checkpoint (what the runtime needs), reference (its first input is predicted)
+    metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
+              peak_memory_bytes; those that were not measured are left out. With cache=stateful they are of the
+              last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
+              With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
+    realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
+              runtime with threads of its own `thread_wait`: how they wait for work
+    timing    this process's samples, for the record
+
+    Raises errors.Unavailable where this host has no such runtime.
+    """
+    runtime = runtimes.get(params["runtime"])
+    if reason := runtime.available():
+        raise Unavailable(f"runtime={params['runtime']} {reason}")
+    values = Inputs(inputs["reference"])[0]
+    clock = time.perf_counter
+    start = clock()
+    copies = _copies.load(runtime, params, inputs, clock) if "copies" in params else None
+    loaded: runtimes.Runtime = copies or runtimes.load(params, inputs)
+    load_s = clock() - start
+    policy = params["policy"]
+    call, prefill = loaded.timed(loaded.prepare(values))
+    common = _common(policy, loaded.clock or clock)
+    taken = _timing.measure(
+        call,
+        **common,
+        idle_s=idle_seconds(policy, params["runtime"]),
+        native=lambda: loaded.last_native_ms,
+    )
+    if copies:
+        taken = copies.per_prediction(taken)
+    written = {"unit": "s", "clock": "perf_counter", **asdict(taken)}
+    result = _result(taken, load_s, loaded.realised, params)
+    if prefill and result.timing:
+        whole = _timing.measure(prefill, **common)
+        written["prefill"] = asdict(whole)
+        result.metrics += _prefill_metrics(whole, params["runtime"])
+        result.timing = replace(result.timing, prefill_median_ms=_median_ms(whole.steady_s))
+    if copies:
+        result.metrics += copies.metrics(params["runtime"])
+    (out / "samples.json").write_text(json.dumps(written, indent=1))
+    return result
+
+
+def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
+    """What holds for every measurement of a task."""
+    asked = {name: policy[name] for name in ("warmup", "samples", "max_seconds")}
+    return {**asked, "clock": clock, "tick_s": _timing.tick(clock)}
+
+
+def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[Metric]:
+    """Of a program with a key-value cache, whose other figures are those of one decoding step."""
+    summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
+    figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
+    return [Metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
+
+
+def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
+    """The pause before the last call: what was asked for, or what this runtime's hardware needs to fall asleep."""
+    asked = policy.get("idle_s")
+    return float(traits(runtime).idle_s if asked is None else asked)
+
+
+def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:
+    policy, runtime = params["policy"], params["runtime"]
+    summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
+    realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
+    if realised.get("threads"):
+        realised["thread_wait"] = _thread_wait()
+    if summary.count < policy["samples"] or len(taken.warmup_s) < policy["warmup"]:
+        realised["cut_short"] = (
+            f"{summary.count} of {policy['samples']} samples in latency.max_seconds={policy['max_seconds']}"
+        )
+    unstable = _verdicts.instability(summary)
+    if unstable:
+        realised["unstable"] = unstable
+    figures = {
+        "latency_first_ms": 1000 * taken.first_s,
+        "latency_early_ms": _median_ms(taken.warmup_s),
+        "latency_median_ms": summary.median,
+        "latency_iqr_ms": summary.iqr,
+        "latency_p90_ms": summary.p90,
+        "latency_p99_ms": summary.p99,
+        "latency_low_ms": summary.low,
+        "latency_high_ms": summary.high,
+        "latency_after_idle_ms": _median_ms([] if taken.after_idle_s is None else [taken.after_idle_s]),
+        "latency_native_median_ms": _median_ms(taken.native_s),
+        "load_ms": 1000 * load_s,
+    }
+    metrics = [Metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
+    metrics.append(Metric("peak_memory_bytes", protocol.peak_bytes(), "bytes", source=runtime))
+    return StageResult(metrics, realised, timing=_written(taken, summary.median, load_s, params))
+
+
+def _thread_wait() -> str:
+    """How this process's threads wait for work: what of it was set, else the library's own default."""
+    return (
+        " ".join(f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ) or "default"
+    )
+
+
+def _median_ms(seconds: list[float]) -> float | None:
+    return 1000 * samples.quantile(seconds, 0.5) if seconds else None
+
+
+def _written(taken: _timing.Samples, median_ms: float, load_s: float, params: dict[str, Any]) -> Timing:
+    """The samples for the record: milliseconds, six figures each."""
+
+    def ms(seconds: float) -> float:
+        return float(f"{1000 * seconds:.6g}")
+
+    return Timing(
+        round=params.get("round", 1),
+        median_ms=median_ms,
+        load_ms=1000 * load_s,
+        first_ms=ms(taken.first_s),
+        warmup_ms=[ms(sample) for sample in taken.warmup_s],
+        samples_ms=[ms(sample) for sample in taken.steady_s],
+        loops=taken.loops,
+        after_idle_ms=None if taken.after_idle_s is None else ms(taken.after_idle_s),
+        idle_s=taken.idle_s,
+        notes=_verdicts.notes(taken),
+        gate=msgspec.convert(params.get("gate"), Look | None),
+    )

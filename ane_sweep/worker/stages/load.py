@@ -1,0 +1,153 @@
+"""load: what it takes until a compiled program is ready, each step in a fresh process. macOS only.
+
+params  compute_units, device, host; functions, of a program that has several and is run by more than one
+inputs  program, compiled, reference (its first input is predicted)
+leaves  load.json: both steps in full, helpers before and after
+
+    cold    a package that this system has never seen (mil/identity.py), in a cache folder of its own
+    cached  the very same files again, in another process
+
+The state of the cache is looked at, not assumed: `realised["load"]` says how many entries each step added to the e5
+bundle cache. The cache is moved by CFFIXED_USER_HOME, which Core Foundation takes for the home folder; a published study
+of an M4 forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours, 10 GB, or the
+process: see _steps.py. The early window, the steady state and the call after a pause are stage latency's.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import Died, StageError, Unavailable
+from ane_sweep.machine import helpers
+from ane_sweep.worker.runtimes import coreml
+from ane_sweep.worker.stages import StageResult, _steps, compile
+
+STAGE = Stage(
+    order=100, many="loads", timeout_s=14400, base_gib=0.6, per_byte=1.2,
+    stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True,
+)  # fmt: skip
+
+HOME_VARIABLE = "CFFIXED_USER_HOME"
+E5_CACHE = "Library/Caches/*/com.apple.e5rt.e5bundlecache/*/*"  # <process>/.../<OS build>/<hash>
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises Unavailable off macOS, StageError when it does not load, Died when loading killed the process."""
+    if reason := coreml.available():
+        raise Unavailable(reason)
+    work = Path(tempfile.mkdtemp(prefix="load-"))
+    home = work / "home"
+    home.mkdir()
+    before = helpers.state()
+    folders, what = fresh(inputs, work)
+    asked = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
+    steps = {}
+    for name in ("cold", "cached"):
+        entries = bundles(home)
+        steps[name] = with_own_cache("load", "load_step", f"load ({name})", home, **asked)
+        steps[name]["new_cache_entries"] = len(bundles(home) - entries)
+    realised = {name: state(name, steps, what) for name in steps}
+    seen = {"before": before, "after": helpers.state()}
+    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": seen}
+    (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return StageResult(_metrics(steps), {"load": realised, "ane_helpers": seen})
+
+
+def with_own_cache(stage: str, step: str, what: str, home: Path, **asked: Any) -> dict[str, Any]:
+    """A step with its caches in `home` (which it is told); where it fails so, with the user's own, and `own_cache` says why.
+
+    Raises what the second attempt raises; Died and Unavailable at once, as neither would end otherwise.
+    """
+    asked["home"] = str(home)
+    try:
+        return {**_steps.run(stage, step, what, {HOME_VARIABLE: str(home)}, **asked), "own_cache": None}
+    except (Died, Unavailable):
+        raise
+    except StageError as error:
+        return {**_steps.run(stage, step, what, **asked), "own_cache": str(error)}
+
+
+def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
+    """({"program": folder, "compiled": folder} of the programs under a new identity, what that is in words).
+
+    Where Core ML does not compile the copy under a new identity, it is the compiled program in a new place.
+    """
+    from ane_sweep.mil import identity, package
+
+    copies, compiled = work / "program", work / "compiled"
+    copies.mkdir()
+    compiled.mkdir()
+    token = str(uuid.uuid4())
+    try:
+        for source in package.program_paths(inputs["program"]):
+            copy = identity.fresh_copy(source, copies / source.name, token)
+            compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
+    except StageError as error:
+        disk.remove_tree(compiled)
+        shutil.copytree(inputs["compiled"], compiled)
+        folders = {"program": str(inputs["program"]), "compiled": str(compiled)}
+        return folders, f"the compiled program in a new place (under a new identity: {error})"
+    return {"program": str(copies), "compiled": str(compiled)}, "a new package"
+
+
+def load_step(request: dict[str, Any]) -> dict[str, Any]:
+    """In a process of its own: load every program of the chain, and each of its functions, then predict once."""
+    from ane_sweep.worker.stages._arrays import Inputs
+
+    inputs = {role: Path(path) for role, path in request["inputs"].items()}
+    names = request["params"].get("functions") or [None]
+    loaded = [coreml.load({**request["params"], "function": name}, inputs) for name in names]
+    runtime = loaded[0]
+    values = runtime.prepare(Inputs(inputs["reference"])[0])
+    _steps.quiet(request)
+    begun = time.perf_counter()
+    runtime.predict(values)
+    took = 1000 * (time.perf_counter() - begun)
+    return {
+        "load_ms": [ms for each in loaded for ms in each.load_ms],
+        "load_native_ms": [ms for each in loaded for ms in each.load_native_ms],
+        "first_predict_ms": took,
+        "first_predict_native_ms": runtime.last_native_ms,
+    }
+
+
+def bundles(home: Path) -> set[str]:
+    """Entries of the e5 bundle cache under this home folder and the user's own, by path."""
+    return {str(path) for root in (home, Path.home()) for path in root.glob(E5_CACHE) if path.is_dir()}
+
+
+def state(name: str, steps: dict[str, Any], what: str) -> str:
+    """What the cache was really like for a step, in one sentence, from the entries that the steps left in it."""
+    new, own = steps[name]["new_cache_entries"], steps[name]["own_cache"] is None
+    if name == "cold":
+        where = "an empty cache" if own else "the user's own cache"
+        if new:
+            return f"cold: {what} in {where}; {new} entries were written"
+        return f"cold by construction: {what} in {where}; no entry of the cache could be seen"
+    if new:
+        return f"not cached: loading the same files again wrote {new} more entries"
+    if steps["cold"]["new_cache_entries"]:
+        return "cached: the same files again, and no entry was added"
+    return "the same files again; whether they were cached cannot be seen"
+
+
+def _metrics(steps: dict[str, Any]) -> list[Metric]:
+    cold, cached = steps["cold"], steps["cached"]
+    figures = {
+        "load_cold_ms": sum(cold["load_ms"]),
+        "load_cached_ms": sum(cached["load_ms"]),
+        "first_predict_cold_ms": cold["first_predict_ms"],
+        "first_predict_ms": cached["first_predict_ms"],
+    }
+    found = [Metric(name, value, "ms", source="coreml") for name, value in figures.items()]
+    peak = max((step["helpers"].get("ANECompilerService", 0) for step in steps.values()), default=0)
+    if peak:
+        found.append(Metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
+    return found

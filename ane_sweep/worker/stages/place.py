@@ -1,0 +1,244 @@
+"""place: which unit Core ML plans to run each op on, as MLComputePlan says it. macOS only.
+
+params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"), device, host
+inputs  program, compiled (a .mlmodelc of each)
+leaves  placement.planned.<chip>.json  the record's placement entry, and one row an op
+        plan.trace.json                the plan for chrome://tracing or Perfetto (_trace.py)
+
+Each program and each function of it is planned in a process of its own (_steps.py): planning compiles for the Neural
+Engine, in full. MLComputePlan of coremltools 9.0 plans a package's default function alone; another one is planned from
+a copy in which it is the default. The compiler's own notes on each op (mil/analytics.py: its estimate, the backend that
+it chose, why not the Neural Engine) stand in the rows where they could be read.
+
+A plan is no guarantee at run time: its figures are of kind "planned". Constants are left out: they run nowhere, and the
+plan lists them all the same.
+"""
+
+import json
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.worker.runtimes import coreml
+from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS
+from ane_sweep.worker.stages import StageResult, _trace, compile, load
+
+STAGE = Stage(
+    order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0,
+    stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True,
+)  # fmt: skip
+
+_UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
+_NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken into a row
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises Unavailable off macOS, and where Core ML has no plan for any op (low deployment targets); StageError."""
+    if reason := coreml.available():
+        raise Unavailable(reason)
+    from ane_sweep.machine import host
+
+    table = [row for step in _steps_of(params, inputs) for row in step["rows"]]
+    chip = params.get("chip") or chip_name(host.chip())
+    summary = summarise(table, chip, params["compute_units"])
+    content = {"schema": 1, **as_plain(summary), "table": table}
+    (out / f"placement.planned.{summary.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (out / _trace.NAME).write_text(json.dumps(_trace.events(table, summary)), encoding="utf-8")
+
+    def planned(name: str, value: float) -> Metric:
+        return Metric(name, value, "1", kind="planned", source="MLComputePlan")
+
+    metrics = [planned(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
+    metrics.append(planned("cost_share_ane", summary.cost_share.ane))
+    metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
+    return StageResult(metrics, placement=[summary])
+
+
+def _steps_of(params: dict[str, Any], inputs: dict[str, Path]) -> list[dict[str, Any]]:
+    """One step per program and function, in the order they run."""
+    from ane_sweep.mil import package
+
+    found = []
+    programs = package.program_paths(inputs["program"])
+    for program, compiled in zip(programs, coreml.compiled_paths(inputs["compiled"], programs)):
+        for function, path in _functions(program, compiled):
+            chunk = program.stem if len(programs) > 1 else None
+            what = f"place {program.stem}" + (f" ({function})" if function else "")
+            home = Path(tempfile.mkdtemp(prefix="home-"))
+            asked = {"program": str(path), "chunk": chunk, "function": function, "params": params}
+            found.append(load.with_own_cache("place", "plan_step", what, home, **asked))
+    return found
+
+
+def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
+    """(function, compiled program of which it is the default): one of each, or (None, compiled) where there is one."""
+    from ane_sweep.mil import identity, package
+
+    described = package.read(program, kinds=("mlProgram", "pipeline")).spec.description
+    names = [item.name for item in described.functions]
+    if not names:
+        return [(None, compiled)]
+    found: list[tuple[str | None, Path]] = [(described.defaultFunctionName, compiled)]
+    for name in names:
+        if name != described.defaultFunctionName:
+            work = Path(tempfile.mkdtemp(prefix="function-"))
+            copy = identity.with_default(program, work / program.name, name)
+            found.append((name, compile.compile_one(copy, work / f"{program.stem}.mlmodelc", "coremltools")))
+    return found
+
+
+def plan_step(request: dict[str, Any]) -> dict[str, Any]:
+    """In a process of its own: the plan of one compiled program, with the compiler's notes."""
+    from ane_sweep.mil import analytics
+    from ane_sweep.worker.runtimes._coremltools import lean
+
+    params = request["params"]
+    if params.get("device") == "usb":
+        from ane_sweep.worker.runtimes import _remote
+
+        plan = _remote.plan(Path(request["program"]), params["compute_units"])
+    else:
+        ct = lean()
+        units = ct.ComputeUnit[COMPUTE_UNITS[params["compute_units"]]]
+        plan = ct.models.compute_plan.MLComputePlan.load_from_path(request["program"], compute_units=units)
+    if plan is None:
+        return {"rows": []}
+    rows = [{"chunk": request["chunk"], **row} for row in plan_rows(plan.model_structure, plan, request["function"])]
+    noted = [analytics.read(path) for path in analytics.find(Path(request["home"]))]
+    return {"rows": with_notes(rows, [row for entry in noted for row in entry])}
+
+
+def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:
+    """One row an op of an MLModelStructure in file order, blocks inside ops after their op.
+
+    function, name (its first output), op_type (without opset), preferred unit or None, supported units, cost weight.
+    Of a multifunction program only the function `wanted`.
+    """
+    if structure.pipeline is not None:
+        parts = structure.pipeline.sub_models
+        return [{**row, "part": name} for name, part in _pairs(parts) for row in plan_rows(part, plan)]
+    if structure.program is None:
+        raise StageError("MLComputePlan holds no ML Program; older kinds of models have no ops to place")
+    rows: list[dict[str, Any]] = []
+    for name, function in structure.program.functions.items():
+        if wanted is None or name == wanted or len(structure.program.functions) == 1:
+            rows += _block_rows(function.block, name, plan)
+    return rows
+
+
+def _pairs(parts: Any) -> list[tuple[str, Any]]:
+    return list(parts.items()) if isinstance(parts, dict) else list(parts)
+
+
+def _block_rows(block: Any, function: str, plan: Any) -> list[dict[str, Any]]:
+    rows = []
+    for op in block.operations:
+        op_type = op.operator_name.split(".")[-1]
+        if op_type.startswith("const"):  # const and constexpr_*
+            continue
+        usage = plan.get_compute_device_usage_for_mlprogram_operation(op)
+        estimate = plan.get_estimated_cost_for_mlprogram_operation(op)
+        rows.append(
+            {
+                "function": function,
+                "name": op.outputs[0].name if op.outputs else "",
+                "op_type": op_type,
+                "preferred": None if usage is None else unit_of(usage.preferred_compute_device),
+                "supported": [] if usage is None else [unit_of(device) for device in usage.supported_compute_devices],
+                "cost": 0.0 if estimate is None else estimate.weight,
+            }
+        )
+        for inner in op.blocks:
+            rows += _block_rows(inner, function, plan)
+    return rows
+
+
+def unit_of(device: Any) -> str | None:
+    """ "cpu", "gpu" or "ane" of a compute device; its class may be coremltools' own or a remote device's."""
+    return next((_UNITS[kind.__name__] for kind in type(device).__mro__ if kind.__name__ in _UNITS), None)
+
+
+def with_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with what the compiler noted about the op of the same name and type, where it did."""
+    by_name = {(entry["name"], entry["op_type"]): entry for entry in noted}
+    found = []
+    for row in rows:
+        entry = by_name.get((row["name"], row["op_type"]))
+        found.append(row if entry is None else {**row, **{name: entry[name] for name in _NOTES}})
+    return found
+
+
+def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> Placement:
+    """The record's placement entry. Raises Unavailable when no op has a device: then there is no plan to speak of."""
+    placed = [row for row in table if row["preferred"] is not None]
+    if not placed:
+        raise Unavailable(
+            "MLComputePlan names no device for any op of this program; it does so for deployment targets below iOS17: "
+            "try target=iOS17 or newer"
+        )
+    chunks = dict.fromkeys((row["chunk"], row["function"]) for row in placed)
+    parts = [
+        _part([row for row in placed if (row["chunk"], row["function"]) == (chunk, function)], chunk, function)
+        for chunk, function in chunks
+    ]
+    return Placement(
+        kind="planned",
+        chip=chip,
+        compute_units=compute_units,
+        ops=_ops(placed),
+        cost_share=_shares(placed),
+        segments=sum(part.segments for part in parts),
+        transitions=sum(part.transitions for part in parts),
+        chunks=parts,
+        reasons=reasons(placed),
+        unplaced=len(table) - len(placed),
+    )
+
+
+def _part(rows: Sequence[dict[str, Any]], chunk: str | None, function: str | None) -> Part:
+    from ane_sweep.placement.path import count_segments
+
+    segments, transitions = count_segments([row["preferred"] for row in rows])
+    return Part(chunk, _ops(rows), _shares(rows), segments, transitions, function)
+
+
+def _ops(rows: Sequence[dict[str, Any]]) -> Ops:
+    return Ops(**{unit: sum(row["preferred"] == unit for row in rows) for unit in _UNITS.values()}, total=len(rows))
+
+
+def _shares(rows: Sequence[dict[str, Any]]) -> Shares:
+    total = sum(row["cost"] for row in rows) or 1.0
+    costs = {unit: sum(row["cost"] for row in rows if row["preferred"] == unit) for unit in _UNITS.values()}
+    return Shares(**{unit: cost / total for unit, cost in costs.items()})
+
+
+def reasons(rows: Sequence[dict[str, Any]]) -> list[Reason]:
+    """Why ops are not planned for the Neural Engine, in the compiler's own words, most costly first."""
+    total = sum(row["cost"] for row in rows) or 1.0
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["preferred"] != "ane":
+            refused = row.get("why_not_ane") or ("ane" not in row["supported"] and "not among the supported units")
+            groups[refused or "supported, and planned elsewhere"].append(row)
+    found = [
+        Reason(
+            reason=reason,
+            ops=len(members),
+            op_types=dict(Counter(row["op_type"] for row in members).most_common()),
+            cost_share=round(sum(row["cost"] for row in members) / total, 6),
+            names=[row["name"] for row in members[:5]],
+            source="analytics.mil" if members[0].get("why_not_ane") else "MLComputePlan",
+        )
+        for reason, members in groups.items()
+    ]
+    return sorted(found, key=lambda entry: -entry.cost_share)
+
+
+def chip_name(brand: str | None) -> str:
+    """`Apple M4 Pro`, as sysctl says it, to `m4_pro`, as the chip table does."""
+    return (brand or "unknown").removeprefix("Apple ").strip().lower().replace(" ", "_")

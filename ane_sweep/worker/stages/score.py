@@ -1,0 +1,105 @@
+"""score: outputs of a runtime against those of fp32 torch, on the same inputs.
+
+params  model, runtime, and what that runtime needs (compute_units; weights, variant, seq_len ...)
+inputs  program (or checkpoint), reference
+leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
+
+Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
+of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
+and rank_agreement compares the order of all pairs by similarity.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.stages import StageResult
+
+STAGE = Stage(
+    order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2,
+    leaves="outputs", runs_program=True,
+)  # fmt: skip
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
+    from ane_sweep.worker.stages._arrays import Inputs, StackWriter, stacks
+
+    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
+    runtime = runtimes.load(params, inputs)
+    scores = _Scores(params["model"]["task"])
+    with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
+        for index in range(len(feeds)):
+            runtime.reset()  # each input is a sequence of its own
+            got = runtime.predict(runtime.prepare(feeds[index]))
+            got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
+            stack.put(index, got)
+            for name, array in expected.items():
+                scores.add(name, array[index], got[name], feeds.valid[index])
+    return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
+
+
+def _checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
+    import numpy as np
+
+    if name not in got:
+        raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
+    array = np.asarray(got[name], dtype=np.float32)
+    if array.shape != shape:
+        raise StageError(f"output {name!r} of input {index} has shape {array.shape}, the reference {shape}")
+    if not np.isfinite(array).all():
+        bad = int(array.size - np.isfinite(array).sum())
+        raise StageError(
+            f"output {name!r} of input {index} holds {bad} values that are NaN or infinite (of {array.size}); "
+            "in fp16 this is an overflow inside the model: try precision=fp32"
+        )
+    return array
+
+
+class _Scores:
+    """Figures of one task, fed input by input."""
+
+    def __init__(self, task: str):
+        from ane_sweep.stats import psnr
+        from ane_sweep.worker.stages import _metrics
+
+        self.m, self.recorded_db, self.task = _metrics, psnr.recorded_db, task
+        self.closeness = psnr.Closeness()
+        self.kl_sum, self.kl_count = 0.0, 0
+        self.same: list[bool] = []
+        self.pooled: tuple[list, list] = ([], [])
+
+    def add(self, name: str, reference, candidate, valid) -> None:
+        """One output plane: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
+        if reference.ndim == 3:
+            if self.task == "encoder":
+                self.pooled[0].append(self.m.mean_pool(reference[0], valid))
+                self.pooled[1].append(self.m.mean_pool(candidate[0], valid))
+            rows = valid if reference.shape[1] == len(valid) else slice(None)
+            reference, candidate = reference[0][rows], candidate[0][rows]
+        self.closeness.add(reference=reference, candidate=candidate)
+        if name == "logits":
+            kl = self.m.kl_rows(reference=reference, candidate=candidate)
+            self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
+            self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()
+
+    def metrics(self) -> list[Metric]:
+        found = [
+            Metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
+            Metric("cosine", self.closeness.cosine(), "1"),
+        ]
+        if self.kl_count:
+            found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
+        same = self.same
+        if len(self.pooled[0]) >= 3:  # with two sentences, the other one is always the nearest
+            import numpy as np
+
+            reference, candidate = (np.stack(vectors) for vectors in self.pooled)
+            same = same or (self.m.nearest_other(reference) == self.m.nearest_other(candidate)).tolist()
+            found.append(Metric("rank_agreement", self.m.rank_agreement(reference=reference, candidate=candidate), "1"))
+        if same:
+            found.append(Metric("top1_agreement", sum(same) / len(same), "1"))
+        return found

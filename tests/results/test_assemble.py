@@ -1,0 +1,70 @@
+"""From outcomes to a record's status and figures."""
+
+import json
+from dataclasses import replace
+
+from ane_sweep.bridge.figures import Artifact, Look, Timing
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.task import Task
+from ane_sweep.results import assemble
+
+
+def ended(stage, folder):
+    task = Task(
+        stage=stage, key=stage, params={}, inputs={}, folders={}, limits={}, fault=None, label=stage, work=1,
+        memory_bytes=1, disk_bytes=0, seconds=None,
+    )  # fmt: skip
+    return task, Outcome(StageStatus.OK, folder=folder)
+
+
+def test_prediction_and_plan_of_one_chip_agree_as_a_metric(tmp_path):
+    """Constructed rows: what place would leave on an M4, beside what predict leaves anywhere."""
+    rows = [{"op_type": "gather", "preferred": "cpu"}, {"op_type": "conv", "preferred": "ane"}]
+    (tmp_path / "placement.planned.m4.json").write_text(json.dumps({"chip": "m4", "table": rows}))
+    predicted = [rows[0], {"op_type": "conv", "preferred": "cpu"}]
+    (tmp_path / "placement.predicted.m4.json").write_text(json.dumps({"table": predicted}))
+    (found,) = assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)], {})
+    assert (found.name, found.value, found.chip) == ("plan_agreement", 0.5, "m4")
+    (tmp_path / "placement.predicted.m4.json").rename(tmp_path / "placement.predicted.m1.json")
+    assert assemble._agreement([ended("predict", tmp_path), ended("place", tmp_path)], {}) == []
+
+
+def test_the_tracker_gets_the_per_op_tables(tmp_path):
+    from ane_sweep.bridge.record import Record, Status
+    from ane_sweep.tracking.describe import cell_artifacts
+
+    (tmp_path / "placement.predicted.m4.json").write_text('{"table": []}')
+    path = str(tmp_path / "placement.predicted.m4.json")
+    artifacts = [Artifact("placement.predicted.m4.json", path), Artifact("weight.bin", path)]
+    record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status=Status.OK, artifacts=artifacts)
+    texts = cell_artifacts(record, tmp_path, record.artifacts)
+    assert texts["placement.predicted.m4.json"] == '{"table": []}' and "weight.bin" not in texts
+
+
+def test_a_timing_of_a_busy_machine_is_degraded_however_stable():
+    from types import SimpleNamespace
+
+    from ane_sweep.bridge.record import Record, Status
+
+    cell = SimpleNamespace(precision_options={"min_psnr_db": None}, precision="fp16")
+    busy = "other programs were using the processor"
+    timing = Timing(1, 672.0, gate=Look(False, 30.0, [busy], [busy]))
+    record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK, timings=[timing])
+    assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.DEGRADED, f"timed while {busy}")
+    on_battery = Look(False, doubts=["the machine ran on battery"])
+    record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK, timings=[replace(timing, gate=on_battery)])
+    assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.OK, None)
+
+
+def test_a_cell_is_skipped_only_if_none_of_its_timings_was_taken():
+    from types import SimpleNamespace
+
+    from ane_sweep.bridge.record import Record, Status
+
+    cell = SimpleNamespace(precision_options={"min_psnr_db": None}, precision="fp16")
+    record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK)
+    skipped = Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
+    timed, late = (ended("latency", None)[0], Outcome(StageStatus.OK)), (ended("latency", None)[0], skipped)
+    assert assemble._verdict(cell, record, [timed, late], None) == (Status.OK, None)
+    assert assemble._verdict(cell, record, [late, late], None)[0] is Status.SKIPPED

@@ -1,0 +1,176 @@
+"""One table of exit codes for all verbs (command.EXIT_CODES): every code that a verb's help promises, seen."""
+
+import json
+from types import SimpleNamespace
+
+import nights
+import numpy as np
+import pytest
+from placement.by_hand import conv_chain
+
+from ane_sweep import sweep, tracking, verbs
+from ane_sweep import words as command
+from ane_sweep.__main__ import main
+from ane_sweep.errors import StageError, TrackingError
+from ane_sweep.planner import help
+from ane_sweep.report import drift
+from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK
+from ane_sweep.verbs import doctor
+from ane_sweep.verbs import run as running
+from ane_sweep.verbs.doctor.probes import Finding
+
+TINY = ["model=tiny-gpt2", "weights=random"]
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """A working folder with runs to look at, and what a test may want to be otherwise."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANE_SWEEP_OUT", str(tmp_path / "out"))
+    return SimpleNamespace(path=tmp_path, patch=monkeypatch)
+
+
+def runs(room, *medians: float, repeats: int = 5) -> None:
+    """A run a figure, one day after the other."""
+    for day, median in enumerate(medians, 1):
+        stamp = f"202601{day:02}-000000"
+        nights.write_run(room.path / "out", stamp, [nights.cell(nights.slower(median)[:repeats])])
+        path = room.path / "out" / "runs" / stamp / "run.json"
+        told = {"axes": [], "tracking": {"enabled": False, "uri": None, "experiment": "x", "ui": None}}
+        started = f"2026-01-{day:02}T00:00:00+00:00"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **told, "started": started, "finished": started}))
+
+
+def swept(room, *statuses: str) -> list[str]:
+    """A sweep whose cells end so."""
+    records = [nights.cell(chunks=n, status=status, reason="why") for n, status in enumerate(statuses, 1)]
+    folder = room.path / "out" / "runs" / "x"
+    room.patch.setattr(sweep, "perform", lambda *_: (SimpleNamespace(folder=folder, stamp="x"), records, False))
+    return TINY
+
+
+def raising(error: Exception):
+    def instead(*_, **__):
+        raise error
+
+    return instead
+
+
+def model(value: float) -> SimpleNamespace:
+    """What `run` and `diff` ask a package for."""
+    return SimpleNamespace(
+        inputs={},
+        states=None,
+        ops=[],
+        realised={"numerics": "fp16"},
+        predict=lambda *_: {"y": np.full(4, value, np.float32)},
+    )
+
+
+def exported(room) -> str:
+    runs(room, 1.0)
+    assert main(["export", "last", "x.zip"]) == OK
+    return "x.zip"
+
+
+def arrange(room, verb: str, code: int) -> list[str]:
+    """The words after a verb that must end with a code, with the world made so."""
+    match verb, code:
+        case ("sweep", 0):
+            return swept(room, "ok")
+        case ("sweep", 1):
+            return swept(room, "ok", "degraded", "crashed")
+        case ("sweep", 3):
+            return swept(room, "ok", "degraded")
+        case ("sweep", 2):
+            return [*TINY, "seq_len=4096"]
+        case ("plan", 0):
+            return TINY
+        case ("plan", 2):
+            return [*TINY, "seq_len=4096"]
+        case ("report" | "log" | "nightly", 0):
+            runs(room, 1.0)
+            room.patch.setattr(tracking, "log_sweep", lambda *_, **__: None)
+            room.patch.setattr(sweep, "show_links", lambda *_: None)
+            return []
+        case ("report", 1):
+            runs(room, 1.0)
+            room.patch.setattr(drift, "look", raising(StageError("it died")))
+            return ["--drift"]
+        case ("log", 1):
+            runs(room, 1.0)
+            room.patch.setattr(tracking, "log_sweep", raising(TrackingError("it is down")))
+            return []
+        case ("compare", 0 | 1):
+            runs(room, 1.0, 1.0 if code == 0 else 2.0)
+            return ["20260101-000000", "last"]
+        case ("compare", 3):
+            runs(room, 1.0, 1.0, repeats=1)
+            return ["20260101-000000", "last"]
+        case ("history", 0 | 1):
+            runs(room, *[1.0 + n / 1000 for n in range(12)], *([1.5] * 12 if code else []))
+            return []
+        case ("history", 3):
+            runs(room, 1.0, 1.0)
+            return []
+        case ("export", 0):
+            runs(room, 1.0)
+            return ["y.zip"]
+        case ("import", 0):
+            return [exported(room)]
+        case ("prune", 0):
+            return ["max-gb=1"]
+        case ("lint", 0 | 1):
+            return [str(conv_chain(room.path / "m.mlpackage", 8 if code == 0 else 1))]
+        case ("doctor", 0 | 1):
+            probe = Finding("python", code == 0, "seen", "another one", needed=True)
+            room.patch.setattr(doctor, "PROBES", (lambda _: probe,))
+            return []
+        case ("run", 0):
+            room.patch.setattr(running, "load", lambda *_, **__: model(1.0))
+            return ["m.mlpackage"]
+        case ("diff", 0 | 1):
+            values = iter([1.0, 1.0 if code == 0 else 3.0])
+            room.patch.setattr(running, "load", lambda *_, **__: model(next(values)))
+            return ["a.mlpackage", "b.mlpackage", "--min-psnr", "40"]
+        case ("devices" | "version", 0):
+            return []
+        case (_, 2):
+            return ["--nonsense"]
+    raise AssertionError(f"{verb} promises {code}, and no case here shows it")
+
+
+def promised() -> list:
+    """(verb, code) of every help."""
+    found = []
+    for verb in verbs.names():
+        made: list[command.Parser] = [help.grammar(verb)] if verb in help.EXITS else []
+        with pytest.MonkeyPatch.context() as patch:
+
+            def read(parser, args, made=made):
+                made.append(parser)
+                raise SystemExit(0)
+
+            patch.setattr(command.Parser, "read", read)
+            main([verb])
+        found += [(verb, code) for code in made[0].exits]
+    return found
+
+
+@pytest.mark.parametrize(("verb", "code"), promised())
+def test_a_verb_keeps_what_its_help_promises(verb, code, room, capsys):
+    if code == INTERRUPTED:
+        room.patch.setattr(command.Parser, "read", raising(KeyboardInterrupt()))
+        words = []
+    else:
+        words = arrange(room, verb, code)
+    capsys.readouterr()
+    assert main([verb, *words]) == code
+    said = capsys.readouterr()
+    assert (code == OK and not said.err) or said.err or said.out, "whatever ends otherwise than well says why"
+    assert "Traceback" not in said.err
+
+
+def test_the_table_is_the_one_that_everybody_uses():
+    assert EXIT_CODES.keys() == {OK, NOT_ALL_OK, BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED} == {0, 1, 2, 3, 130}
+    assert {code for _, code in promised()} == EXIT_CODES.keys()
