@@ -210,7 +210,7 @@ def test_a_wrong_declaration_names_the_file_and_what_is_wrong(tmp_path, text: st
 @pytest.mark.parametrize(("kind", "literal", "known"), [(Stage, "STAGE", ALL), (Traits, "RUNTIME", RUNTIMES)])
 def test_an_unknown_name_lists_the_known_ones_and_the_file_to_write(kind: type, literal: str, known: Callable):
     with pytest.raises(
-        ConfigError, match=rf"unknown {literal.lower()} 'nope'; known: .*To add it, write ane_sweep/\w+/nope\.py"
+        ConfigError, match=rf"unknown {literal.lower()} 'nope'; known: .*To add it, write ane_sweep/worker/\w+/nope\.py"
     ):
         known["nope"]
     with pytest.raises(ConfigError, match="unknown"):

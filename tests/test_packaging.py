@@ -35,7 +35,7 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
         "report/page.css",
         "report/page.js",
         "report/templates/page.html.j2",
-        "evidence/log_lines.csv",
+        "machine/log_lines.csv",
     ):
         assert f"ane_sweep/{needed}" in names
     assert not [name for name in names if name.startswith(("tests/", "outputs/", "conf/"))]
