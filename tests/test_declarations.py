@@ -64,6 +64,18 @@ def load(params, inputs):
     loaded.realised["runtime"] = "echo"
     return loaded
 """
+VERB = '''"""`ane-sweep greet NAME`: says hello to somebody"""
+
+from ane_sweep.terminal import OK
+from ane_sweep.words import Parser
+
+
+def greet(args: list[str]) -> int:
+    parser = Parser("greet", "NAME", "Say hello.", "ane-sweep greet Ada")
+    parser.add_argument("name", metavar="NAME", help="of somebody")
+    print(f"hello, {parser.read(args).name}")
+    return OK
+'''
 
 
 @dataclass
@@ -133,6 +145,15 @@ def test_one_more_family_is_one_module_and_one_yaml(house):
     )
     assert "nine" in house.run("--help")
     assert "1 conversions" in house.run("plan", "model=nine", "weights=random", "variant=split_einsum")
+
+
+def test_one_more_verb_is_one_file(house):
+    house.write("ane_sweep/verbs/greet.py", VERB)
+    assert house.written == 1
+    assert "  ane-sweep greet NAME" in house.run("--help") and "says hello to somebody" in house.run("--help")
+    assert house.run("greet", "Ada") == "hello, Ada\n"
+    assert "exit codes:" in house.run("greet", "--help")
+    assert "verbs: compare, devices, diff, doctor, export, greet, history" in house.run("geet", code=(2,))
 
 
 def modules() -> list[Path]:

@@ -100,9 +100,9 @@ def test_what_the_planner_imports_is_asked_for():
     """By name, or by what is asked for: sqlalchemy is MLflow's, google.protobuf coremltools', omegaconf Hydra's."""
     base, owners = brought(wanted()), metadata.packages_distributions()
     for path in modules():
-        if room(path) in (*WORKER_ROOMS, "bench", "report", "upstream") and path.name not in ("page.py", "drift.py"):
+        if room(path) in (*WORKER_ROOMS, "bench", "report") and path.name not in ("page.py", "drift.py"):
             continue
-        for name in imports(path, top_only=False) - set(sys.stdlib_module_names) - {"ane_sweep", *HEAVY, "PIL"}:
+        for name in imports(path) - set(sys.stdlib_module_names) - {"ane_sweep", *HEAVY, "PIL"}:
             assert {canonicalize_name(owner) for owner in owners.get(name, [])} & base, f"{path}: {name}"
 
 

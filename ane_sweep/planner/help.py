@@ -18,21 +18,8 @@ USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task 
   ane-sweep model=minilm                                one cell
   ane-sweep -m model=gpt2,gpt2-xl chunks=1,2,4          a matrix (Hydra's grammar: a,b  range()  glob()  'quoted'  +key  ~key)
   ane-sweep -m +sweep=quick                             a matrix kept in conf/sweep/
-  ane-sweep plan -m model=gpt2 chunks=1,2,4             what would run, what is shared, what it costs
-  ane-sweep report [--json|--markdown] [RUN]            a sweep's table or records; --html FILE: the page; --drift: which op loses accuracy
-  ane-sweep compare A B [--json] [--across-hosts]       what changed; A and B: a run, last, good, a path; each with :axis=value
-  ane-sweep history [N] [--json]                        steps in the latency of each cell over the last N runs
-  ane-sweep nightly [accept [RUN] | write KIND FOLDER]  what the nights did; a new level; files for systemd, launchd, cron, github
-  ane-sweep log [RUN] [uri=URI] [experiment=NAME]       send stored records to a tracking server
-  ane-sweep export [RUN] FILE | import FILE             a sweep as one file that merges into another store once
-  ane-sweep prune older-than-days=N | max-gb=N          delete cached artifacts
-  ane-sweep lint PACKAGE... --chip m4 [--compute-units cpu_and_ne] [--json]    where its ops would run, and why not on the ANE
-  ane-sweep run PACKAGE --input x.npy                   one prediction of any ML Program, on any host
-  ane-sweep diff A B [--min-psnr DB]                    two packages: their outputs, and the drift of each op
-  ane-sweep devices                                     the chips that placement is predicted for
-  ane-sweep doctor [--json] [uri=URI]                   what this host can and cannot do, and how to get what is missing
-  ane-sweep version
-
+"""
+MORE = """
 Every verb answers --help: its words with their defaults, its exit codes, an example.
 """
 EXAMPLES = {
@@ -74,11 +61,11 @@ def grammar(verb: str = "sweep") -> Parser:
     return parser
 
 
-def text(args: list[str], verb: str = "sweep") -> str:
-    """The whole help text; options of the groups are listed from the folders."""
+def text(args: list[str], verb: str = "sweep", verbs: list[str] | None = None) -> str:
+    """The whole help text; options of the groups are listed from the folders. `verbs`: a line of each, for the sweep's."""
     folders = [conf_dir(), *(Path(folder) for folder in config_dirs(args))]
     defaults = _defaults()
-    lines = [USAGE] if verb == "sweep" else []
+    lines = [] if verbs is None else [USAGE, *verbs, MORE]
     lines += [grammar(verb).format_help(), "", "axes (a cell is one value of each):"]
     for axis in AXES:
         if axis in schema.GROUP_KEYS:

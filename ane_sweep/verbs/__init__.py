@@ -1,5 +1,6 @@
 """One word of the command line a file: the file's name is the verb, its function of that name takes the words behind it
-and returns an exit code. A name that begins with `_` is a helper's; one that ends with it is a word of Python's own.
+and returns an exit code. Its docstring begins with its line in `ane-sweep --help`, "`ane-sweep WORDS`: what it does". A name
+that begins with `_` is a helper's; one that ends with it is a word of Python's own.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,16 @@ def find(verb: str) -> Callable[[list[str]], int]:
     """A verb's function; its module is imported now, so that each verb starts at once."""
     stem = next(stem for stem in _stems() if stem.rstrip("_") == verb)
     found: Callable[[list[str]], int] = getattr(import_module(f"{__name__}.{stem}"), stem)
+    return found
+
+
+def lines() -> list[str]:
+    """A line for each verb but the sweep, from the first line of its module, which is not imported."""
+    found = []
+    for stem in sorted(stem for stem in _stems() if stem != "sweep"):
+        path = next(path for path in (_HERE / f"{stem}.py", _HERE / stem / "__init__.py") if path.exists())
+        words, _, what = path.read_text(encoding="utf-8").partition("\n")[0].strip('"`').partition("`: ")
+        found.append(f"  {words:<56} {what}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ane_sweep import verbs
 from ane_sweep.words import asks_help
 
 
@@ -10,7 +11,7 @@ def requested(args: list[str], verb: str) -> Any:
     from ane_sweep.planner import help
 
     if asks_help(args):
-        print(help.text(args, verb))
+        print(help.text(args, verb, verbs.lines() if verb == "sweep" else None))
         return None
     from ane_sweep.planner import config
 

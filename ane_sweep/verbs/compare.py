@@ -1,4 +1,4 @@
-"""`ane-sweep compare A B`: exit 0 no regression, 1 regression, 2 not comparable, 3 no timing could be tested."""
+"""`ane-sweep compare A B [--json] [--across-hosts]`: what changed; A and B: a run, last, good, a path; each with :axis=value"""
 
 from pathlib import Path
 

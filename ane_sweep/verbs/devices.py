@@ -1,4 +1,4 @@
-"""`ane-sweep devices`: the chips that are predicted for, and where their figures come from."""
+"""`ane-sweep devices`: the chips that placement is predicted for"""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`ane-sweep diff A B`: two packages on the same inputs, output by output and op by op, on any host."""
+"""`ane-sweep diff A B [--min-psnr DB]`: two packages: their outputs, and the drift of each op"""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""`ane-sweep export [RUN] FILE`: a sweep as one file that merges into another store once."""
+"""`ane-sweep export [RUN] FILE`: a sweep as one file that merges into another store once"""
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path

@@ -1,4 +1,4 @@
-"""`ane-sweep history [N] [--json]`: steps in the latency of each cell over the last N runs."""
+"""`ane-sweep history [N] [--json]`: steps in the latency of each cell over the last N runs"""
 
 from ane_sweep.compare.history import RUNS, as_json, as_text, examine, read, slower
 from ane_sweep.errors import ConfigError

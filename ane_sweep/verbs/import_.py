@@ -1,4 +1,4 @@
-"""`ane-sweep import FILE`: take an exported sweep in; known ones are merged."""
+"""`ane-sweep import FILE`: take an exported sweep in; known ones are merged"""
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path

@@ -1,4 +1,6 @@
-"""`ane-sweep lint`: a verdict on packages, ours or anybody's, for other people's CI. Reads protobufs only.
+"""`ane-sweep lint PACKAGE... [--chip m4] [--json]`: where its ops would run, and why not on the ANE
+
+A verdict on packages, ours or anybody's, for other people's CI. Reads protobufs only.
 
 Exit code 0 when every package keeps at least --min-ane-share of its ops on the ANE and passes its gates, 1 when one does
 not, 2 when one cannot be read. Where the ANE was not asked (cpu_only, cpu_and_gpu) there is nothing to fall short of.

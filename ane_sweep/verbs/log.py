@@ -1,4 +1,4 @@
-"""`ane-sweep log [RUN] [uri=URI] [experiment=NAME]`: send stored records to a tracking server."""
+"""`ane-sweep log [RUN] [uri=URI] [experiment=NAME]`: send stored records to a tracking server"""
 
 from ane_sweep.terminal import NOT_ALL_OK, OK
 from ane_sweep.words import RUN, Parser

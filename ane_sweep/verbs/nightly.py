@@ -1,4 +1,4 @@
-"""`ane-sweep nightly`: what the nights did; `accept [RUN]`; `write KIND FOLDER [at=HH:MM] [-- OVERRIDES]`."""
+"""`ane-sweep nightly [accept [RUN] | write KIND FOLDER]`: what the nights did; a new level; files that start them"""
 
 from pathlib import Path
 

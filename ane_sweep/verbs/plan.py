@@ -1,4 +1,4 @@
-"""`ane-sweep plan -m model=gpt2 chunks=1,2,4`: what would run, what is shared, what it costs."""
+"""`ane-sweep plan -m model=gpt2 chunks=1,2,4`: what would run, what is shared, what it costs"""
 
 from ane_sweep.folders import outputs_folder
 from ane_sweep.store.cache import open_store

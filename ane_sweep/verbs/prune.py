@@ -1,4 +1,4 @@
-"""`ane-sweep prune older-than-days=N | max-gb=N`: delete cached artifacts by last use."""
+"""`ane-sweep prune older-than-days=N | max-gb=N`: delete cached artifacts by last use"""
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.store.cache import open_store

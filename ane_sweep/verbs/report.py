@@ -1,4 +1,4 @@
-"""`ane-sweep report [RUN]`: the table, the records, or the report of a finished sweep."""
+"""`ane-sweep report [RUN] [--json|--markdown]`: a sweep's table or records; --html FILE: the page; --drift: which op loses accuracy"""
 
 
 from ane_sweep import folders, sweep, terminal, words

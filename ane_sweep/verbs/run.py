@@ -1,4 +1,4 @@
-"""`ane-sweep run MODEL --input x.npy`: one prediction of a package by the reference runtime, on any host."""
+"""`ane-sweep run PACKAGE --input x.npy`: one prediction of any ML Program, on any host"""
 
 import argparse
 import contextlib

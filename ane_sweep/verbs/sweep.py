@@ -1,4 +1,4 @@
-"""`ane-sweep [-m] KEY=VALUE...`: run a matrix."""
+"""`ane-sweep [-m] KEY=VALUE...`: run a matrix"""
 
 from ane_sweep.folders import outputs_folder
 from ane_sweep.store.cache import open_store

@@ -1,4 +1,4 @@
-"""`ane-sweep version`: print the version."""
+"""`ane-sweep version`: print the version"""
 
 from ane_sweep import __version__
 from ane_sweep.terminal import OK

@@ -1,4 +1,4 @@
-"""`ane-sweep doctor`: what this host can and cannot do, each line a probe that ran, with what it saw and the way to more."""
+"""`ane-sweep doctor [--json] [uri=URI]`: what this host can and cannot do, and how to get what is missing"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
