@@ -17,6 +17,7 @@ from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.nightly.summary import Night
+from ane_sweep.planner.settle import plan_for
 from ane_sweep.store import cache, locks
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 
@@ -27,7 +28,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
     settings = request.settings
     with alone(out / "nightly"), cache.open_store(out) as store:
         store.sweep_tmp()
-        whole = sweep.plan_for(request, store, out)
+        whole = plan_for(request, store, out)
         rotation = Rotation.read(out)
         tonight, left = choose(whole, rotation, settings["budget_minutes"], store.has)
         if left:

@@ -1,12 +1,15 @@
 """What the verbs that take a matrix share: the request that the words make."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ane_sweep import verbs
 from ane_sweep.words import asks_help
 
+if TYPE_CHECKING:
+    from ane_sweep.planner.matrix import Request
 
-def requested(args: list[str], verb: str) -> Any:
+
+def requested(args: list[str], verb: str) -> "Request | None":
     """The request that the words make; None where they only asked for help, or for what Hydra shows of itself."""
     from ane_sweep.planner import help
 

@@ -10,8 +10,8 @@ from tiny import gpt2_checkpoint, option
 
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.planner import checkpoints, config
+from ane_sweep.planner.settle import plan_for
 from ane_sweep.store.cache import open_store
-from ane_sweep.sweep import plan_for
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -93,7 +93,7 @@ def dream(tmp_path, monkeypatch):
         "tracking": {"enabled": False},
     }  # fmt: skip
     plan = planned(cell().cell_key, cell(chunks=2).cell_key)
-    monkeypatch.setattr(sweep, "plan_for", lambda *_: plan)
+    monkeypatch.setattr(night, "plan_for", lambda *_: plan)
     monkeypatch.setattr(sweep, "write_report", lambda *_: None)
 
     def one(stamp, *records):

@@ -10,11 +10,11 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.placement import chips
 from ane_sweep.planner import config
 from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import beside
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
 from ane_sweep.store.cache import open_store
-from ane_sweep.sweep import plan_for
 
 TRANSFORMER = re.compile(
     r"gpt|bert|pythia|llama|\bopt-|\bt5|phi-|qwen|bloom|gemma|transformer|\bllm|codegen|santacoder|lfm|mistral|whisper|"

@@ -54,7 +54,7 @@ def test_unstable_beyond_a_quarter_of_the_median():
 
 def test_peak_memory_is_in_bytes_and_a_small_child_of_a_big_parent_is_small():
     held = bytearray(b"x" * (200 << 20))
-    code = "from ane_sweep import bridge; print(bridge.peak_bytes())"
+    code = "from ane_sweep.bridge import protocol; print(protocol.peak_bytes())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert 5 << 20 < int(said) < len(held) // 2 < protocol.peak_bytes()
 

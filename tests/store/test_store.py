@@ -203,7 +203,7 @@ cache.close()
 
 @pytest.mark.parametrize("moment", ["before the result", "before the rename"])
 def test_kill_9_in_the_middle_of_a_commit_leaves_absence(tmp_path, moment):
-    hook = "files.bridge.write_json" if moment == "before the result" else "os.rename"
+    hook = "files.disk.write_json" if moment == "before the result" else "os.rename"
     process = spawn(
         f"""
 def stop(*_):
@@ -545,7 +545,7 @@ def test_kill_9_while_a_damaged_artifact_is_deleted_leaves_absence(tmp_path):
     code = """
 def stop(*_):
     say("here"); time.sleep(60)
-store.bridge.remove_tree = stop
+store.disk.remove_tree = stop
 cache.remove("convert", KEY)
 """
     process = spawn(code, tmp_path / "cache")

@@ -1,0 +1,56 @@
+"""What a plan needs beside its cells: every model's weights settled, what past tasks took, and this host."""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.cell import Cell, canonical_json
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.errors import ConfigError
+from ane_sweep.machine import host
+from ane_sweep.planner import checkpoints
+from ane_sweep.planner import plan as planning
+from ane_sweep.planner.matrix import Request
+from ane_sweep.store.cache import Store
+
+
+def plan_for(request: Request, store: Store, out: Path) -> Plan:
+    """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
+    settled: dict[tuple[Any, ...], Source] = {}
+    asked: set[tuple[Any, ...]] = set()
+    problems: list[str] = []
+    for cell in request.cells:
+        key = settled_once(cell)
+        if key in asked:
+            continue
+        asked.add(key)
+        try:
+            settled[key] = checkpoints.resolve(
+                cell.model_options,
+                cell.weights,
+                seed=cell.seed,
+                allow_pickle=cell.allow_pickle,
+                digests=out / "cache" / "digests.json",
+            )
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    past = store.past()
+    return planning.make_plan(
+        request.cells,
+        request.axes,
+        {cell.key: settled[settled_once(cell)] for cell in request.cells},
+        host=host.digest(),
+        toolchain=host.toolchain(),
+        predict_for=request.settings["chips"],
+        history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
+        notes=request.notes,
+    )
+
+
+def settled_once(cell: Cell) -> tuple[Any, ...]:
+    """Cells alike in this have the same weights; an axis may reach into the architecture."""
+    options = {name: value for name, value in cell.model_options.items() if name != "texts"}
+    return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
