@@ -65,8 +65,6 @@ def main(args: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-
-
 def is_sweep(args: Sequence[str]) -> bool:
     return not args or args[0] not in verbs.names() or args[0] == "sweep"
 

@@ -95,5 +95,3 @@ def values(value: Any, say: Callable[[str], str] = told) -> Any:
     if isinstance(value, dict):
         return {say(key): values(entry, say) for key, entry in value.items()}
     return [values(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value
-
-

@@ -106,7 +106,9 @@ def test_data_runs_one_way(module):
     here = module.partition(".")[0]
     for other in own(module):
         there = other.partition(".")[0]
-        assert here in (there, "") or (module, other) in DOORS or floor[there] < floor[here], f"{module} imports {other}"
+        assert here in (there, "") or (module, other) in DOORS or floor[there] < floor[here], (
+            f"{module} imports {other}"
+        )
 
 
 def test_no_module_imports_itself_by_way_of_others():

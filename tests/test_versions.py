@@ -51,8 +51,12 @@ def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(ch
     assert changed("worker/stages/convert.py") == {"convert"}
     assert {"convert", "compress", "calibrate"} <= changed("worker/stages/_package.py")
     assert not changed("worker/stages/_package.py") & {"predict", "chunk", "reference", "compile"}
-    assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/gpt2.py"), "the family that was asked for"
-    assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/_decoder.py"), "and what that is made of"
+    assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/gpt2.py"), (
+        "the family that was asked for"
+    )
+    assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/_decoder.py"), (
+        "and what that is made of"
+    )
     assert not changed("worker/models/bert.py"), "another family decides nothing"
     assert changed("data/passage.txt") == {"reference"}
     assert {"chunk", "predict"} <= changed("placement/data/rules.json", " ", "  ")
@@ -78,7 +82,14 @@ def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(ch
 def test_words_names_and_declarations_decide_nothing(changed):
     assert changed("worker/stages/convert.py", "timeout_s=7200", "timeout_s=60") == set()
     assert changed("worker/runtimes/torch_mps.py", 'hardware="Apple"', 'hardware="CPU"') == set()
-    for file in ("planner/help.py", "bridge/cell.py", "bridge/axes/__init__.py", "errors.py", "report/table.py", "bridge/stages.py"):
+    for file in (
+        "planner/help.py",
+        "bridge/cell.py",
+        "bridge/axes/__init__.py",
+        "errors.py",
+        "report/table.py",
+        "bridge/stages.py",
+    ):
         assert changed(file) == set(), file
 
 

@@ -23,6 +23,7 @@ from ane_sweep.bench import ane_sweep
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.task import TaskRequest
 from ane_sweep.runner.isolate import child_environment
+from ane_sweep.worker import runtimes
 
 SLOTS = ("a", "b", "delayed")
 DELAY_SHARE = 0.1
@@ -105,7 +106,6 @@ def _delayed(predict: Any, delay_ms: float) -> Any:
 
 
 def _child(task_path: str, delay_ms: float) -> None:
-    from ane_sweep.worker import runtimes
     from ane_sweep.worker.stages import latency
 
     task = TaskRequest.read(Path(task_path))

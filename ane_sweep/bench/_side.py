@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.protocol import peak_bytes
+from ane_sweep.worker import models, runtimes
+from ane_sweep.worker.stages._timing import measure
+
 
 def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Seeded ids and masks of ones, for the inputs of the model that `params` describes."""
     import numpy as np
-
-    from ane_sweep.worker import models
 
     model = params["model"]
     ports = models.get(model["family"]).ports(model, params["seq_len"])
@@ -29,10 +31,6 @@ def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
     """Seconds from start to the first output, of the first call, of each steady call; peak resident bytes."""
-    from ane_sweep.bridge.protocol import peak_bytes
-    from ane_sweep.worker import runtimes
-    from ane_sweep.worker.stages._timing import measure
-
     start = time.perf_counter()
     params = asked["params"]
     feeds = inputs_for(params)

@@ -13,6 +13,7 @@ from ane_sweep.mil import package
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobWriter
+from ane_sweep.planner.paths import conf_dir
 
 OPTIONS = ("minilm", "gpt2")
 GIGABYTES = 3.0
@@ -72,7 +73,6 @@ def _handed_over(facts: dict[str, Any] | None) -> str:
 def _converted(name: str, out: Path) -> Path:
     import yaml
 
-    from ane_sweep.planner.paths import conf_dir
     from ane_sweep.worker.stages import convert
 
     option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))

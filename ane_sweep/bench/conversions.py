@@ -13,6 +13,8 @@ from pathlib import Path
 
 from ane_sweep.bench import Row
 from ane_sweep.bridge import protocol
+from ane_sweep.bridge.protocol import peak_bytes
+from ane_sweep.planner.paths import conf_dir
 
 MODELS = "gpt2-xl,pythia-1.4b"
 SEQ_LEN, TARGET = 512, "iOS18"
@@ -44,8 +46,6 @@ def convert_one(name: str, variant: str, folder: str) -> dict[str, int]:
     """Convert one option in this process; what it took."""
     import yaml
 
-    from ane_sweep.bridge.protocol import peak_bytes
-    from ane_sweep.planner.paths import conf_dir
     from ane_sweep.worker.stages import convert
 
     option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))

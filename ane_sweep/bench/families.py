@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bench import Row
+from ane_sweep.bridge.axes import declared
+from ane_sweep.bridge.building import Options
+from ane_sweep.planner.paths import conf_dir
+from ane_sweep.worker import models
 
 SEQ_LEN = 32
 OLDEST, NEWEST = "iOS15", "iOS26"
@@ -18,8 +22,6 @@ def run() -> list[Row]:
 def tiny_options() -> list[dict[str, Any]]:
     """The options of conf/model in miniature, one a family."""
     import yaml
-
-    from ane_sweep.planner.paths import conf_dir
 
     files = sorted((conf_dir() / "model").glob("tiny-*.yaml"))
     return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
@@ -49,7 +51,6 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
     """
     import torch
 
-    from ane_sweep.worker import models
     from ane_sweep.worker.models import _hf, weights
 
     model = {key: option[key] for key in ("family", "task", "arch")}
@@ -78,8 +79,6 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
 
 def measure(option: dict[str, Any], variant: str, target: str, compute: str = "fp16", **options: Any) -> dict[str, Any]:
     """Convert one variant and run it in the reference runtime: {"ops", "psnr_db", ...} against fp32 torch."""
-    from ane_sweep.bridge.axes import declared
-    from ane_sweep.bridge.building import Options
     from ane_sweep.worker.stages import convert, reference, score
 
     model = {key: option[key] for key in ("family", "task", "arch")}

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 from ane_sweep.bench import Row
+from ane_sweep.bridge.building import Options
+from ane_sweep.worker import models
 
 # Counts do not depend on widths, so the widths are small: 12 layers, 12 heads, 512 tokens are what counts.
 ARCH = {
@@ -59,8 +61,6 @@ def counts() -> list[tuple[str, int, int]]:
 
 
 def ours(case: Published) -> Form:
-    from ane_sweep.bridge.building import Options
-    from ane_sweep.worker import models
     from ane_sweep.worker.models import weights
 
     options = Options(**case.options)

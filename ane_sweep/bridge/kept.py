@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ane_sweep.bridge import disk
+from ane_sweep.terminal import say
 
 T = TypeVar("T")
 _told: set[str] = set()
@@ -32,8 +33,6 @@ def as_kind(value: Any, kind: type[T]) -> T | None:
 
 def tell(sentence: str) -> None:
     """Say it once, however often what is damaged is met."""
-    from ane_sweep.terminal import say
-
     if sentence not in _told:
         _told.add(sentence)
         say(f"doubt: {sentence}")

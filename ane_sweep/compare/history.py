@@ -110,8 +110,6 @@ def slower(cell: Series) -> bool:
     return bool(cell.found and cell.found[-1].percent > 0) or (cell.last_p is not None and cell.last_percent > 0)
 
 
-
-
 def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
     """The newest `count` finished runs that have timings."""
     finished = (run for run in runs.list_runs(out) if run.finished)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep import reference
 from ane_sweep.coreml_anywhere import compiled, features
 from ane_sweep.errors import AneSweepError
 from ane_sweep.mil import chain
@@ -38,8 +39,6 @@ class Loaded:
     """One function of a model on the reference runtime. `numerics` as in runtimes/_reference; None: as declared."""
 
     def __init__(self, path: str, function: str, numerics: str | None = None):
-        from ane_sweep import reference
-
         start = time.perf_counter_ns()
         given = Path(path)
         is_compiled = given.suffix == ".mlmodelc"

@@ -6,6 +6,7 @@ Source of the surface: coremlpython/CoreMLPython.mm of coremltools 9.0. All clas
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import reference
 from ane_sweep.coreml_anywhere import compiled, plan, structure
 from ane_sweep.coreml_anywhere.devices import (
     ALLOWED,
@@ -14,6 +15,7 @@ from ane_sweep.coreml_anywhere.devices import (
     _MLNeuralEngineComputeDeviceProxy,
     wrapped,
 )
+from ane_sweep.coreml_anywhere.features import give
 from ane_sweep.coreml_anywhere.loading import Loaded, as_runtime_error, packaged
 from ane_sweep.coreml_anywhere.plan import _MLComputePlanProxy
 from ane_sweep.coreml_anywhere.structure import (
@@ -38,8 +40,6 @@ class _State:
         self.state = state
 
     def read_state(self, name: str) -> Any:
-        from ane_sweep.coreml_anywhere.features import give
-
         with as_runtime_error(f"reading state {name!r}"):
             return give({name: self.state.read(name)})[name]
 
@@ -110,8 +110,6 @@ class _MLModelProxy:
     @staticmethod
     def compileModel(path: str) -> str:
         """Make a `.mlmodelc` that stays until its owner deletes it."""
-        from ane_sweep import reference
-
         with as_runtime_error(f"compiling {path}"):
             model = reference.load(Path(path), strict=False)
             folder = compiled.create(packaged(Path(path), model.spec))

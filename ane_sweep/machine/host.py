@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from ane_sweep import __version__
 from ane_sweep.machine import apple, stand_in, tools
 
 TOOLS = ("torch", "coremltools", "transformers", "numpy")
@@ -50,8 +51,6 @@ def digest() -> str:
 @lru_cache(maxsize=1)
 def toolchain() -> dict[str, str | None]:
     """Versions of torch, coremltools, transformers, numpy, ane_sweep and python, without importing any of them."""
-    from ane_sweep import __version__
-
     return {**{name: _version(name) for name in TOOLS}, "ane_sweep": __version__, "python": platform.python_version()}
 
 

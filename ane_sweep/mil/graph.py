@@ -23,8 +23,6 @@ MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
 _RAW = {"fp16", "int8", "uint8", "int16", "uint16", "uint32", "uint64"}
 
 
-
-
 @dataclass(slots=True)
 class Op:
     """One operation. `inputs` maps a parameter to its arguments: names of values, or literal Value messages."""
@@ -138,8 +136,6 @@ def view(index: int, proto: Any) -> Op:
     return Op(index, proto.type, name, inputs, outputs, proto)
 
 
-
-
 def blob_values(proto: Any) -> Iterator[Any]:
     """Every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable
     order.
@@ -206,8 +202,6 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         except (ValueError, OverflowError, TypeError) as error:
             raise PackageError(f"{package.path}: a constant says {kind.dtype} and holds {field}: {error}") from error
     return _shaped(flat, kind, package, "an immediate constant")
-
-
 
 
 def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
+from ane_sweep.mil import text
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobFile
 
@@ -83,8 +84,6 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     if model_path.stat().st_size > MOST_SPEC_BYTES:
         raise PackageError(f"{model_path}: larger than any Core ML model (2 GiB); is it a weight file?")
     if model_path.name == TEXT_NAME:
-        from ane_sweep.mil import text
-
         return Package(path, model_path, text.read(model_path))
     try:
         data = model_path.read_bytes()

@@ -40,8 +40,6 @@ class File:
     path: Path | None = None
 
 
-
-
 def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle: bool, digests: Path) -> Source:
     """Settle the weights of one model option. Raises ConfigError with the choices when none can be had.
 

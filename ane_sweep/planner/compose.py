@@ -281,7 +281,9 @@ def pass_to_hydra(args: list[str]) -> bool:
     if "-m" in args or "--multirun" in args:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
     words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
-    Composer(*help.config_dirs(args)[-1:]).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    Composer(*help.config_dirs(args)[-1:]).compose(
+        words
+    )  # what cannot be composed is said by us; Hydra has tracebacks for it
     GlobalHydra.instance().clear()
     sys.argv = ["ane-sweep", *args]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()

@@ -202,7 +202,15 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
     units = cell.compute_units if "compute_units" in traits.honours else None
     mode = checks.numerics(cell) if "numerics" in traits.honours else {}
     device = _device(cell) if "device" in traits.honours else {}
-    runs = {"runtime": runtime, "compute_units": units, "host": chain.shared.host, **device, **asked(runtime), **mode, **built}
+    runs = {
+        "runtime": runtime,
+        "compute_units": units,
+        "host": chain.shared.host,
+        **device,
+        **asked(runtime),
+        **mode,
+        **built,
+    }
     chain.add("score", {**runs, "model": model}, inputs)
     copies = chunking.copies(cell)
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}

@@ -16,7 +16,7 @@ import torch
 
 from ane_sweep.bridge.effects import MODES, chosen
 from ane_sweep.errors import ConfigError
-from ane_sweep.reference import cuda
+from ane_sweep.reference import ane, cuda
 from ane_sweep.reference.site import TORCH_DTYPES, Site, Step
 
 
@@ -39,8 +39,6 @@ class Mode:
     def adjusted(self, site: Site, step: Step) -> Step:
         """The step of an op under this mode."""
         if self.effects:
-            from ane_sweep.reference import ane
-
             step = ane.adjusted(site, step, self.effects)
         return step if self.device == "cpu" else replace(step, run=cuda.placed(step.run, self.device))
 

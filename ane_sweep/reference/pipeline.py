@@ -131,9 +131,7 @@ def load(
     errors.Unavailable.
     """
     numerics_mode = mode(numerics, effects, device)
-    package = (
-        source if isinstance(source, Package) else packages.read(Path(source), kinds=("mlProgram", *KINDS))
-    )
+    package = source if isinstance(source, Package) else packages.read(Path(source), kinds=("mlProgram", *KINDS))
     kind = package.spec.WhichOneof("Type")
     if kind == "mlProgram":
         return Model(package, function, numerics_mode, strict)

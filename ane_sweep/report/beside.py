@@ -2,6 +2,7 @@
 
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
+from ane_sweep.placement import chips
 from ane_sweep.report.table import row_labels
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
@@ -50,8 +51,6 @@ def _line(row: published.Row, record: Record, label: str) -> list[str]:
 
 def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
     """The record's chip nearest to the wanted one (itself, one of its family, none), and its ops by kind of figure."""
-    from ane_sweep.placement import chips
-
     table = chips.table()
     known = list(dict.fromkeys(entry.chip for entry in record.placed("predicted") if entry.chip))
     family = table[wanted].family if wanted in table else None

@@ -71,7 +71,10 @@ def _filters(cells: views.Cells) -> list[Block]:
     """A field for words, and a choice per axis with few values; they act on every table and plot of cells."""
     if len(cells.records) < 2:
         return []
-    found = {axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records)))) for axis in [*cells.axes, "status"]}
+    found = {
+        axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records))))
+        for axis in [*cells.axes, "status"]
+    }
     return [Widget("filters", [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30])]
 
 

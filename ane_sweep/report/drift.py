@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep import outward, terminal
+from ane_sweep import installed, outward, terminal
 from ane_sweep.bridge import disk, kept
 from ane_sweep.bridge.figures import Count
 from ane_sweep.bridge.record import Record
@@ -19,8 +19,9 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.machine import memory
-from ane_sweep.report import drift
+from ane_sweep.report import drift, figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
+from ane_sweep.runner import isolate
 
 FILE_NAME = "drift.json"
 COUNT = 10
@@ -87,9 +88,6 @@ def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int,
 
     Raises ConfigError where there is nothing to look into, StageError where the task failed.
     """
-    from ane_sweep import installed
-    from ane_sweep.runner import isolate
-
     installed.need_worker("--drift")
     n = worst_cell(records)
     if n is None:
@@ -127,8 +125,6 @@ def read(folder: Path) -> Drift | None:
 
 def blocks(found: Drift) -> list[Block]:
     """What drift.json says: the way down as a plot, the ops that lose most, the layers."""
-    from ane_sweep.report import figures
-
     marks = [(item.index, item.psnr_db, f"{item.name} ({item.type})") for item in found.grown]
     said = (
         f"{found.model}, PSNR {found.psnr_db:.1f} dB over all inputs: each value of its program on the first "

@@ -19,10 +19,6 @@ from ane_sweep.terminal import duration
 STYLES = {StageStatus.OK: "green", StageStatus.CACHED: "cyan", StageStatus.BLOCKED: "yellow"}
 
 
-
-
-
-
 class Lines:
     """One plain line per finished task; for logs, pipes and nightly runs. Also the base of the live view."""
 

@@ -36,8 +36,6 @@ HEAVY_BYTES = 2 * GIB  # parameters (fp32) from which one task may have all core
 PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is prepared
 
 
-
-
 class Display(Protocol):
     """What the runner tells whoever watches. Nothing is called while a task is being timed."""
 

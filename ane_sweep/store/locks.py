@@ -72,7 +72,9 @@ class Lock:
                 wait.tell()
                 told = True
             if wait.stop.is_set():
-                raise Interrupted(f"the sweep is being stopped; it was waiting for {self.path.name}, which another holds")
+                raise Interrupted(
+                    f"the sweep is being stopped; it was waiting for {self.path.name}, which another holds"
+                )
             time.sleep(_POLL_S)  # not stop.wait: a signal handler that sets it in this thread would deadlock
 
     def let_go(self) -> None:

@@ -1,6 +1,5 @@
 """`ane-sweep report [RUN] [--json|--markdown]`: a sweep's table or records; --html FILE: the page; --drift: which op loses accuracy"""
 
-
 from ane_sweep import folders, sweep, terminal, words
 from ane_sweep.bridge import record
 from ane_sweep.errors import ConfigError, StageError
@@ -20,7 +19,11 @@ def report(args: list[str]) -> int:
         if given.run is not None:
             raise ConfigError(f"{given.markdown}: one run at a time; --markdown {given.markdown}.md would write a file")
         given.run, given.markdown = given.markdown, ""
-    files = {f"--{name}": folders.user_path(path) for name, path in (("html", given.html), ("markdown", given.markdown)) if path}
+    files = {
+        f"--{name}": folders.user_path(path)
+        for name, path in (("html", given.html), ("markdown", given.markdown))
+        if path
+    }
     run = runs.find_run(out, given.run)
     records = record.read_records(run.folder)
     if given.drift:
@@ -72,5 +75,3 @@ def _parser() -> words.Parser:
 
 def _is_path(word: str) -> bool:
     return "/" in word or "." in word
-
-

@@ -176,7 +176,12 @@ def test_every_call_fits_the_installed_coremltools(coremltools):
     assert [problem for reader in readers for problem in reader.problems] == []
     calls = {reader.where: reader.calls for reader in readers if reader.calls}
     assert sum(calls.values()) >= 40, "the walk has lost its way"
-    assert {"worker/stages/convert.py", "worker/stages/place.py", "worker/stages/compile.py", "worker/runtimes/coreml.py"} <= calls.keys()
+    assert {
+        "worker/stages/convert.py",
+        "worker/stages/place.py",
+        "worker/stages/compile.py",
+        "worker/runtimes/coreml.py",
+    } <= calls.keys()
 
 
 def test_fields_that_we_read_exist(coremltools):

@@ -205,9 +205,7 @@ def test_a_last_axis_that_does_not_fill_its_rows_is_to_be_padded(tmp_path, last,
     for _ in range(8):
         value = writer.op("conv", image, x=value, weight=writer.const("fp16", (256, 256, 3, 3)))
     padding = [
-        text
-        for text in predicted(writer.save(tmp_path / "m.mlpackage")).summary().advice
-        if "multiple of 64" in text
+        text for text in predicted(writer.save(tmp_path / "m.mlpackage")).summary().advice if "multiple of 64" in text
     ]
     assert (said in padding[0]) if said else not padding
 

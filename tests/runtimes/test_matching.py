@@ -240,7 +240,5 @@ def test_casts_and_quantised_activations_are_looked_through(mil, tmp_path):
     wide, half = (mil.write(tmp_path / f"{n}.mlpackage", {"x": x}, body(n)) for n in (False, True))
     found = matched(wide, half)
     assert found.of == {"a": "a", "b": "b"} and not found.alone
-    seen = {
-        item.name: item.drift for item in trace.compare(reference.load(wide), reference.load(half), {"x": x}).seen
-    }
+    seen = {item.name: item.drift for item in trace.compare(reference.load(wide), reference.load(half), {"x": x}).seen}
     assert 0 < seen["a"] < 1e-3 < seen["b"] < 0.02

@@ -73,9 +73,7 @@ def test_laws(seed, scale):
     split = Closeness()
     for row_a, row_b in zip(a, b):
         split.add(reference=row_a, candidate=row_b)
-    assert split.psnr_db() == pytest.approx(psnr) and split.cosine() == pytest.approx(
-        cosine(reference=a, candidate=b)
-    )
+    assert split.psnr_db() == pytest.approx(psnr) and split.cosine() == pytest.approx(cosine(reference=a, candidate=b))
 
 
 def test_kl_of_known_distributions():

@@ -214,7 +214,12 @@ child.wait()
 
 
 def test_a_child_whose_parent_is_gone_already_does_not_start():
-    assert run_python("from ane_sweep.worker import child as worker; worker.die_with_parent(1 << 22); print('alive')").stdout == ""
+    assert (
+        run_python(
+            "from ane_sweep.worker import child as worker; worker.die_with_parent(1 << 22); print('alive')"
+        ).stdout
+        == ""
+    )
 
 
 def write_safetensors(path: Path, values: np.ndarray) -> None:

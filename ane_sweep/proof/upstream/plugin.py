@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from ane_sweep import coreml_anywhere
 from ane_sweep.proof.upstream import tighten
 
 VARIABLE = "ANE_SWEEP_UPSTREAM"
@@ -65,8 +66,6 @@ def pytest_load_initial_conftests() -> Iterator[None]:
         raise pytest.UsageError("this plugin is for `python -m ane_sweep.proof.upstream`")
     tighten.pretend_apple_silicon()
     if not settings.control:
-        from ane_sweep import coreml_anywhere
-
         coreml_anywhere.install()
     with _torchvision():
         tighten.apply(settings.precision)

@@ -1,10 +1,10 @@
 """What a chain of programs takes and gives, on this Mac and on a device beside it."""
 
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import PackageError
+from ane_sweep.mil.proto import FeatureTypes_pb2
 
 if TYPE_CHECKING:
     import numpy
@@ -66,7 +66,5 @@ def described(spec: Any, function: str | None, path: Path) -> Any:
 
 
 def _is_real(feature: Any) -> bool:
-    from ane_sweep.mil.proto import FeatureTypes_pb2
-
     array = FeatureTypes_pb2.ArrayFeatureType
     return feature.type.multiArrayType.dataType in (array.FLOAT16, array.FLOAT32)

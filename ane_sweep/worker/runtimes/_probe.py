@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.worker.runtimes._coremltools import lean
+
 
 def coreml() -> dict[str, Any]:
     """{native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
     from ane_sweep.machine import stand_in
-    from ane_sweep.worker.runtimes._coremltools import lean
 
     if script := stand_in.active():
         from ane_sweep.coreml_anywhere import scripted_remote

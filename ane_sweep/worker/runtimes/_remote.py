@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain
+from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable
+from ane_sweep.worker.runtimes._coremltools import lean
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ class RemoteRuntime(Runtime):
     last_native_ms: float | None = None
 
     def __init__(self, programs: list[Path], units: str, function: str | None = None):
-        from ane_sweep.worker.runtimes._coremltools import lean
-
         ct = lean()
         from coremltools.models.ml_program.experimental import async_wrapper
 
@@ -62,8 +61,6 @@ class RemoteRuntime(Runtime):
         }
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        from ane_sweep.worker.runtimes._chain import bindable
-
         return {name: bindable(value) for name, value in inputs.items()}
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
@@ -80,8 +77,6 @@ class RemoteRuntime(Runtime):
 
 def plan(compiled: Path, units: str) -> Any:
     """MLComputePlan of a compiled program on the device."""
-    from ane_sweep.worker.runtimes._coremltools import lean
-
     ct = lean()
     from coremltools.models.ml_program.experimental import compute_plan_utils
 

@@ -10,6 +10,8 @@ from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable
+from ane_sweep.worker.runtimes._coremltools import lean
+from ane_sweep.worker.runtimes._remote import RemoteRuntime
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -24,12 +26,9 @@ RUNTIME = Traits(
 )  # fmt: skip
 
 
-
 def available() -> str | None:
     """None, or why this host cannot."""
     return apple.no_coreml()
-
-
 
 
 class CoreMLRuntime(Runtime):
@@ -46,8 +45,6 @@ class CoreMLRuntime(Runtime):
     last_native_ms: float | None = None
 
     def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
-        from ane_sweep.worker.runtimes._coremltools import lean
-
         ct = lean()
         self._chain = Chain(programs, units, function)
         self.load_ms: list[float] = []
@@ -92,8 +89,6 @@ class CoreMLRuntime(Runtime):
         return {name: values[name] for name in self._chain.outputs}
 
 
-
-
 def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | RemoteRuntime":
     """Load the programs in `inputs["program"]`, compiled ones in `inputs["compiled"]` if given.
 
@@ -110,8 +105,6 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | Re
     units, function = params.get("compute_units") or "all", params.get("function")
     try:
         if params.get("device") == "usb":
-            from ane_sweep.worker.runtimes._remote import RemoteRuntime
-
             return RemoteRuntime(programs, units, function)
         return CoreMLRuntime(programs, compiled, units, function)
     except RuntimeError as error:  # what the native module raises
@@ -129,10 +122,6 @@ def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
     if missing := [path.name for path in found if not path.is_dir()]:
         raise PackageError(f"{folder}: no {', '.join(missing)}; delete the folder and compile again")
     return found
-
-
-
-
 
 
 def _proxy(model: Any, program: Path) -> Any:

@@ -8,7 +8,9 @@ this CPU and says nothing about Apple hardware.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep import reference
 from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.mil import chain
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -39,8 +41,6 @@ class ReferenceRuntime(Runtime):
         function: str = "",
         device: str = "cpu",
     ):
-        from ane_sweep import reference
-        from ane_sweep.mil import chain
         from ane_sweep.reference import features
 
         how: Any = {"numerics": numerics, "effects": effects, "device": device}

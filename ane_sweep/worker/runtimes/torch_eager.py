@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep.bridge import building
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError
+from ane_sweep.worker import models
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -98,8 +100,6 @@ def functions(
 
 def _build(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
     """(module, what gives its ports)."""
-    from ane_sweep.bridge import building
-    from ane_sweep.worker import models
     from ane_sweep.worker.models import weights
 
     model, options = params["model"], building.options(params)

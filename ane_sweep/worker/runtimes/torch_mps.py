@@ -10,6 +10,7 @@ from typing import Any
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import apple
+from ane_sweep.worker.runtimes import torch_eager
 
 RUNTIME = Traits(
     needs="checkpoint", measured="PyTorch on this GPU", hardware="Apple", cannot="ane_sweep.machine.apple:no_silicon"
@@ -36,8 +37,6 @@ def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str,
 
 def _checked() -> Any:
     import torch
-
-    from ane_sweep.worker.runtimes import torch_eager
 
     if not torch.backends.mps.is_available():
         raise Unavailable("runtime=torch_mps: this PyTorch has no MPS device (macOS 14 or newer and an arm64 build)")

@@ -25,6 +25,7 @@ from ane_sweep.bridge.protocol import MEMORY_VARIABLE, PARENT_VARIABLE
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.machine import helpers, processes, stand_in
+from ane_sweep.worker import child as worker
 
 _LOOK_S = 1.0
 
@@ -100,8 +101,6 @@ def _died(what: str, code: int | None, said: str) -> Died:
 
 def main(path: str) -> None:
     """The child."""
-    from ane_sweep.worker import child as worker
-
     worker.die_with_parent(int(os.environ[PARENT_VARIABLE]))
     worker.explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -111,7 +110,9 @@ def main(path: str) -> None:
         scripted_remote.install(script)
     began = time.perf_counter()
     try:
-        found = getattr(importlib.import_module(f"ane_sweep.worker.stages.{request['stage']}"), request["step"])(request)
+        found = getattr(importlib.import_module(f"ane_sweep.worker.stages.{request['stage']}"), request["step"])(
+            request
+        )
         found = {**found, "seconds": time.perf_counter() - began}
     except MemoryError:
         raise

@@ -16,6 +16,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import apple, tools
+from ane_sweep.worker.runtimes._coremltools import lean
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -62,8 +63,6 @@ def version(compiled: Path) -> str | None:
 
 
 def _by_coremltools(source: Path, target: Path) -> None:
-    from ane_sweep.worker.runtimes._coremltools import lean
-
     ct = lean()
     try:
         ct.models.utils.compile_model(str(source), destination_path=str(target))

@@ -15,6 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge import building
+from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
@@ -52,7 +54,6 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
 
 def _build(params: dict[str, Any], checkpoint: Path | None):
-    from ane_sweep.bridge import building
     from ane_sweep.worker.models import weights
 
     state = weights.load_state(params["weights"], checkpoint, params["model"])
@@ -61,8 +62,6 @@ def _build(params: dict[str, Any], checkpoint: Path | None):
 
 
 def _ports(params: dict[str, Any], **more: str):
-    from ane_sweep.bridge import building
-
     family = models.get(params["model"]["family"])
     return family.ports(params["model"], params["seq_len"], building.options(params), **more)
 
@@ -71,8 +70,6 @@ def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any]
     """Each function by itself, then coremltools' join, which keeps one copy of equal weights. The default is decode:
     it is called for every token. Facts are decode's, `ops_prefill` beside them."""
     from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
-
-    from ane_sweep.bridge.building import DECODE, PREFILL
 
     facts: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +99,6 @@ def _trace(module, ports, params: dict[str, Any]):
     """
     import torch
 
-    from ane_sweep.bridge import building
     from ane_sweep.worker.models import _half
 
     halves = [_half.is_half(port, building.options(params)) for port in ports.inputs]
@@ -121,7 +117,6 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
     import coremltools as ct
     import numpy as np
 
-    from ane_sweep.bridge import building
     from ane_sweep.worker.models import _half
     from ane_sweep.worker.stages._lean import lean
 

@@ -13,6 +13,7 @@ facts   values: [[op index, PSNR dB of the value], ...] in the order of the prog
 from pathlib import Path
 from typing import Any
 
+from ane_sweep import reference
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.worker.stages import StageResult
 
@@ -21,7 +22,6 @@ STAGE = Stage(order=150, many="drifts", timeout_s=3600, base_gib=0.8, per_byte=2
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Runs the program beside its fp32 self, in step. Raises errors.PackageError where it cannot be executed."""
-    from ane_sweep import reference
     from ane_sweep.mil import package
     from ane_sweep.reference import trace
     from ane_sweep.stats.psnr import recorded_db

@@ -134,9 +134,7 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
 
 def _thread_wait() -> str:
     """How this process's threads wait for work: what of it was set, else the library's own default."""
-    return (
-        " ".join(f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ) or "default"
-    )
+    return " ".join(f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ) or "default"
 
 
 def _median_ms(seconds: list[float]) -> float | None:

@@ -24,8 +24,12 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.worker.runtimes import coreml
+from ane_sweep.machine import host
+from ane_sweep.mil import analytics
+from ane_sweep.placement.path import count_segments
+from ane_sweep.worker.runtimes import _remote, coreml
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS
+from ane_sweep.worker.runtimes._coremltools import lean
 from ane_sweep.worker.stages import StageResult, _trace, compile, load
 
 STAGE = Stage(
@@ -41,7 +45,6 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """Raises Unavailable off macOS, and where Core ML has no plan for any op (low deployment targets); StageError."""
     if reason := coreml.available():
         raise Unavailable(reason)
-    from ane_sweep.machine import host
 
     table = [row for step in _steps_of(params, inputs) for row in step["rows"]]
     chip = params.get("chip") or chip_name(host.chip())
@@ -94,13 +97,8 @@ def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
 
 def plan_step(request: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: the plan of one compiled program, with the compiler's notes."""
-    from ane_sweep.mil import analytics
-    from ane_sweep.worker.runtimes._coremltools import lean
-
     params = request["params"]
     if params.get("device") == "usb":
-        from ane_sweep.worker.runtimes import _remote
-
         plan = _remote.plan(Path(request["program"]), params["compute_units"])
     else:
         ct = lean()
@@ -201,8 +199,6 @@ def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) ->
 
 
 def _part(rows: Sequence[dict[str, Any]], chunk: str | None, function: str | None) -> Part:
-    from ane_sweep.placement.path import count_segments
-
     segments, transitions = count_segments([row["preferred"] for row in rows])
     return Part(chunk, _ops(rows), _shares(rows), segments, transitions, function)
 

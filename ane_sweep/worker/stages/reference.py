@@ -11,7 +11,9 @@ leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) boo
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge import building
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError
 from ane_sweep.worker import models
 from ane_sweep.worker.stages import StageResult
 
@@ -27,7 +29,6 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
     import torch
 
-    from ane_sweep.bridge import building
     from ane_sweep.worker.models import weights
     from ane_sweep.worker.stages._arrays import StackWriter
 
@@ -64,7 +65,6 @@ def _texts(params: dict[str, Any], checkpoint: Path | None, first: int, count: i
     window is shorter than S if the text allows it: the last position is the one that counts."""
     import numpy as np
 
-    from ane_sweep.errors import StageError
     from ane_sweep.worker.stages import _tokens
 
     if params["model"]["task"] == "features":
