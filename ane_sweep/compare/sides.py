@@ -18,6 +18,7 @@ from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound
+from ane_sweep.results.pool import in_vain
 from ane_sweep.store import runs
 
 FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
@@ -96,7 +97,13 @@ def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]
     """What ran well in each good run, oldest first; a run that cannot be read is said and left out."""
     folders = [out / "runs" / stamp for stamp in reversed(good_runs(out))]
     nights = [record.kept_records(folder) for folder in folders if folder.resolve() not in without]
-    return [[one for one in night if one.status in FINE] for night in nights if night is not None]
+    return [[one for one in night if is_level(one)] for night in nights if night is not None]
+
+
+def is_level(one: Record) -> bool:
+    """Whether later nights may be held against it: it ran, and was not timed while the machine was busy or hot. (A cell
+    that is degraded for what it is, such as a coarse precision under its PSNR gate, has no other level.)"""
+    return one.status in FINE and not in_vain(one.timings)
 
 
 def good_runs(out: Path) -> list[str]:

@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import sweep, terminal
 from ane_sweep.bridge.record import Record, Status
@@ -17,12 +16,13 @@ from ane_sweep.errors import StoreError
 from ane_sweep.nightly import retention, summary
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.nightly.summary import Night
+from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.store import cache, locks
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 
 
-def night(request: Any, out: Path, args: list[str]) -> int:
+def night(request: Request, out: Path, args: list[str]) -> int:
     """Run tonight's cells. Exit 0 no regression, 1 a regression or a cell that does not work, 3 nothing could be tested;
     where there is no good night yet, a sweep's code."""
     settings = request.settings
@@ -43,7 +43,7 @@ def night(request: Any, out: Path, args: list[str]) -> int:
         measured = {record.cell_key for record in records if record.status is not Status.SKIPPED}
         bad = [cell for cell in whole.cells if cell.key in rotation.again and cell.key not in measured]
         now.missed = [cell.label(whole.axes or ["model"]) for cell in bad]
-        if not now.doubt and not now.regressed and any(record.status in sides.FINE for record in records):
+        if not now.doubt and not now.regressed and any(sides.is_level(record) for record in records):
             sides.tag_good(out, run.stamp)
         code = sweep.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]

@@ -7,7 +7,6 @@ and its program is small. Its result stays in the run's folder (drift.json) for 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,6 +21,7 @@ from ane_sweep.machine import memory
 from ane_sweep.report import drift, figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
 from ane_sweep.runner import isolate
+from ane_sweep.store.cache import Store
 
 FILE_NAME = "drift.json"
 COUNT = 10
@@ -83,7 +83,9 @@ def called_for(records: Sequence[Record]) -> bool:
     return "PSNR" in (records[n].reason or "") and size is not None and size <= SMALL_BYTES
 
 
-def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int, timeout_s: float = TIMEOUT_S) -> None:
+def look(
+    folder: Path, records: Sequence[Record], store: Store, memory_bytes: int, timeout_s: float = TIMEOUT_S
+) -> None:
     """Run the task and leave drift.json in the run's folder.
 
     Raises ConfigError where there is nothing to look into, StageError where the task failed.
@@ -103,7 +105,7 @@ def look(folder: Path, records: Sequence[Record], store: Any, memory_bytes: int,
     disk.write_json(folder / FILE_NAME, {**facts, **result.realised, **result.facts})
 
 
-def _inputs(record: Record, store: Any) -> dict[str, Path]:
+def _inputs(record: Record, store: Store) -> dict[str, Path]:
     """The artifacts of the cell that are needed. Raises ConfigError when the cache no longer has one."""
     keys = {stage.stage: stage.key for stage in record.stages if stage.key and stage.status in ("ok", "cached")}
     made = [stage for stage in PROGRAMS if stage in keys]
@@ -115,7 +117,7 @@ def _inputs(record: Record, store: Any) -> dict[str, Path]:
         raise ConfigError(
             f"--drift: the cache no longer holds the {' and '.join(missing)} of the worst cell; run the sweep again first"
         )
-    return found
+    return {role: path for role, path in found.items() if path is not None}
 
 
 def read(folder: Path) -> Drift | None:
@@ -157,7 +159,7 @@ def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}"
 
 
-def look_where_called_for(folder: Path, records: list[Any], store: Any) -> None:
+def look_where_called_for(folder: Path, records: list[Record], store: Store) -> None:
     """At the end of a sweep: drift of the worst cell if that is under its gate and small. Trouble is a doubt, no more."""
     if not drift.called_for(records):
         return

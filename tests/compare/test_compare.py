@@ -11,6 +11,7 @@ from nights import cell, slower, write_run
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Look
+from ane_sweep.bridge.record import Status
 from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, judge
 from ane_sweep.compare.match import match
@@ -97,6 +98,19 @@ def test_a_machine_that_was_busy_on_one_side_only_is_told_beside_the_verdict():
     found = compared([quiet], [busy])
     assert found.regressed and found.marks == [f"machine: now {said}"]
     assert compared([busy], [quiet]).marks == [f"machine: before {said}"] and compared([busy], [busy]).marks == []
+
+
+def test_what_was_timed_on_a_busy_machine_is_no_level_for_later_nights(tmp_path):
+    look = Look(ready=False, waited_s=0.0, in_vain=["other programs were using the processor"])
+    busy = cell(slower(3), status=Status.DEGRADED)
+    busy.timings = [replace(timing, gate=look) for timing in busy.timings]
+    coarse = cell(chunks=2, status=Status.DEGRADED)  # under the gate of its precision, tonight as ever
+    write_run(tmp_path, "20260101-000000", [cell(), coarse])
+    write_run(tmp_path, "20260102-000000", [busy, coarse])
+    for stamp in ("20260101-000000", "20260102-000000"):
+        sides.tag_good(tmp_path, stamp)
+    assert [len(night) for night in sides.good_nights(tmp_path)] == [2, 1]
+    assert {one.cell["chunks"]: one.sweep[:8] for one in sides.good_records(tmp_path)} == {1: "20260101", 2: "20260102"}
 
 
 def test_when_nearly_all_move_the_machine_is_named():
