@@ -45,6 +45,8 @@ def perform(
     """(run, its records, whether they are still to be published): a finished run is only read."""
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+    if settings["tracking"]["enabled"] and (uri := settings["tracking"]["uri"]):
+        tracking.check_scheme(uri)
     if settings["resume"] is None:
         installed.need_worker("a sweep")
     run = runs.open_run(out, plan, args, settings)

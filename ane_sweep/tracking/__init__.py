@@ -10,8 +10,8 @@
 The tracker is fed from records.jsonl and nothing is ever read back from it into a record.
 """
 
-from ane_sweep.tracking.address import reopened
+from ane_sweep.tracking.address import check_scheme, reopened
 from ane_sweep.tracking.links import compare_link, experiment_link, ui_command
 from ane_sweep.tracking.store import Logged, log_sweep
 
-__all__ = ["Logged", "compare_link", "experiment_link", "log_sweep", "reopened", "ui_command"]
+__all__ = ["Logged", "check_scheme", "compare_link", "experiment_link", "log_sweep", "reopened", "ui_command"]

@@ -68,17 +68,33 @@ def artifact_folder(target: str, out: Path) -> Path | None:
 
 def check_uri(target: str) -> None:
     """Fails at once where MLflow would retry for minutes: a database that cannot be opened, a host that is away."""
-    scheme = urlsplit(target).scheme
-    dialect = scheme.split("+")[0]
+    if problem := _no_scheme(target):
+        raise TrackingError(problem)
+    dialect = urlsplit(target).scheme.split("+")[0]
     if dialect == "sqlite":
         _check_sqlite(target)
     elif dialect in _SQL_PORTS:
         _check_host(target, _SQL_PORTS[dialect])
-    elif scheme not in ("http", "https") and not target.startswith("databricks"):
-        raise TrackingError(
-            f"{scheme or 'a plain path'} is no tracking scheme for ane-sweep: use sqlite:///PATH/mlflow.db, "
-            "http://HOST:PORT, or postgresql://, mysql:// or mssql:// with MLflow's driver for it"
-        )
+
+
+def check_scheme(target: str) -> None:
+    """Raises ConfigError for an address that no tracker of ours can have: before hours are spent on what it shall take."""
+    try:
+        problem = _no_scheme(target)
+    except ValueError as error:
+        problem = str(error)
+    if problem:
+        raise ConfigError(f"tracking.uri: {problem}")
+
+
+def _no_scheme(target: str) -> str | None:
+    scheme = urlsplit(target).scheme
+    if scheme.split("+")[0] in ("sqlite", "http", "https", *_SQL_PORTS) or target.startswith("databricks"):
+        return None
+    return (
+        f"{scheme or 'a plain path'} is no tracking scheme for ane-sweep: use sqlite:///PATH/mlflow.db, "
+        "http://HOST:PORT, or postgresql://, mysql:// or mssql:// with MLflow's driver for it"
+    )
 
 
 def _check_sqlite(target: str) -> None:
