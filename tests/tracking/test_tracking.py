@@ -317,7 +317,7 @@ def test_mlflows_limits_are_kept():
 @pytest.mark.parametrize("uri", ["ftp://host/x", "./mlruns", "http://[::bad"])
 def test_an_address_that_no_tracker_has_is_refused_before_anything_is_run(uri, tmp_path, capsys):
     assert main(["model=tiny-gpt2", "weights=random", f"tracking.uri={uri}", f"out={tmp_path}"]) == 2
-    assert "tracking.uri: " in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    assert "tracking.uri" in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
