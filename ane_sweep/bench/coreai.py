@@ -71,8 +71,8 @@ _OURS = (
     NETWORK
     + """
 from pathlib import Path
-from ane_sweep.worker.runtimes import _reference
-model, taken = _reference.load(Path(sys.argv[4])), []
+from ane_sweep import reference
+model, taken = reference.load(Path(sys.argv[4])), []
 for _ in range(20):
     start = time.perf_counter()
     made = model.predict({"input": x.numpy()})

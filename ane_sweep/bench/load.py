@@ -28,9 +28,9 @@ from pathlib import Path
 began = time.perf_counter()
 import torch
 imported = time.perf_counter()
-from ane_sweep.worker.runtimes import _reference
-from ane_sweep.bridge import peak_bytes
-model = _reference.load(Path(sys.argv[1]))
+from ane_sweep import reference
+from ane_sweep.bridge.protocol import peak_bytes
+model = reference.load(Path(sys.argv[1]))
 ready = time.perf_counter()
 if "predict" in sys.argv:
     import numpy as np

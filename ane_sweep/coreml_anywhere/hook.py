@@ -32,7 +32,7 @@ _undo: list[tuple[Any, str, Any]] = []  # (module or sys.modules, name, what was
 def install(*, numerics: str | None = None, replace_native: bool = False) -> ModuleType:
     """Make coremltools predict on this host; returns the stand-in module. Again is harmless.
 
-    `numerics` of models loaded from now on: "fp16", "fp32", "ane" (see runtimes/_reference); None: as each declares.
+    `numerics` of models loaded from now on: "fp16", "fp32", "ane" (see the package reference); None: as each declares.
 
     `replace_native` is for a Mac, to compare both: without it errors.Unavailable is raised where the real module
     exists. Models that are already loaded keep what they were loaded with.

@@ -36,7 +36,7 @@ def as_runtime_error(doing: str) -> Iterator[None]:
 
 
 class Loaded:
-    """One function of a model on the reference runtime. `numerics` as in runtimes/_reference; None: as declared."""
+    """One function of a model on the reference runtime. `numerics` as in the package reference; None: as declared."""
 
     def __init__(self, path: str, function: str, numerics: str | None = None):
         start = time.perf_counter_ns()

@@ -30,7 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 NEWEST_SPECIFICATION = 10  # iOS 26 / macOS 26, what coremltools 9.0 writes at most
-numerics: str | None = None  # of models loaded from now on, as in runtimes/_reference; None: as each declares
+numerics: str | None = None  # of models loaded from now on, as in the package reference; None: as each declares
 
 
 class _State:

@@ -10,7 +10,7 @@ Evidence, and what each piece can say:
     power     of the Neural Engine or the GPU: a median of more than twice all idle samples and of 10 mW says that it
               worked (single calls drew 29 mW of the Neural Engine, a loop 1,300 and more, idle 0:
               experiments-coreml-ane-distilbert). The opposite says nothing: some chips report 0 under load
-              (evidence/powermetrics.py).
+              (machine/powermetrics.py).
     log       lines of our own process by which Core ML says that the Neural Engine's compiler, memory or runtime refused
               the program. Lines of the daemons may concern another program: they are told, and decide nothing.
 
@@ -47,7 +47,7 @@ class Evidence:
     planned        share of Core ML's planned cost on "cpu", "gpu", "ane"; None without a plan
     samples        steady seconds a call: "own", and of the same program under "cpu_only", "cpu_and_gpu", where timed
     power          engine -> {"milliwatts", "median", "idle_max"}, where the channel speaks
-    findings       known lines of the log (evidence/syslog.py), each with `says`, `ours`, `explanation`
+    findings       known lines of the log (machine/syslog.py), each with `says`, `ours`, `explanation`
     missing        why a source has nothing, one sentence each
     """
 

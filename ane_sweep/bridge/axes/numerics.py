@@ -1,4 +1,4 @@
-"""How the reference runtime computes: see runtimes/_reference/effects.py."""
+"""How the reference runtime computes: see bridge/effects.py."""
 
 from dataclasses import dataclass
 from typing import Any

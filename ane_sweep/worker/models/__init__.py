@@ -9,7 +9,7 @@ A family `models/<family>.py` holds
     RENAMED                                           optional: (beginning of a checkpoint's name, the module's) pairs
     IGNORED                                           patterns of checkpoint tensors that this family has no use for
 
-`options` are those of `_options.py`, optional; decoders and encoders of a known shape are one `Family` of names, see
+`options` are those of bridge/building.py, optional; decoders and encoders of a known shape are one `Family` of names, see
 `_decoder.py` and `_encoder.py`. `model` is {"family", "task", "arch"}; `state` maps Hugging Face tensor names to fp32
 tensors (`weights.load_state`).
 """

@@ -2,7 +2,7 @@
 
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
         fp32_ops (absent where empty): patterns of the ops of an fp16 program that stay in fp32,
-        options {those of models/_options.py that are not at their default}
+        options {those of bridge/building.py that are not at their default}
 inputs  checkpoint (absent for random weights)
 leaves  model.mlpackage; the same parameters give the same bytes. With cache=stateful its functions are prefill and
         decode (models/_cache.py)

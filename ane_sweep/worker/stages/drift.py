@@ -4,7 +4,7 @@ params  count: how many of the ops that lose most are named
 inputs  program; reference (its first input is predicted); exact, where the program was made from another one
         (compressed weights): that one in fp32 is then what is true
 facts   values: [[op index, PSNR dB of the value], ...] in the order of the program; grown: the ops at which the drift
-        grows most, [{index, type, name, psnr_db, own, drift, jump}] (runtimes/_reference/trace.py says what these are);
+        grows most, [{index, type, name, psnr_db, own, drift, jump}] (reference/trace.py says what these are);
         lossy: those that lose most by themselves; blocks: the same of what each attention and each feed-forward
         block hands on, in order; left_out: how many values have no counterpart, or several, "" where all have one
         (values of two programs are matched by their place in them). A psnr_db of infinity is written as 200
