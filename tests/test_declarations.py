@@ -105,6 +105,8 @@ def house(tmp_path) -> House:
     return House(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(house):
     tasks = (house.root / "ane_sweep/planner/tasks.py").read_text()
     edge = '    chain.add("score", '

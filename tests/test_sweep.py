@@ -241,6 +241,8 @@ def test_one_refused_cell_is_recorded_beside_the_others(finished):
     assert (second.status, second.reason) == (Status.REFUSED, "seq_len=4096 is beyond the 512 positions of tiny-gpt2")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kill_9_of_the_parent_loses_nothing_and_repeats_nothing(tmp_path):
     args = ["-m", *EAGER, "variant=original,split_einsum", "lanes=1"]
     parent = spawn(tmp_path, *args)
@@ -416,6 +418,8 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_full_disk_is_said_and_the_same_command_goes_on(small_disk, capsys):
     folder, resize = small_disk
     args = [*EAGER, "seq_len=64"]  # two windows of logits: 512 kB
