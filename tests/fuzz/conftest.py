@@ -1,4 +1,4 @@
-"""How the fuzzers run: seeded, two seconds a test by default, an hour a file with `-m slow`, shared by its tests;
+"""How the fuzzers run: seeded, a second a test by default, an hour a file with `-m slow`, shared by its tests;
 ANE_SWEEP_FUZZ_SECONDS sets the seconds of a test.
 
 A fuzzer counts its tries and demands of each one: no traceback, no hang, no allocation beyond the limit. The number of a
@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-SECONDS, HOUR = 2.0, 3600.0
+SECONDS, HOUR = 1.0, 3600.0
 HANG_S = 60.0  # a try that takes longer hangs
 MEMORY_BYTES = 2 << 30  # what a try may add to what the process has mapped
 

@@ -276,7 +276,7 @@ def test_three_real_nights_take_turns(tmp_path, capsys):
     first = Rotation.read(tmp_path)
     assert len(first.measured) == 2
     for one in read_records(runs.find_run(tmp_path, None).folder):
-        assert [(t["round"], len(t["samples_ms"]), t["gate"]["ready"]) for t in one.timings] == [
+        assert [(t.round, len(t.samples_ms), t.gate.ready) for t in one.timings] == [
             (1, 3, True),
             (2, 3, True),
         ]
