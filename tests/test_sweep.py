@@ -507,7 +507,7 @@ def test_the_users_own_line_against_a_hub(tmp_path):
     ]
     assert {r.status for r in records} <= {Status.OK, Status.DEGRADED}, output
     assert {r.weights.kind for r in records} == {"pretrained"} and {r.realised["texts"] for r in records} == {"real"}
-    assert all("openai-community" in r.weights["source"] for r in records) and "weights=random" not in output
+    assert all("openai-community" in r.weights.source for r in records) and "weights=random" not in output
     assert sum(line.startswith("GET") and "model.safetensors" in line for line in seen) == 2
 
 

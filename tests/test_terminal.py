@@ -197,7 +197,7 @@ def test_an_ascii_terminal_gets_the_table_in_ascii(tmp_path):
         ["report", "--markdown"],
         ["plan", *EAGER],
         ["doctor"],
-        ["compare", "last", "last"],
+        ["history"],
     ):
         done = start(*words, f"out={tmp_path}", env=ASCII, capture_output=True)
         assert b"Traceback" not in done.stderr and done.stdout.isascii() and done.stdout, words

@@ -8,6 +8,7 @@
 In result.json `timing` and `placement` are among the facts.
 """
 
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +54,8 @@ class TaskRequest:
 
     @classmethod
     def read(cls, path: Path) -> "TaskRequest":
-        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=lambda kind, text: kind(text))
+        plain = json.loads(path.read_bytes())  # a path's bytes that are no text are lone surrogates: msgspec's own refuses those
+        return msgspec.convert(plain, cls, dec_hook=lambda kind, text: kind(text))
 
 
 @dataclass

@@ -134,7 +134,7 @@ def test_a_phone_goes_through_every_stage(tmp_path):
     assert cell.realised["device"] == "usb: iphone, 18.2 (22C152)" and other.realised["device"] == "local"
     assert cell.value("latency_median_ms") == pytest.approx(4) and cell.value("load_cold_ms") == pytest.approx(800)
     assert cell.value("psnr_db") == other.value("psnr_db")
-    assert {entry["chip"] for entry in cell.placement if entry.kind == "planned"} == {"iphone17,3"}
+    assert {entry.chip for entry in cell.placement if entry.kind == "planned"} == {"iphone17,3"}
     assert "Phone 0" not in json.dumps(cell.to_dict()), "nobody's device is named"
 
 
