@@ -3,8 +3,8 @@
 A runtime `runtimes/<name>.py` holds
 
     RUNTIME      its traits, a literal that is read without importing it: see bridge/runtimes.py
-    available()  None, or why this host cannot ("needs macOS"); the planner imports the module for it, so whatever is heavy
-                 is imported inside functions
+    available()  None, or why this host cannot ("needs macOS"): what a stage asks before it loads; the planner, which does not
+                 import the module, asks the function that `cannot` of the literal names
     load(params, inputs)  a Runtime
     functions(params, inputs, names)  the functions of a program with a key-value cache, {name: Runtime}; each with
                  `reset()`, which makes new `states`, and a prediction that goes on from those of the one before
