@@ -1,5 +1,5 @@
-"""Standard output and error that never end a run: a reader that goes away and a full disk cost what was printed, no more;
-a terminal that knows ASCII alone gets ASCII. Standard library only.
+"""What is said, and how a verb ends: exit codes, durations and sizes, and standard streams that never end a run: a reader
+that goes away and a full disk cost what was printed, no more; a terminal that knows ASCII alone gets ASCII.
 """
 
 import codecs
@@ -12,6 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.outward import credentials, visible
+
+OK, NOT_ALL_OK, BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whatever they show
+    OK: "all is well",
+    NOT_ALL_OK: "something failed, or became worse",
+    BAD_CONFIGURATION: "a wrong word, or a file or folder that cannot be used; nothing was run",
+    IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
+    INTERRUPTED: "interrupted",
+}
 
 PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "–": "-", "—": "-"}
 
@@ -80,21 +89,6 @@ def _stream(number: int, old: Any) -> io.TextIOWrapper:
     raw = Output(number, "wb", closefd=False)
     buffer: Any = raw if at_once else io.BufferedWriter(raw)
     return io.TextIOWrapper(buffer, encoding, "plain", line_buffering=by_line, write_through=at_once)
-
-
-OK, NOT_ALL_OK, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
-
-
-IN_DOUBT = 3
-
-
-EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whatever they show
-    OK: "all is well",
-    NOT_ALL_OK: "something failed, or became worse",
-    BAD_CONFIGURATION: "a wrong word, or a file or folder that cannot be used; nothing was run",
-    IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
-    INTERRUPTED: "interrupted",
-}
 
 
 def shown(path: Path) -> str:

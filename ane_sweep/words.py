@@ -1,4 +1,4 @@
-"""What the verbs share: exit codes, the grammar of their words, where outputs lie, a voice. Nothing heavy."""
+"""The grammar of a verb's words: flags, plain words and `key=value`, with their help. Nothing heavy."""
 
 import argparse
 import math

@@ -75,7 +75,7 @@ def own(module: str) -> frozenset[str]:
         elif isinstance(node, ast.Import):
             named = (alias.name.removeprefix("ane_sweep.") for alias in node.names)
             found |= {module for module in named if module in NAMES}
-    return frozenset(found - {module, ""})
+    return frozenset(found - {""})
 
 
 def packages(module: str) -> list[str]:

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import ane_sweep
+from ane_sweep.bridge import declared
 from ane_sweep.errors import ConfigError
 
 FOLDER = Path(ane_sweep.__file__).parent / "worker" / "models"
@@ -13,8 +14,12 @@ _NOT_FAMILIES = {"weights"}
 
 def names() -> list[str]:
     """Known families, sorted: the modules of the folder that are not helpers."""
-    found = {path.stem for path in FOLDER.glob("*.py")}
-    return sorted(name for name in found - _NOT_FAMILIES if not name.startswith("_"))
+    return _listed(FOLDER)
+
+
+@cache
+def _listed(folder: Path) -> list[str]:
+    return [path.stem for path in declared.modules(folder) if path.stem not in _NOT_FAMILIES]
 
 
 def source(family: str) -> Path:

@@ -10,17 +10,9 @@ import ane_sweep
 from ane_sweep.errors import AneSweepError
 
 MEMORY_VARIABLE = "ANE_SWEEP_MEMORY_BYTES"  # a task's limit, for the processes that its stage starts
-
-
 PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid: not in task.json, which may travel to another host
-
-
 WAITING_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how libgomp's threads wait for work
-
-
 STDERR = "stderr.txt"  # what a task printed there, in its folder
-
-
 EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its result, the disk is full
 
 

@@ -21,6 +21,8 @@ from ane_sweep.bridge.figures import Count, Metric, NotNegative, Placement, Timi
 from ane_sweep.errors import End
 
 SCHEMA: Literal[1] = 1
+AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/timings.md)
+CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class TaskRequest:
 
     @classmethod
     def read(cls, path: Path) -> "TaskRequest":
-        plain = json.loads(path.read_bytes())  # a path's bytes that are no text are lone surrogates: msgspec's own refuses those
+        # a path's bytes that are no text are lone surrogates: msgspec's own reader refuses those
+        plain = json.loads(path.read_bytes())
         return msgspec.convert(plain, cls, dec_hook=lambda kind, text: kind(text))
 
 
@@ -114,12 +117,6 @@ class TaskResult:
             return None if plain is None else cls.from_plain(plain)
         except ValueError:
             return None
-
-
-AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/timings.md)
-
-
-CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
 
 
 @dataclass

@@ -4,8 +4,6 @@ import errno
 import os
 from collections.abc import Iterator
 
-from ane_sweep.bridge import trouble
-
 # How native code says that an allocation was refused, in lower case: torch's allocator, the C library's ENOMEM,
 # libstdc++, numpy, Rust's allocator (safetensors, tokenizers), the Metal backend,
 # libgomp (no room for a thread's stack).
@@ -20,11 +18,7 @@ _MEMORY_SIGNS = (
     "memoryerror",
     "thread creation failed",
 )
-
-
 _SPACE_SIGNS = ("no space left on device", "os error 28", "disk quota exceeded")
-
-
 _SPACE_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -61,8 +55,7 @@ def no_space_reason(where: str | os.PathLike[str] | None) -> str:
 
 def explained(error: OSError) -> str:
     """One sentence for what the system refused, with the next step where there is one."""
-
-    if trouble.speaks_of_space(error):
-        return trouble.no_space_reason(error.filename)
+    if speaks_of_space(error):
+        return no_space_reason(error.filename)
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     return f"{where}{error.strerror or error}"

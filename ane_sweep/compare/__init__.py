@@ -1,1 +1,1 @@
-"""Comparing what was measured: two cells, two sweeps, many nights. Plain Python, standard library only."""
+"""Comparing what was measured: two cells, two sweeps, many nights."""

@@ -9,8 +9,6 @@ import numpy as np
 from ane_sweep.mil.proto import MIL_pb2
 
 _DATA_TYPE = MIL_pb2.DataType
-
-
 _NAMES = {
     "BOOL": "bool",
     "STRING": "string",
@@ -21,15 +19,9 @@ _NAMES = {
     "FLOAT8E4M3FN": "fp8e4m3fn",
     "FLOAT8E5M2": "fp8e5m2",
 }
-
-
 # MIL's own names for element types, by the number in the protobuf
 DTYPE_NAMES = {number: _NAMES.get(name, name.lower()) for name, number in _DATA_TYPE.items()}
-
-
 DTYPE_NUMBERS = {name: number for number, name in DTYPE_NAMES.items()}
-
-
 NUMPY = {
     "bool": np.dtype(np.bool_),
     "fp16": np.dtype(np.float16),
@@ -44,8 +36,6 @@ NUMPY = {
     "uint32": np.dtype(np.uint32),
     "uint64": np.dtype(np.uint64),
 }
-
-
 MOST_AXES = 64  # a tensor of more is damage, and its sizes are not looked at
 
 

@@ -17,14 +17,13 @@ from ane_sweep.store.cache import Store
 
 def plan_for(request: Request, store: Store, out: Path) -> Plan:
     """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
-    settled: dict[tuple[Any, ...], Source] = {}
-    asked: set[tuple[Any, ...]] = set()
-    problems: list[str] = []
+    alike = {cell.key: settled_once(cell) for cell in request.cells}
+    firsts: dict[tuple[Any, ...], Cell] = {}
     for cell in request.cells:
-        key = settled_once(cell)
-        if key in asked:
-            continue
-        asked.add(key)
+        firsts.setdefault(alike[cell.key], cell)
+    settled: dict[tuple[Any, ...], Source] = {}
+    problems: list[str] = []
+    for key, cell in firsts.items():
         try:
             settled[key] = checkpoints.resolve(
                 cell.model_options,
@@ -41,7 +40,7 @@ def plan_for(request: Request, store: Store, out: Path) -> Plan:
     return planning.make_plan(
         request.cells,
         request.axes,
-        {cell.key: settled[settled_once(cell)] for cell in request.cells},
+        {key: settled[same] for key, same in alike.items()},
         host=host.digest(),
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],

@@ -15,7 +15,7 @@ from ane_sweep.bridge import declared
 from ane_sweep.bridge.stages import ALL
 
 PACKAGE = Path(ane_sweep.__file__).parent
-# Words, names, and what carries a result: none of it decides one.
+# Words, names, and what carries a result or says why there is none: none of it decides one.
 DECIDE_NOTHING = (
     "ane_sweep",
     "ane_sweep.errors",
@@ -25,13 +25,16 @@ DECIDE_NOTHING = (
     "ane_sweep.bridge.key",
     "ane_sweep.bridge",
     "ane_sweep.bridge.declared",
+    "ane_sweep.bridge.disk",
     "ane_sweep.bridge.figures",
+    "ane_sweep.bridge.protocol",
     "ane_sweep.bridge.runtimes",
     "ane_sweep.bridge.stages",
     "ane_sweep.bridge.task",
+    "ane_sweep.bridge.trouble",
 )
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",
+    r"^[ \t]*(?:from[ \t]+(ane_sweep[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",
     re.MULTILINE,
 )
 
@@ -69,12 +72,9 @@ def _closure(files: Iterable[Path | None], left_out: set[Path | None]) -> set[Pa
 def imported(path: Path) -> frozenset[Path]:
     """Files of ours that a file imports, wherever in it."""
     names = set()
-    package = path.relative_to(PACKAGE.parent).parts[:-1]
-    for dots, module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
-        above = package[: len(package) - len(dots) + 1] if dots else ()
-        base = plain or ".".join([*above, *filter(None, [module])])
-        if base.split(".")[0] == PACKAGE.name:
-            names |= {base, *(f"{base}.{name}" for name in re.findall(r"\w+", re.sub("#.*", "", members)))}
+    for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        base = module or plain
+        names |= {base, *(f"{base}.{name}" for name in re.findall(r"\w+", re.sub("#.*", "", members)))}
     return frozenset(file for name in names if (file := _file(name)))
 
 

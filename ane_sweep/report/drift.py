@@ -18,7 +18,7 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.machine import memory
-from ane_sweep.report import drift, figures
+from ane_sweep.report import figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
 from ane_sweep.runner import isolate
 from ane_sweep.store.cache import Store
@@ -161,9 +161,9 @@ def _rate(value: float | None) -> str:
 
 def look_where_called_for(folder: Path, records: list[Record], store: Store) -> None:
     """At the end of a sweep: drift of the worst cell if that is under its gate and small. Trouble is a doubt, no more."""
-    if not drift.called_for(records):
+    if not called_for(records):
         return
     try:
-        drift.look(folder, records, store, memory.memory_budget(None), drift.SMALL_TIMEOUT_S)
+        look(folder, records, store, memory.memory_budget(None), SMALL_TIMEOUT_S)
     except AneSweepError as error:
         terminal.say(f"doubt: {error}")

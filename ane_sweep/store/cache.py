@@ -26,8 +26,8 @@ import psutil
 from ane_sweep.bridge import disk, trouble
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import StoreError
-from ane_sweep.store import files, locks
-from ane_sweep.store import past as history
+from ane_sweep.store import files, locks, past
+from ane_sweep.store.past import Past
 
 if TYPE_CHECKING:
     from ane_sweep.bridge.task import Task
@@ -251,11 +251,11 @@ class Store:
 
     def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None) -> None:
         """Remember what a finished task over `work` parameter bytes took. Never raises for a disk that is full."""
-        history.append(self.root / "history.jsonl", history.Past(stage, work, seconds, peak_bytes))
+        past.append(self.root / "history.jsonl", Past(stage, work, seconds, peak_bytes))
 
-    def past(self) -> list[history.Past]:
+    def past(self) -> list[Past]:
         """What finished tasks took, oldest first."""
-        return history.read(self.root / "history.jsonl")
+        return past.read(self.root / "history.jsonl")
 
 
 def _is_alive(owner: Path) -> bool:

@@ -25,7 +25,7 @@ from ane_sweep.bridge.protocol import MEMORY_VARIABLE, PARENT_VARIABLE
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.machine import helpers, processes, stand_in
-from ane_sweep.worker import child as worker
+from ane_sweep.worker.child import die_with_parent, explain_death, first_line
 
 _LOOK_S = 1.0
 
@@ -101,8 +101,8 @@ def _died(what: str, code: int | None, said: str) -> Died:
 
 def main(path: str) -> None:
     """The child."""
-    worker.die_with_parent(int(os.environ[PARENT_VARIABLE]))
-    worker.explain_death()
+    die_with_parent(int(os.environ[PARENT_VARIABLE]))
+    explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
     if script := stand_in.active():
         from ane_sweep.coreml_anywhere import scripted_remote
@@ -120,7 +120,7 @@ def main(path: str) -> None:
         found = {"unavailable": str(error)}
     except Exception as error:
         traceback.print_exc()
-        found = {"failed": str(error) if isinstance(error, StageError) else worker.first_line(error)}
+        found = {"failed": str(error) if isinstance(error, StageError) else first_line(error)}
     disk.write_json(Path(request["result"]), found)
     sys.stderr.flush()
     os._exit(0)
