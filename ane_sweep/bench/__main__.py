@@ -1,4 +1,4 @@
-"""`python -m ane_sweep.bench NAME... [--OPTION=VALUE]`; without a name, the list. Options are the benchmark's own."""
+"""`python -m ane_sweep.bench NAME... [--keep] [--OPTION=VALUE]`; without a name, the list. Options are the benchmark's own."""
 
 import argparse
 import importlib
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ane_sweep.bench import show
-from ane_sweep.terminal import BAD_CONFIGURATION, OK
+from ane_sweep.bench import _kept, show
+from ane_sweep.terminal import BAD_CONFIGURATION, OK, shown
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 
@@ -15,7 +15,11 @@ NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m ane_sweep.bench", description=__doc__, allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    names = parser.parse_known_args(words)[0].names
+    parser.add_argument(
+        "--keep", action="store_true", help="add what they say to ane_sweep/bench/kept/ and docs/figures.md"
+    )
+    given = parser.parse_known_args(words)[0]
+    names = given.names
     unknown = [name for name in names if name not in NAMES]
     if not names or unknown:
         for name in NAMES:
@@ -24,7 +28,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return BAD_CONFIGURATION
     for name in names:
         module = importlib.import_module(f"ane_sweep.bench.{name}")
-        print(f"{name}: {module.__doc__}\n{show(module.run())}\n", flush=True)
+        rows = module.run()
+        print(f"{name}: {module.__doc__}\n{show(rows)}\n", flush=True)
+        if given.keep:
+            print(f"kept: {shown(_kept.keep(name, rows))}")
     return OK
 
 

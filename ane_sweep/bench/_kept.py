@@ -1,0 +1,68 @@
+"""What the benches said, kept: a file each, the newest entry last; docs/figures.md shows the newest of each.
+
+`python -m ane_sweep.bench NAME --keep` adds an entry and writes the topic's table anew.
+"""
+
+import dataclasses
+import datetime
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ane_sweep.bench import Row
+from ane_sweep.bridge import disk
+from ane_sweep.machine import host
+
+FOLDER = Path(__file__).parent / "kept"
+TOPIC = Path(__file__).parents[1] / "docs" / "figures.md"
+_TABLE = re.compile(r"^\| benchmark \|.*\n(?:\|.*\n)+", re.MULTILINE)
+_VERSIONS = ("python", "torch", "coremltools", "transformers")
+
+
+def keep(name: str, rows: Sequence[Row]) -> Path:
+    """Add what a benchmark said today on this host, and write the topic's table anew."""
+    path = FOLDER / f"{name}.json"
+    toolchain = host.toolchain()
+    entry = {
+        "date": datetime.date.today().isoformat(),
+        "host": _host(),
+        "versions": {tool: toolchain[tool] for tool in _VERSIONS if tool in toolchain},
+        "rows": [{key: said for key, said in dataclasses.asdict(row).items() if said} for row in rows],
+    }
+    disk.write_json(path, [*entries(name), entry])
+    TOPIC.write_text(_TABLE.sub(lambda _: table(), TOPIC.read_text(encoding="utf-8")), encoding="utf-8")
+    return path
+
+
+def _host() -> str:
+    said = host.fingerprint()
+    return (
+        f"{said['chip']}, {said['cores']['usable']} cores, {said['memory_bytes'] / 2**30:.0f} GiB, {said['os_version']}"
+    )
+
+
+def entries(name: str) -> list[dict]:
+    """What one benchmark said so far, oldest first."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def table() -> str:
+    """Markdown: the newest entry of every benchmark."""
+    lines = [
+        "| benchmark | what | ane-sweep | instead | ratio | bar | taken |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    for name in names():
+        entry = entries(name)[-1]
+        for row in entry["rows"]:
+            said = (row.get(key, "") for key in ("what", "ours", "theirs", "ratio", "bar"))
+            lines.append(
+                " ".join(["|", *(f"{word} |" if word else "|" for word in (f"`{name}`", *said, entry["date"]))])
+            )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,82 @@
+"""Figures in README and the topics are those that a bench said, as kept beside it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ane_sweep.bench import Row, _kept
+from ane_sweep.bench.__main__ import NAMES, main
+
+ROOT = Path(__file__).parents[2]
+TEXTS = {path.name: path for path in (ROOT / "README.md", *(ROOT / "ane_sweep" / "docs").glob("*.md"))}
+FIGURE = re.compile(
+    r"(?<![\w.,-])(\d(?:[\d,]*\d)?(?:\.\d+)?)(?=(?:(?: to| and|,|;| /| ±) \d[\d.,]*)* ?(?:ms|s|dB|MB|GB|GiB|MiB|minutes|seconds|%)(?!\w))"
+)
+SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured those
+    "chunks.md": "2 GiB, 1 GB, 3.76 GB",
+    "compare.md": "1 %, 3 %",
+    "errors.md": "85 %",
+    "mac.md": "10 and 25 %",
+    "records.md": "60 MB",
+    "rulings.md": "1 %, 10 %, 25 %, 200 dB",
+    "timings.md": "30 s, 3.5 %, 10 %, 20 %, 30 %, 50 %, 100 %, 98 and 83, 77 and 53",
+    "models.md": "2 and 7 %",
+}
+
+
+def kept() -> str:
+    return " ".join(
+        " ".join(row.values()) for name in _kept.names() for entry in _kept.entries(name)[-1:] for row in entry["rows"]
+    )
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"\d(?:[\d,]*\d)?(?:\.\d+)?", text))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_figure_with_a_unit_is_kept_beside_its_bench_or_is_a_setting(name):
+    text = re.sub(r"\s+", " ", TEXTS[name].read_text(encoding="utf-8"))
+    without = [
+        figure for figure in FIGURE.findall(text) if figure not in numbers(kept() + " " + SETTINGS.get(name, ""))
+    ]
+    assert without == [], (
+        "say it with `python -m ane_sweep.bench NAME --keep`, or in bench/kept/by_hand.json with what was done"
+    )
+
+
+def test_the_topic_shows_the_newest_entry_of_every_bench():
+    assert _kept.table() in TEXTS["figures.md"].read_text(encoding="utf-8")
+
+
+def test_what_is_kept_is_of_a_bench():
+    assert set(_kept.names()) <= {*NAMES, "by_hand"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "bench", "begins"), [("README.md", "demo", "minilm"), ("precisions.md", "recipes", "")]
+)
+def test_a_table_of_a_text_says_what_its_bench_said(topic, bench, begins):
+    rows = {row["what"]: numbers(row["what"] + " " + row["ours"]) for row in _kept.entries(bench)[-1]["rows"]}
+    text = TEXTS[topic].read_text(encoding="utf-8")
+    for what, said in rows.items():
+        words = what.replace("chunks=", "").split()
+        line = next(line for line in text.splitlines() if line.startswith(f"| {' | '.join(words)} |"))
+        assert numbers(line) <= said, line
+
+
+def test_keep_adds_an_entry_and_writes_the_topic(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_kept, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(_kept, "TOPIC", tmp_path / "figures.md")
+    _kept.FOLDER.mkdir()
+    _kept.TOPIC.write_text("# Measured\n\n| benchmark | what |\n| --- | --- |\n| old | row |\n")
+    monkeypatch.setattr("ane_sweep.bench.quiet.run", lambda: [Row("a", "1.5 s", bar="under 2 s")])
+    assert main(["quiet", "--keep"]) == 0
+    assert main(["quiet", "--keep"]) == 0
+    assert [entry["rows"] for entry in _kept.entries("quiet")] == [
+        [{"what": "a", "ours": "1.5 s", "bar": "under 2 s"}]
+    ] * 2
+    assert _kept.TOPIC.read_text().startswith("# Measured\n\n| benchmark | what | ane-sweep |")
+    assert "| `quiet` | a | 1.5 s | | | under 2 s |" in _kept.TOPIC.read_text()
+    assert "kept: " in capsys.readouterr().out
