@@ -161,6 +161,9 @@ def record(plain: Any, where: str) -> Record:
     for metric in found.metrics:
         if (metric.value or 0) < 0 and metric.name.endswith(("_ms", "_s", "_bytes")):
             raise StoreError(f"{metric.name} is below 0")
+    known = [metric.what for metric in found.metrics]
+    if twice := next((what for what in known if known.count(what) > 1), None):
+        raise StoreError(f"{twice[0]} stands there twice: {' '.join(filter(None, twice[1:]))}")
     if any(entry.chip is None for entry in found.placed("predicted")):
         raise StoreError("placement is predicted for no chip")
     for path in (artifact.path for artifact in found.artifacts):

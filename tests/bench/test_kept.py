@@ -38,7 +38,9 @@ def numbers(text: str) -> set[str]:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_figure_with_a_unit_is_kept_beside_its_bench_or_is_a_setting(name):
-    text = "\n".join(line for line in TEXTS[name].read_text(encoding="utf-8").splitlines() if not line.startswith("    "))
+    text = "\n".join(
+        line for line in TEXTS[name].read_text(encoding="utf-8").splitlines() if not line.startswith("    ")
+    )
     text = re.sub(r"\s+", " ", text)
     without = [
         figure for figure in FIGURE.findall(text) if figure not in numbers(kept() + " " + SETTINGS.get(name, ""))

@@ -288,6 +288,7 @@ def huge(manifest, parts):
         (record_with(cell_key="../../x"), "cell_key"),
         (record_with(sweep="../x"), "sweep"),
         (record_part("metrics", {"name": "package_bytes", "value": -1}), "package_bytes is below 0"),
+        (record_with(metrics=[{"name": "psnr_db", "value": 1.0}] * 2), "psnr_db stands there twice: measured"),
         (record_part("metrics", {"name": "x", "value": 1, "kind": "guessed"}), "metrics[0].kind"),
         (record_part("timings", {"round": 1, "median_ms": 0}), "timings[0].median_ms"),
         (record_part("timings", {"round": 1, "median_ms": 1, "samples_ms": [0.0]}), "timings[0].samples_ms[0]"),
