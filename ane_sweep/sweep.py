@@ -100,11 +100,11 @@ def exit_code(records: list[Record]) -> int:
 
 def show(folder: Path, records: list[Record]) -> None:
     """Print the final table and where the records are."""
-    console = Console()
+    console, out = Console(), shown(folder.parent.parent)
     if console.is_terminal:
-        console.print(table.as_table(records, console.width))
+        console.print(table.as_table(records, console.width, out))
     else:
-        print(table.as_text(records, width=160))
+        print(table.as_text(records, width=160, out=out))
     print(f"records: {shown(folder / record.FILE_NAME)}")
 
 

@@ -56,7 +56,7 @@ def test_the_table_as_text():
         "minilm  split_einsum       2             -        -           -  crashed: convert ended with SIGSEGV\n"
         "\n"
         "[1] crashed, 1 cell (variant=split_einsum chunks=2): convert ended with SIGSEGV. Next: read\n"
-        "    runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
+        "    outputs/runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
         "[2] latency of runtime=reference is this host's CPU and says nothing about the Neural Engine. Next:\n"
         "    the same command on a Mac, where runtime=auto means coreml.\n"
     )
@@ -147,6 +147,12 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
     found = doubts([make(**changes)])
     for word in [*words, "Next: "]:
         assert word in found[0]
+
+
+def test_the_file_to_read_is_named_as_one_types_it():
+    record = make(status="crashed", reason="convert ended with SIGSEGV")
+    assert "read outputs/runs/s1/tasks/convert-" in doubts([record])[0]
+    assert "read ../other/runs/s1/tasks/convert-" in as_text([record], 160, out="../other")
 
 
 def test_a_recipe_under_its_gate_is_weighed_against_fp16():
