@@ -100,11 +100,11 @@ def exit_code(records: list[Record]) -> int:
 
 def show(folder: Path, records: list[Record]) -> None:
     """Print the final table and where the records are."""
-    console, out = Console(), shown(folder.parent.parent)
+    console = Console()
     if console.is_terminal:
-        console.print(table.as_table(records, console.width, out))
+        console.print(table.as_table(records, console.width))
     else:
-        print(table.as_text(records, width=160, out=out))
+        print(table.as_text(records, width=160))
     print(f"records: {shown(folder / record.FILE_NAME)}")
 
 

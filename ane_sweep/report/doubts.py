@@ -7,27 +7,38 @@ from dataclasses import dataclass
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 
-OUT = "outputs"  # where runs lie unless it is said
+RUNS = "outputs/runs"
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """One sentence, and the positions of the cells that it is about."""
+    """One sentence, and the positions of the cells that it is about.
+
+    meaning         it says what their figures mean at all
+    doubts_figures  it says something against them
+    """
 
     text: str
     cells: tuple[int, ...]
+    meaning: bool = False
+    doubts_figures: bool = True
 
 
-def doubts(records: Sequence[Record], out: str = OUT) -> list[str]:
-    """Sentences, the gravest first; empty when nothing gives reason for doubt. `out`: the outputs folder, as one types it."""
-    return [doubt.text for doubt in with_cells(records, out)]
+def doubts(records: Sequence[Record], runs: str = RUNS) -> list[str]:
+    """Sentences, the gravest first; empty when nothing gives reason for doubt. `runs`: the folder that the runs are in."""
+    return [doubt.text for doubt in with_cells(records, runs)]
 
 
-def with_cells(records: Sequence[Record], out: str = OUT) -> list[Doubt]:
+def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
     """The same with the cells that each is about."""
     place = {id(record): n for n, record in enumerate(records)}
-    made = [*_not_ok(records, out), *_labels(records), *_timing(records), *_not_apple(records), *_unavailable(records)]
-    return [Doubt(text, tuple(place[id(record)] for record in cells)) for text, cells in made]
+    kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True), (_timing(records), False, True)]
+    kinds += [(_not_apple(records), True, True), (_unavailable(records), False, False)]
+    return [
+        Doubt(text, tuple(place[id(record)] for record in cells), meaning, against)
+        for said, meaning, against in kinds
+        for text, cells in said
+    ]
 
 
 Said = Iterable[tuple[str, list[Record]]]
@@ -48,11 +59,11 @@ def short_name(record: Record, axes: list[str]) -> str:
     return " ".join(f"{as_typed(axis)}={cell[axis]}" for axis in axes or ["model"] if axis in cell)
 
 
-def _not_ok(records: Sequence[Record], out: str) -> Said:
+def _not_ok(records: Sequence[Record], runs: str) -> Said:
     axes = varying_axes(list(records))
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
-        next_step = _next(status, cells[0], f"{out}/runs/{cells[0].sweep}")
+        next_step = _next(status, cells[0], f"{runs}/{cells[0].sweep}")
         yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {next_step}", cells
 
 

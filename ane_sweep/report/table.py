@@ -20,7 +20,7 @@ from ane_sweep.bridge import retold
 from ane_sweep.bridge.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.report import blocks
-from ane_sweep.report.doubts import OUT, doubts, not_ok_groups
+from ane_sweep.report.doubts import doubts, not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
@@ -179,8 +179,8 @@ def verdict_text(record: Record) -> str:
     return str(record.realised.get("verdict") or "-") + (f" ({observed})" if observed else "")
 
 
-def as_table(records: list[Record], width: int | None = None, out: str = OUT) -> Group | Text:
-    """A rich renderable: heads, table, doubts. `width` is that of the console that will print it, `out` where runs lie."""
+def as_table(records: list[Record], width: int | None = None) -> Group | Text:
+    """A rich renderable: heads, table, doubts. `width` is that of the console that will print it."""
     if not records:
         return Text("no records")
     records = retold.records(records, outward.visible)
@@ -200,14 +200,14 @@ def as_table(records: list[Record], width: int | None = None, out: str = OUT) ->
     if hidden:
         above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
     below = Table.grid(padding=(0, 1, 0, 0))
-    for number, line in enumerate(doubts(records, out), 1):
+    for number, line in enumerate(doubts(records), 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
     return Group(*above, Text(), table, Text(), below) if below.row_count else Group(*above, Text(), table)
 
 
-def as_text(records: list[Record], width: int = 100, out: str = OUT) -> str:
+def as_text(records: list[Record], width: int = 100) -> str:
     """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
-    return tables.plain(as_table(records, width, out), width) + "\n"
+    return tables.plain(as_table(records, width), width) + "\n"
 
 
 def as_markdown(records: list[Record], notes: bool = True) -> str:

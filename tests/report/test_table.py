@@ -149,12 +149,6 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
         assert word in found[0]
 
 
-def test_the_file_to_read_is_named_as_one_types_it():
-    record = make(status="crashed", reason="convert ended with SIGSEGV")
-    assert "read outputs/runs/s1/tasks/convert-" in doubts([record])[0]
-    assert "read ../other/runs/s1/tasks/convert-" in as_text([record], 160, out="../other")
-
-
 def test_a_recipe_under_its_gate_is_weighed_against_fp16():
     record = make(status="degraded", reason="PSNR 31 dB is under its gate of 40 dB", precision="p4")
     record.stages = [StageOutcome("compress", "ok")]
