@@ -194,8 +194,8 @@ def _plain_ticks(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-12) < 200 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=6))
+    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-12) < 500 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
 

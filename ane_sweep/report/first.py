@@ -3,13 +3,14 @@
 from typing import Any
 
 from ane_sweep.bridge.record import Record
-from ane_sweep.report import choice, estimates, heading, picture, views
+from ane_sweep.report import choice, estimates, heading, off_ane, picture, views
 from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
 from ane_sweep.report.doubts import Doubt
 from ane_sweep.report.table import PACKAGE, Column, latency_text
 
 PICTURES = 12  # of the works with the most cells; the table has all
 TIES = 4
+ADVICE = 2
 
 
 def section(cells: views.Cells) -> Section | None:
@@ -19,7 +20,10 @@ def section(cells: views.Cells) -> Section | None:
         return None
     found = rows(cells, works)
     made: list[Block] = [limits(cells), Best([column.head for column in _columns(cells.records)], found)]
-    return Section("Best cells", [*made, _pictures(cells, works), _reading(cells.records)], kind="first")
+    made += [_pictures(cells, works), _reading(cells.records)]
+    if len(works) == 1 and (advice := off_ane.advice(cells)[:ADVICE]):  # of several, their winners fill the place
+        made.append(Widget("advice", [(text,) for text in advice]))  # Markdown has it in a section of its own
+    return Section("Best cells", made, kind="first")
 
 
 def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | None = None) -> list[BestRow]:

@@ -37,10 +37,10 @@ class Place:
 
 def section(cells: Cells) -> Section | None:
     """What to do, closed gates first; then a row for each reason, the most costly first."""
-    said, why = _advice(cells), _reasons(cells)
+    said, why = advice(cells), _reasons(cells)
     if not said and not why:
         return None
-    made: list[Block] = [Points([f"do: {text}" for text in said])] if said else []
+    made: list[Block] = [Para("To keep more of it there:"), Points(said)] if said else []
     if why:
         more = f" The {ROWS} most costly of {len(why)}; the records have all." if len(why) > ROWS else ""
         made += [Grid(HEADS, why[:ROWS], [False, True, True, False, False, False]), Para(NOTE + more)]
@@ -73,14 +73,14 @@ def _range(texts: Iterable[str]) -> str:
     return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
-def _advice(cells: Cells) -> list[str]:
+def advice(cells: Cells) -> list[str]:
     """Each piece of advice once, with all that it is for; a gate decides over the whole program and comes first."""
     found: dict[tuple[int, str, str], tuple[Place, dict[str, None]]] = {}
     for n, record in enumerate(cells.records):
         for entry in record.placement:
             gates = [gate for part in entry.chunks for gate in part.gates or []]
             said = [(0, f"{gate.advice} (gate {gate.gate}, {gate.effect}: {gate.reason}", "") for gate in gates]
-            said += [(1, *_split(advice)) for advice in entry.advice or []]
+            said += [(1, *_split(text)) for text in entry.advice or []]
             for order, text, ops in said:
                 place, counts = found.setdefault((order, text, entry.kind), (Place(entry.kind), {}))
                 place.add(n, entry)
@@ -92,7 +92,7 @@ def _advice(cells: Cells) -> list[str]:
     return made
 
 
-def _split(advice: str) -> tuple[str, str]:
+def _split(said: str) -> tuple[str, str]:
     """`do this (4 ops: cast)` as what to do and for which ops, which differ from cell to cell."""
-    text, bracket, ops = advice.rpartition(" (")
-    return (text + bracket, ops.removesuffix(")")) if bracket else (f"{advice} (", "ops not named")
+    text, bracket, ops = said.rpartition(" (")
+    return (text + bracket, ops.removesuffix(")")) if bracket else (f"{said} (", "ops not named")

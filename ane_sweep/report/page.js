@@ -70,7 +70,7 @@ function winners(among) {
 function best(fit) {
   const body = byId("best");
   if (!body) return;
-  const heads = all("table.best th"), figures = heads.slice(2).map((head) => head.textContent);
+  const heads = all("table.best th");
   const line = (kind, work, cell) => {
     const made = body.insertRow();
     made.className = kind;
@@ -87,7 +87,7 @@ function best(fit) {
       const cell = cells[winner.cell.cell], made = line(winner.cell.sound ? "" : "doubt", work, winner.cell.cell), said = note(winner);
       put(made, winner.goals.join(", "), "goals");
       put(made, cell.short, "name");
-      cell.figures.forEach((text, n) => { put(made, text, "n").dataset.head = figures[n]; });
+      cell.figures.forEach((text, n) => { Object.assign(put(made, text, "n").dataset, heads[n + 2].dataset); });
       if (said) put(line(winner.cell.sound ? "note" : "note doubt"), "", "", heads.length)
         .append(Object.assign(document.createElement("span"), { textContent: said, title: said }));
     });

@@ -325,7 +325,7 @@ def test_every_reason_why_ops_stay_off_the_ane_is_on_the_page_and_in_markdown(th
     for text in (page.as_markdown(sweep), " ".join(Page(html).texts)):
         assert "reads fp32: the ANE computes in fp16" in text and "convert with precision=fp16" in text
     section = next(s for s in document.sections(sweep) if s.title == "Why ops stay off the ANE")
-    rows = section.blocks[1].rows
+    rows = section.blocks[2].rows
     assert [row[0] for row in rows] == ["reads fp32: the ANE computes in fp16"] * 2
     assert {row[4].rpartition("(")[2] for row in rows} == {"predicted)", "planned)"}
     assert rows[0][1:3] == ["24 to 620", "3.9 to 100.0"] or rows[1][1:3] == ["24 to 620", "3.9 to 100.0"]
