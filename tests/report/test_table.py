@@ -56,7 +56,7 @@ def test_the_table_as_text():
         "minilm  split_einsum       2             -        -           -  crashed: convert ended with SIGSEGV\n"
         "\n"
         "[1] crashed, 1 cell (variant=split_einsum chunks=2): convert ended with SIGSEGV. Next: read\n"
-        "    runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
+        "    outputs/runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
         "[2] latency of runtime=reference is this host's CPU and says nothing about the Neural Engine. Next:\n"
         "    the same command on a Mac, where runtime=auto means coreml.\n"
     )
