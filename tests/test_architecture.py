@@ -26,7 +26,7 @@ FLOORS = (
     {"compare"},
     {"report", "tracking"},
     {"bundles"},
-    {"sweep"},
+    {"engine"},
     {"nightly"},
     {"verbs"},
     {"__main__", "bench", "proof"},
