@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -25,6 +25,12 @@ from ane_sweep.store.cache import Store, open_store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, say, shown
 
 
+class View(walk.Display, Protocol):
+    """What is seen while a plan runs."""
+
+    def close(self) -> None: ...
+
+
 class Terminal:
     """Whom a sweep is told to: a person, or a log, at the command line."""
 
@@ -38,7 +44,7 @@ class Terminal:
     def records(self, folder: Path, records: list[Record]) -> None:
         show(folder, records)
 
-    def watch(self, plan: Plan) -> display.Lines:
+    def watch(self, plan: Plan) -> View:
         return display.make(plan)
 
 
