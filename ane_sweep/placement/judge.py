@@ -86,6 +86,7 @@ def judge(
     share: str = "ops",
 ) -> Verdict:
     """The verdict on one package for one chip. Raises PackageError for what cannot be read, ConfigError for a wrong word."""
+    compute_units = compute_units.lower()  # as coremltools spells them
     for name, word, choices in (("compute_units", compute_units, COMPUTE_UNITS), ("share", share, SHARES)):
         if word not in choices:
             raise ConfigError(f"{name}={word}: unknown{suggestion(word, choices)}; choices: {', '.join(choices)}")
