@@ -47,10 +47,17 @@ def plugin_of(family: str) -> plugins.Plugin | None:
 @cache
 def variants(family: str) -> list[str]:
     """Names of a family's variants. Raises ConfigError for an unknown family, or one that declares none."""
-    path = source(family)
-    for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+    path, plugin = source(family), plugin_of(family)
+    where = f"{path} of {plugin}" if plugin else f"{path}"
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8"), str(path)).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{where} cannot be read: {error}") from None
+    for node in body:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
             continue
         if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in node.targets):
             return [ast.literal_eval(key) for key in node.value.keys if key is not None]
-    raise ConfigError(f'{path} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do')
+    raise ConfigError(
+        f'{where} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do'
+    )

@@ -122,8 +122,8 @@ def found(kind: str) -> dict[str, list[Plugin]]:
 
 
 def _described(kind: str, entry: metadata.EntryPoint) -> Plugin:
-    named = entry.dist.metadata["Name"] if entry.dist else "an unknown package"
-    version = entry.dist.version if entry.dist else "of no version"
+    named = (entry.dist and entry.dist.metadata["Name"]) or "a package without a name"
+    version = (entry.dist and entry.dist.version) or "of no version"
     plain = Plugin(kind, entry.name, entry.value, named, version)
 
     def cannot(why: str) -> Plugin:

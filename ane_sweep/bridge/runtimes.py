@@ -50,7 +50,7 @@ class Runtimes(Declared[Traits]):
             try:
                 assert one.source is not None  # of a usable one
                 self[name] = replace(declared.read(one.source, self.literal, Traits), auto=0)
-            except ConfigError as error:
+            except (ConfigError, OSError, ValueError) as error:
                 self.broken[name] = f"runtime {name!r} of {one} cannot be used: {error}"
 
     def problem(self, name: str) -> str | None:

@@ -88,7 +88,7 @@ def _closure(files: Iterable[Path | None], left_out: set[Path | None]) -> set[Pa
 def imported(path: Path) -> frozenset[Path]:
     """Files of ours that a file imports, wherever in it."""
     names = set()
-    for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+    for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
         base = module or plain
         names |= {base, *(f"{base}.{name}" for name in re.findall(r"\w+", re.sub("#.*", "", members)))}
     return frozenset(file for name in names if (file := _file(name)))
@@ -104,4 +104,5 @@ def _file(module: str) -> Path | None:
 @cache
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
-    return declared.without(content.decode(), "STAGE", "RUNTIME").encode() if path.suffix == ".py" else content
+    ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
+    return declared.without(content.decode(), "STAGE", "RUNTIME").encode() if ours else content

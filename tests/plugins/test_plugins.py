@@ -110,6 +110,17 @@ def precision(name):
     return config.load(["model=tiny-gpt2", "weights=random", f"precision={name}"])
 
 
+@pytest.mark.parametrize(
+    ("text", "why"), [("VARIANTS = {", "cannot be read: "), ("x = 1\n", "has no top-level `VARIANTS")]
+)
+def test_a_family_that_cannot_be_read_is_told_with_its_package(site, text, why):
+    (site / "other.py").write_text(text)
+    other(site, "families", "mine")
+    with pytest.raises(ConfigError) as caught:
+        families.variants("mine")
+    assert f"{site / 'other.py'} of other-package 1.0 (other) {why}" in str(caught.value)
+
+
 def test_a_family_whose_package_is_gone_is_told_where_its_model_is_asked_for(site):
     other(site, "families", "perceptron", "other.perceptron")
     with pytest.raises(
