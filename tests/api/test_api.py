@@ -104,6 +104,11 @@ def test_a_mistake_raises_the_sentences_that_the_terminal_prints(words, tmp_path
             "did you mean 'cpu_and_ne'?",
         ),
         (lambda out: ane_sweep.lint(out, min_ane_share=2), errors.ConfigError, "expected a number from 0 to 1"),
+        (
+            lambda out: ane_sweep.predict(out, {}, device="tpu"),
+            errors.ConfigError,
+            "device=tpu: unknown; choices: cpu, cuda",
+        ),
         (lambda out: ane_sweep.predict(out / "x.mlpackage", {}), errors.PackageError, "no such model"),
     ],
 )
