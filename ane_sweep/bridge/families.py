@@ -40,7 +40,7 @@ def problem(family: str) -> str | None:
 
 
 def plugin_of(family: str) -> plugins.Plugin | None:
-    """The package that brings a family; None for one of ours. Raises ConfigError where it is broken, or the name taken."""
+    """The package that brings a family; None for one of ours. Raises ConfigError where it is broken."""
     return plugins.only("families", family, _listed(FOLDER))
 
 

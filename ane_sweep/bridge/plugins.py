@@ -63,15 +63,16 @@ class Plugin:
 
 
 def only(kind: str, name: str, ours: Collection[str]) -> Plugin | None:
-    """The plug-in of a name; None where nobody declares it. Raises ConfigError where it is broken, or the name is taken."""
-    declared = found(kind).get(name, [])
+    """The plug-in of a name; None for one of ours, or of nobody's. Raises ConfigError where it is broken, or claimed twice."""
+    if name in ours or name not in found(kind):
+        return None
     if said := problem(kind, name, ours):
         raise ConfigError(said)
-    return declared[0] if declared else None
+    return found(kind)[name][0]
 
 
 def problem(kind: str, name: str, ours: Collection[str]) -> str | None:
-    """Why a name that is declared cannot be used."""
+    """Why a name that is declared cannot be asked for."""
     declared = found(kind).get(name, [])
     owners = [*(["ane-sweep"] if name in ours and declared else []), *map(str, declared)]
     if len(owners) > 1:

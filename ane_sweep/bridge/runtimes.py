@@ -63,7 +63,7 @@ class Runtimes(Declared[Traits]):
         return super().__missing__(name)
 
     def plugin_of(self, name: str) -> plugins.Plugin | None:
-        """The package that brings a runtime; None for one of ours. Raises ConfigError where it is broken, or the name taken."""
+        """The package that brings a runtime; None for one of ours. Raises ConfigError where it is broken."""
         return plugins.only("runtimes", name, self.ours)
 
 

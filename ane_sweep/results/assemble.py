@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import disk, plugins
+from ane_sweep.bridge import disk, families, plugins
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.figures import Artifact, Metric
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
-from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.placement.agree import plan_agreement
@@ -98,10 +98,8 @@ def _record(
 
 def _plugins(cell: Cell) -> dict[str, str | None]:
     """The packages that brought what a cell is made of."""
-    return plugins.versions(
-        plugins.usable(kind).get(name)
-        for kind, name in (("families", cell.family), ("runtimes", cell.runtime), ("precisions", cell.precision))
-    )
+    precision = plugins.usable("precisions").get(cell.precision)
+    return plugins.versions((families.plugin_of(cell.family), RUNTIMES.plugin_of(cell.runtime), precision))
 
 
 def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
