@@ -30,7 +30,11 @@ def unknown_names(cell: Cell) -> list[str]:
             f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(families.names())}. "
             f"A new one is ane_sweep/worker/models/{cell.family}.py and conf/model/NAME.yaml"
         )
-    if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
+    elif said := families.problem(cell.family):
+        found.append(said)
+    if said := RUNTIMES.problem(cell.runtime):
+        found.append(said)
+    elif cell.runtime != "auto" and cell.runtime not in RUNTIMES:
         found.append(
             f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
             f"A new one is ane_sweep/worker/runtimes/{cell.runtime}.py"

@@ -7,6 +7,7 @@ RecursionError, AssertionError ...): `understood` is the one place where that be
 import math
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from ane_sweep.bridge import stages
+from ane_sweep.bridge import plugins, stages
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
@@ -40,6 +41,7 @@ from ane_sweep.planner.paths import conf_dir
 GROUPS = ("model", "precision", "sweep")
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
 _PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
+_ALONE = threading.Lock()
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
 _WAYS = {  # in place of what Hydra would do by itself
@@ -64,6 +66,17 @@ def understood(what: str) -> Iterator[None]:
     except Exception as error:
         deep = isinstance(error, RecursionError)
         raise ConfigError(f"{what}: {'nested too deeply' if deep else option_files.problem(error)}") from None
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """A program that has a Hydra of its own (a notebook) finds it as it was; threads compose one after the other."""
+    with _ALONE:
+        theirs = GlobalHydra.instance().hydra
+        try:
+            yield
+        finally:
+            GlobalHydra.instance().hydra = theirs
 
 
 class OptionFiles(FileConfigSource):
@@ -96,6 +109,9 @@ class Composer:
                     f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
                 )
             search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
+        self.own = self._names(folder) if config_dir is not None else set()
+        for added in plugins.folders():
+            search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
         SourcesRegistry.instance().types[FileConfigSource.scheme()] = OptionFiles
@@ -112,6 +128,20 @@ class Composer:
     def has(self, group: str, name: Any) -> bool:
         return isinstance(name, str) and name in self.options(group)
 
+    @staticmethod
+    def _names(folder: Path) -> set[tuple[str, str]]:
+        return {(group, path.stem) for group in plugins.OPTIONS.values() for path in (folder / group).glob("*.yaml")}
+
+    def refused(self, group: str, name: str) -> str | None:
+        """Why an option cannot be used that other packages bring. One of a folder of the user's own stands before all."""
+        if (group, name) in self.own:
+            return None
+        owners = {conf_dir(): "ane-sweep", **plugins.folders()}
+        claims = [who for folder, who in owners.items() if (group, name) in self._names(folder)]
+        if len(claims) > 1:
+            return f"{group}={name} is claimed by {' and by '.join(claims)}: uninstall all but one, or rename it there"
+        return plugins.problem("precisions", name, ()) if group == "precision" else None
+
     def compose(self, overrides: list[str]) -> dict[str, Any]:
         """The configuration as plain values, interpolations kept. Raises ConfigError."""
         with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
@@ -125,7 +155,9 @@ class Composer:
         override = parse([line])[0]
         name = override.key_or_group
         if name in GROUPS and not override.is_delete() and not self.has(name, override.value()):
-            return [unknown_option(name, override.value(), self.options(name))]
+            return [
+                self.refused(name, str(override.value())) or unknown_option(name, override.value(), self.options(name))
+            ]
         try:
             return schema.problems(self.compose([line]))
         except ConfigError as error:
@@ -221,9 +253,13 @@ def unknown_key(name: str) -> str:
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
-    return (
-        f"{group}={name}: unknown{suggestion(name, options)}; choices: {', '.join(options)}. "
-        f"A new one is a file {group}/{name}.yaml in a folder given with --config-dir"
+    broken = plugins.broken(*(kind for kind, folder in plugins.OPTIONS.items() if folder == group))
+    return ". ".join(
+        (
+            f"{group}={name}: unknown{suggestion(name, options)}; choices: {', '.join(options)}",
+            f"A new one is a file {group}/{name}.yaml in a folder given with --config-dir",
+            *broken,
+        )
     )
 
 

@@ -32,6 +32,13 @@ def load(args: list[str]) -> Request:
     swept = [o for o in swept if o.key_or_group != "sweep"]
     requests = [_request([*fixed, *one], swept, composer) for one in ([[line] for line in kept] or [[]])]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
+    named = {
+        (group, name)
+        for cell in request.cells
+        for group, name in (("model", cell.model), ("precision", cell.precision))
+    }
+    if refused := [said for group, name in sorted(named) if (said := composer.refused(group, name))]:
+        raise ConfigError(refused)
     repeats = [cell.latency["repeats"] for cell in request.cells]
     timings = sum(one for one in repeats if isinstance(one, int))  # a word stands for a few
     if timings > 10 * request.settings["max_cells"]:

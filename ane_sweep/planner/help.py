@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.planner import schema
@@ -63,7 +64,7 @@ def grammar(verb: str = "sweep") -> Parser:
 
 def text(args: list[str], verb: str = "sweep", verbs: list[str] | None = None) -> str:
     """The whole help text; options of the groups are listed from the folders. `verbs`: a line of each, for the sweep's."""
-    folders = [conf_dir(), *(Path(folder) for folder in config_dirs(args))]
+    folders = [conf_dir(), *plugins.folders(), *(Path(folder) for folder in config_dirs(args))]
     shipped = defaults()
     lines = [] if verbs is None else [USAGE, *verbs, MORE]
     lines += [grammar(verb).format_help(), "", "axes (a cell is one value of each):"]

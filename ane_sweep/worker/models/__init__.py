@@ -17,10 +17,12 @@ tensors (`weights.load_state`).
 import importlib
 from types import ModuleType
 
-from ane_sweep.bridge import families
+from ane_sweep.bridge import families, plugins
 
 
 def get(family: str) -> ModuleType:
     """Import a family (and with it torch). Raises ConfigError for an unknown name; a broken import is not caught."""
+    if (plugin := families.plugin_of(family)) is not None:
+        return plugins.imported(plugin)
     families.source(family)
     return importlib.import_module(f"{__name__}.{family}")
