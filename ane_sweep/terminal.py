@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import select
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,16 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 cell`, `4 cells`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def columns(otherwise: int = 160) -> int:
+    """How wide to print: $COLUMNS, else the terminal, else what a pipe gets."""
+    return max(40, shutil.get_terminal_size((otherwise, 24)).columns)
 
 
 def size(nbytes: float) -> str:

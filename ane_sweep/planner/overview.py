@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
-from ane_sweep.terminal import duration, size
+from ane_sweep.terminal import count, duration, size
 
 
 def describe(
@@ -19,7 +19,7 @@ def describe(
 
     memory   bytes that all lanes may use together, and what this host has
     """
-    lines = [f"{len(plan.cells)} cells" + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
+    lines = [count(len(plan.cells), "cell") + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
     shared = Counter(key for chain in plan.chains.values() for key in chain)
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     for stage, declared in STAGES.items():
@@ -28,7 +28,7 @@ def describe(
             continue
         keys = {task.key for task in tasks}
         uses = sum(not keys.isdisjoint(chain) for chain in plan.chains.values())
-        line = f"  {len(tasks):>5} {declared.many:<16} for {uses} cells"
+        line = f"  {len(tasks):>5} {declared.many:<16} for {count(uses, 'cell')}"
         if alone := sum(not shared[task.key] for task in tasks):
             line += f"; {alone} of them for evidence=auto to compare with"
         if perhaps := sum(bool(task.more_of) for task in tasks):
@@ -48,14 +48,12 @@ def describe(
 
 
 def _cost(todo: list[Task], free_bytes: int | None) -> str:
-    seconds = [task.seconds for task in todo]
-    known = [value for value in seconds if value is not None]
-    unknown = len(seconds) - len(known)
-    time = duration(sum(known)) if known or not todo else "unknown"
-    if known and unknown:
-        time += f" + {unknown} tasks of unknown duration"
+    seconds = sum(STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds for task in todo)
+    guessed = any(task.seconds is None for task in todo)
+    time = f"{'about ' if guessed else ''}{duration(seconds)}"
+    time += " (one lane; a first guess, as not all of it ran here before)" if guessed else " (one lane)"
     disk = sum(task.disk_bytes for task in todo)
-    line = f"  disk {size(disk)}, time {time} (one lane), largest process {size(max((t.memory_bytes for t in todo), default=0))}"
+    line = f"  disk {size(disk)}, time {time}, largest process {size(max((t.memory_bytes for t in todo), default=0))}"
     if free_bytes is not None and disk > free_bytes:
         line += f"\nnote: only {size(free_bytes)} are free where the outputs go; free space or choose another folder with out=PATH"
     return line
