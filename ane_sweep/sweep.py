@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.style import Style
+from rich.text import Text
 
 from ane_sweep import installed, tracking
 from ane_sweep.bridge import record
@@ -15,12 +17,12 @@ from ane_sweep.bridge.trouble import explained
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
 from ane_sweep.planner import overview
-from ane_sweep.report import drift, page, table
+from ane_sweep.report import drift, page, screen
 from ane_sweep.results import assemble
 from ane_sweep.runner import display, walk
 from ane_sweep.store import files, runs
 from ane_sweep.store.cache import Store
-from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, say, shown
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
 
 def run_plan(plan: Plan, settings: dict[str, Any], store: Store, out: Path, args: list[str]) -> int:
@@ -100,11 +102,11 @@ def exit_code(records: list[Record]) -> int:
 
 def show(folder: Path, records: list[Record]) -> None:
     """Print the final table and where the records are."""
-    console = Console()
+    console, width, within = Console(), columns(), shown(folder.parent)
     if console.is_terminal:
-        console.print(table.as_table(records, console.width))
+        console.print(screen.as_table(records, width, within), width=width)
     else:
-        print(table.as_text(records, width=160))
+        print(screen.as_text(records, width, within), end="")
     print(f"records: {shown(folder / record.FILE_NAME)}")
 
 
@@ -138,7 +140,20 @@ def track(folder: Path, settings: dict[str, Any]) -> None:
 
 def show_links(logged: tracking.Logged, ui: str | None) -> None:
     """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
-    if command := tracking.ui_command(logged, ui):
-        print(f"MLflow: {command}")
-    print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
-    print(f"compare: {tracking.compare_link(logged, ui=ui)}")
+    for name, text in links(logged, ui).items():
+        show_link(name, text) if "://" in text and name != "MLflow" else print(f"{name}: {text}")
+
+
+def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
+    command = tracking.ui_command(logged, ui)
+    pages = {"charts": tracking.experiment_link(logged, ui=ui), "compare": tracking.compare_link(logged, ui=ui)}
+    return {"MLflow": command, **pages} if command else pages
+
+
+def show_link(name: str, address: str) -> None:
+    """One line on a terminal, which opens the whole address however much of it is seen (OSC 8); all of it elsewhere."""
+    console, width = Console(), columns()
+    if not console.is_terminal or console.is_dumb_terminal:
+        return print(f"{name}: {address}")
+    seen = address if len(name) + 2 + len(address) <= width else address[: width - len(name) - 5] + "..."
+    console.print(Text(f"{name}: ") + Text(seen, style=Style(link=address)), width=width, soft_wrap=True)

@@ -64,24 +64,24 @@ def grammar(verb: str = "sweep") -> Parser:
 def text(args: list[str], verb: str = "sweep", verbs: list[str] | None = None) -> str:
     """The whole help text; options of the groups are listed from the folders. `verbs`: a line of each, for the sweep's."""
     folders = [conf_dir(), *(Path(folder) for folder in config_dirs(args))]
-    defaults = _defaults()
+    shipped = defaults()
     lines = [] if verbs is None else [USAGE, *verbs, MORE]
     lines += [grammar(verb).format_help(), "", "axes (a cell is one value of each):"]
     for axis in AXES:
         if axis in schema.GROUP_KEYS:
-            lines += _listed(axis, _options(folders, axis), f" (default: {defaults[axis]})")
+            lines += _listed(axis, _options(folders, axis), f" (default: {shipped[axis]})")
         else:
-            lines += _line(axis, defaults)
+            lines += _line(axis, shipped)
     lines += ["", *_listed("+sweep=NAME", _options(folders, "sweep")), "", "settings:"]
     for key in schema.KEYS:
         if key not in AXES and not key.startswith("limits."):
-            lines += _line(key, defaults)
+            lines += _line(key, shipped)
     stages = ",".join(STAGES)
     lines.append(f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}")
     return "\n".join(lines)
 
 
-def _defaults() -> dict[str, Any]:
+def defaults() -> dict[str, Any]:
     """Dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
     import yaml
 

@@ -5,11 +5,14 @@ from collections.abc import Iterable
 
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.terminal import count
+
+RUNS = "outputs/runs"
 
 
-def doubts(records: list[Record]) -> list[str]:
-    """Sentences, the gravest first; empty when nothing gives reason for doubt."""
-    return [*_not_ok(records), *_labels(records), *_timing(records), *_not_apple(records), *_unavailable(records)]
+def doubts(records: list[Record], runs: str = RUNS) -> list[str]:
+    """Sentences, the gravest first; empty when nothing gives reason for doubt. `runs`: the folder that the runs are in."""
+    return [*_not_ok(records, runs), *_labels(records), *_timing(records), *_not_apple(records), *_unavailable(records)]
 
 
 def not_ok_groups(records: list[Record]) -> list[list[Record]]:
@@ -27,19 +30,19 @@ def short_name(record: Record, axes: list[str]) -> str:
     return " ".join(f"{as_typed(axis)}={cell[axis]}" for axis in axes or ["model"] if axis in cell)
 
 
-def _not_ok(records: list[Record]) -> Iterable[str]:
+def _not_ok(records: list[Record], runs: str) -> Iterable[str]:
     axes = varying_axes(records)
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
-        yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {_next(status, cells[0])}"
+        yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {_next(status, cells[0], runs)}"
 
 
-def _next(status: str, record: Record) -> str:
+def _next(status: str, record: Record, runs: str) -> str:
     if status == "degraded":
         if record.realised.get("verdict") == "disagrees":
             return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
         if "evidence pass" in (record.reason or ""):
-            return f"Next: read runs/{record.sweep}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
+            return f"Next: read {runs}/{record.sweep}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
         if "psnr" in (record.reason or "").lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
@@ -53,7 +56,7 @@ def _next(status: str, record: Record) -> str:
         return "Next: the stage it depends on; it runs when the same command is given again."
     for stage in record.stages:
         if stage.status == status and stage.key:
-            return f"Next: read runs/{record.sweep}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
+            return f"Next: read {runs}/{record.sweep}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
     return "Next: `ane-sweep report --json` shows the stage."
 
 
@@ -118,7 +121,7 @@ def _unavailable(records: list[Record]) -> Iterable[str]:
 
 
 def _count(cells: list[Record]) -> str:
-    return f"{len(cells)} cell{'s' if len(cells) != 1 else ''}"
+    return count(len(cells), "cell")
 
 
 def _examples(cells: list[Record], axes: list[str]) -> str:
