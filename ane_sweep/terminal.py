@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whate
     BAD_CONFIGURATION: "a wrong word, or a file or folder that cannot be used; nothing was run",
     IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
     INTERRUPTED: "interrupted",
+}
+SWEEP_EXITS = EXIT_CODES | {
+    OK: "every cell that could run is ok",
+    NOT_ALL_OK: "a cell failed, or ran elsewhere than asked; a nightly: a regression",
+    BAD_CONFIGURATION: "a wrong word, an unusable folder, or all cells refused; nothing was run",
+    IN_DOUBT: "a cell is degraded or was skipped; a nightly: nothing could be compared",
+    INTERRUPTED: "interrupted; the same command goes on where it stopped",
 }
 
 PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "–": "-", "—": "-"}
@@ -98,6 +106,10 @@ def shown(path: Path) -> str:
         return os.path.relpath(path)
     except OSError:
         return str(path)
+
+
+def asks_help(args: Sequence[str]) -> bool:
+    return any(arg in ("--help", "-h") for arg in args)
 
 
 def say(*lines: str) -> None:

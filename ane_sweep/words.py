@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, asks_help, columns
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog}: {message}; {self.usage}")
 
     def format_help(self) -> str:
-        lines = [f"usage: {self.usage}", "", *wrap(self.what, 100), "", *self.words()]
+        lines = [f"usage: {self.usage}", "", *wrap(self.what, min(100, columns())), "", *self.words()]
         lines += ["", "exit codes:", *(f"  {code:<4} {self.exits[code]}" for code in sorted(self.exits))]
         return "\n".join([*lines, "", "example:", f"  {self.example}"])
 
@@ -128,12 +128,10 @@ class Parser(argparse.ArgumentParser):
         return [
             line
             for shown, help in rows
-            for line in wrap(help, 116, initial_indent=f"  {shown.strip()}".ljust(wide), subsequent_indent=" " * wide)
+            for line in wrap(
+                help, min(116, columns()), initial_indent=f"  {shown.strip()}".ljust(wide), subsequent_indent=" " * wide
+            )
         ]
-
-
-def asks_help(args: Sequence[str]) -> bool:
-    return any(arg in ("--help", "-h") for arg in args)
 
 
 def amount(text: str) -> float:

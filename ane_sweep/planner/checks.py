@@ -7,6 +7,7 @@ from ane_sweep import data
 from ane_sweep.bridge import axes, effects, families, recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
+from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
@@ -27,12 +28,13 @@ def unknown_names(cell: Cell) -> list[str]:
     found = []
     if cell.family not in families.names():
         found.append(
-            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(families.names())}. "
+            f"model={cell.model}: unknown family {cell.family!r}{suggestion(cell.family, families.names())}; "
+            f"known: {', '.join(families.names())}. "
             f"A new one is ane_sweep/worker/models/{cell.family}.py and conf/model/NAME.yaml"
         )
     if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
         found.append(
-            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
+            f"runtime={cell.runtime}: unknown{suggestion(cell.runtime, ['auto', *RUNTIMES])}; choices: auto, {', '.join(RUNTIMES)}. "
             f"A new one is ane_sweep/worker/runtimes/{cell.runtime}.py"
         )
     if cell.limits_for is not None:

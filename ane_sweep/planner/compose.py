@@ -31,9 +31,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ane_sweep.bridge import stages
-from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge.key import nearest, suggestion
 from ane_sweep.errors import ConfigError
-from ane_sweep.folders import user_path
 from ane_sweep.planner import help, option_files, schema
 from ane_sweep.planner.paths import conf_dir
 
@@ -89,9 +88,8 @@ class Composer:
 
     def __init__(self, config_dir: str | None = None):
         search_path = create_config_search_path(str(conf_dir()))
-        if config_dir is not None:
-            folder = user_path(config_dir).resolve()
-            if not folder.is_dir():
+        for own in help.own_folders(config_dir):
+            if not (folder := own.resolve()).is_dir():
                 raise ConfigError(
                     f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
                 )
@@ -141,7 +139,8 @@ class Composer:
                 raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(GROUPS)})")
             names = found.filter(self.options(override.key_or_group))
             if not names:
-                known = ", ".join(self.options(override.key_or_group))
+                group = override.key_or_group
+                known = nearest(line, self.options(group), f"ane-sweep help {group}")
                 raise ConfigError(f"{line}: matches nothing; choices: {known}")
             return Values(len(names), names)
         if not override.is_discrete_sweep():
@@ -215,15 +214,13 @@ def lacking_key(error: ConfigError) -> str | None:
 
 
 def unknown_key(name: str) -> str:
-    return (
-        f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep --help` lists the keys"
-    )
+    return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
     return (
-        f"{group}={name}: unknown{suggestion(name, options)}; choices: {', '.join(options)}. "
-        f"A new one is a file {group}/{name}.yaml in a folder given with --config-dir"
+        f"{group}={name}: unknown{suggestion(name, options)}; choices: {nearest(name, options, f'ane-sweep help {group}')}. "
+        f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir"
     )
 
 
@@ -281,10 +278,10 @@ def pass_to_hydra(args: list[str]) -> bool:
     if "-m" in args or "--multirun" in args:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
     words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
-    Composer(*help.config_dirs(args)[-1:]).compose(
-        words
-    )  # what cannot be composed is said by us; Hydra has tracebacks for it
+    given = help.config_dir(args)
+    Composer(given).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    own = [] if given else [word for folder in help.own_folders(None) for word in ("--config-dir", str(folder))]
     GlobalHydra.instance().clear()
-    sys.argv = ["ane-sweep", *args]
+    sys.argv = ["ane-sweep", *args, *own]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
     return True

@@ -1,4 +1,4 @@
-"""`ane-sweep compare A B [--json] [--across-hosts]`: what changed; A and B: a run, last, good, a path; each with :axis=value"""
+"""`ane-sweep compare A B [--json] [--across-hosts]`: what changed between two runs, or cells of them"""
 
 from pathlib import Path
 

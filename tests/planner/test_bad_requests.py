@@ -11,7 +11,7 @@ from ane_sweep.planner import config, matrix, schema
 
 TINY = ["model=tiny-gpt2", "weights=random"]
 TYPOS = [
-    (["precision=8"], "precision=8: unknown (did you mean 'p8'?); choices: fp16, "),
+    (["precision=8"], "precision=8: unknown (did you mean 'p8'?); choices: p8, "),
     (["model=2"], "model=2: unknown"),
     (["+sweep=3"], "sweep=3: unknown"),
     (["sweep=quick"], "so one is added: +sweep=quick"),

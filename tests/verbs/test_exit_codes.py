@@ -11,6 +11,7 @@ from placement.by_hand import conv_chain
 from ane_sweep import sweep, tracking, verbs
 from ane_sweep import words as command
 from ane_sweep.__main__ import main
+from ane_sweep.bundles import delivery
 from ane_sweep.errors import StageError, TrackingError
 from ane_sweep.planner import help
 from ane_sweep.report import drift
@@ -133,7 +134,13 @@ def arrange(room, verb: str, code: int) -> list[str]:
             values = iter([1.0, 1.0 if code == 0 else 3.0])
             room.patch.setattr(running, "load", lambda *_, **__: model(next(values)))
             return ["a.mlpackage", "b.mlpackage", "--min-psnr", "40"]
-        case ("devices" | "version", 0):
+        case ("completion", 0):
+            return ["bash"]
+        case ("get", 0):
+            room.patch.setattr(delivery, "deliver", lambda *_: [])
+            runs(room, 1.0)
+            return ["last", "mine"]
+        case ("devices" | "version" | "help" | "list", 0):
             return []
         case (_, 2):
             return ["--nonsense"]

@@ -1,4 +1,4 @@
-"""`ane-sweep doctor [--json] [uri=URI]`: what this host can and cannot do, and how to get what is missing"""
+"""`ane-sweep doctor [--json] [uri=URI]`: what this host can do, and how to get what is missing"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
