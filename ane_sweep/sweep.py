@@ -25,12 +25,6 @@ from ane_sweep.store.cache import Store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
 
-def run_plan(plan: Plan, settings: dict[str, Any], store: Store, out: Path, args: list[str]) -> int:
-    """Run what a plan holds and leave records, a table, a report and a link."""
-    run, records, fresh = perform(plan, settings, store, out, args)
-    return publish(run, records, fresh, settings, store)
-
-
 @contextmanager
 def begun() -> Iterator[None]:
     """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""

@@ -5,6 +5,7 @@ that goes away and a full disk cost what was printed, no more; a terminal that k
 import codecs
 import errno
 import io
+import math
 import os
 import select
 import shutil
@@ -106,6 +107,22 @@ def shown(path: Path) -> str:
         return os.path.relpath(path)
     except OSError:
         return str(path)
+
+
+def tell(**content: Any) -> None:
+    """A result for scripts: one JSON object on standard output. In ASCII, so that a terminal obeys none of it; what is no
+    finite number is null."""
+    import json
+
+    print(json.dumps({"schema": 1, **_finite(content)}, indent=1, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def asks_help(args: Sequence[str]) -> bool:

@@ -51,6 +51,10 @@ class Parser(argparse.ArgumentParser):
         """A word `name=value`; its value, or the default where it is not given, is an attribute of what `read` returns."""
         self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
 
+    def json(self, holds: str, instead: str) -> None:
+        """--json, as every verb has it that prints a result: one object with `schema`, whose other keys `holds` names."""
+        self.add_argument("--json", action="store_true", help=f"one JSON object: {holds} (default: {instead})")
+
     def outputs(self) -> None:
         shown = "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)"
         self.key("out", "PATH", shown, outputs_folder, lambda: outputs_folder(None))

@@ -20,6 +20,10 @@ EXAMPLES = {
     "sweep": "ane-sweep -m model=gpt2 weights=random chunks=1,2",
     "plan": "ane-sweep plan -m model=gpt2 chunks=1,2,4",
 }
+JSON = {
+    "sweep": "sweep, folder, code, statuses, records",
+    "plan": "cells, tasks, refused, notes, seconds, disk_bytes",
+}
 WHAT = {
     "sweep": "Run a matrix: one cell for each combination of the values given, in fresh processes; the same command goes on "
     "with what was interrupted. --cfg job prints the composed configuration, --hydra-help Hydra's own flags.",
@@ -33,7 +37,7 @@ EXITS = {
 
 def grammar(verb: str = "sweep") -> Parser:
     """The words of the verbs that take a matrix; what its overrides mean is Hydra's grammar (compose.py)."""
-    usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--config-dir DIR]"
+    usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--json] [--config-dir DIR]"
     name = "" if verb == "sweep" else verb
     parser = Parser(name, usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])
     parser.add_argument(
@@ -42,6 +46,7 @@ def grammar(verb: str = "sweep") -> Parser:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="every combination of the lists given (default: one cell)"
     )
+    parser.json(JSON[verb], "text")
     parser.add_argument(
         "--config-dir", "-cd", metavar="DIR",
         help="a folder of your own options: model/NAME.yaml, precision/NAME.yaml, sweep/NAME.yaml (default: ./conf)",

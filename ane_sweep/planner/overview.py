@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.stages import STAGES
@@ -47,8 +48,34 @@ def describe(
     return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
 
 
+def as_plain(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, Any]:
+    """The same as JSON values. `seconds` of a task is what it took before, or None; their sum has guesses for those."""
+    todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
+    users = Counter(key for chain in plan.chains.values() for key in chain)
+    tasks = [
+        {
+            "stage": task.stage, "label": task.label, "cells": users[task.key], "cached": is_cached(task),
+            "unavailable": task.unavailable, "seconds": task.seconds, "disk_bytes": task.disk_bytes,
+            "memory_bytes": task.memory_bytes,
+        }
+        for task in plan.tasks.values()
+    ]  # fmt: skip
+    cells = [{axis: cell.value(axis) for axis in plan.axes or ["model"]} for cell in plan.cells]
+    refused = [
+        {"cell": cell, "reason": plan.refused[one.key]}
+        for one, cell in zip(plan.cells, cells)
+        if one.key in plan.refused
+    ]
+    spent = {"seconds": sum(map(_seconds, todo)), "disk_bytes": sum(task.disk_bytes for task in todo)}
+    return {"cells": cells, "tasks": tasks, "refused": refused, "notes": plan.notes, **spent}
+
+
+def _seconds(task: Task) -> float:
+    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds
+
+
 def _cost(todo: list[Task], free_bytes: int | None) -> str:
-    seconds = sum(STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds for task in todo)
+    seconds = sum(map(_seconds, todo))
     guessed = any(task.seconds is None for task in todo)
     time = f"{'about ' if guessed else ''}{duration(seconds)}"
     time += " (one lane; a first guess, as not all of it ran here before)" if guessed else " (one lane)"

@@ -53,6 +53,8 @@ def short() -> str:
             "  -m, --multirun     every combination of the lists given (default: one cell)",
             "  +sweep=NAME        a matrix kept in conf/sweep/ (default: none)",
             "  --config-dir DIR   a folder of your own options (default: ./conf, if it is there)",
+            "  --json             one JSON object: sweep, folder, code, statuses, records",
+            "                     (default: text)",
             "  --cfg job          print the composed configuration; --hydra-help: Hydra's flags",
             "",
             "verbs, each with its own --help:",

@@ -104,10 +104,9 @@ def _flags(verb: str) -> list[str]:
     import re
 
     folder = Path(verbs.__file__).parent
-    path = next(
-        path for path in (folder / f"{verb}.py", folder / f"{verb}_.py", folder / verb / "__init__.py") if path.exists()
-    )
-    return ["--help", *re.findall(r'"(--[a-z-]+)"', path.read_text(encoding="utf-8"))]
+    names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *(("run.py",) if verb == "diff" else ()))  # they share
+    text = "".join((folder / name).read_text(encoding="utf-8") for name in names if (folder / name).exists())
+    return ["--help", *(["--json"] if ".json(" in text else []), *re.findall(r'"(--[a-z-]+)"', text)]
 
 
 def _stamps(before: list[str]) -> Iterable[str]:

@@ -1,9 +1,7 @@
 """`ane-sweep get RUN[:axis=value,...] DIR [--json]`: a cell's packages, and how to load them"""
 
-import json
-
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK, shown
+from ane_sweep.terminal import OK, shown, tell
 from ane_sweep.words import Parser
 
 
@@ -13,12 +11,12 @@ def get(args: list[str]) -> int:
         "get",
         "RUN[:axis=value,...] DIR [--json] [out=PATH]",
         "The packages of one cell, its chunks in order, and a README.md that says how to load them in Python and in Swift. "
-        "DIR is made, complete or not at all. --json: an object with folder, packages, sweep and cell.",
+        "DIR is made, complete or not at all.",
         "ane-sweep get last:variant=split_einsum,chunks=2 ./minilm",
     )
     parser.add_argument("run", metavar="RUN", help="a run's name, or last, with :axis=value,... for one of its cells")
     parser.add_argument("folder", metavar="DIR", help="a folder that is not there yet, or empty")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts (default: a line a package)")
+    parser.json("folder, packages, sweep, cell", "a line a package")
     parser.outputs()
     given = parser.read(args)
     from ane_sweep.bundles import delivery
@@ -31,11 +29,7 @@ def get(args: list[str]) -> int:
         packages = delivery.deliver(record, store, target)
     if given.json:
         names = [path.name for path in packages]
-        print(
-            json.dumps(
-                {"schema": 1, "folder": str(target), "packages": names, "sweep": record.sweep, "cell": record.cell}
-            )
-        )
+        tell(folder=str(target), packages=names, sweep=record.sweep, cell=record.cell)
         return OK
     for path in packages:
         print(shown(path))

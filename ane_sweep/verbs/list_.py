@@ -1,13 +1,12 @@
 """`ane-sweep list [--json]`: the sweeps that are here: when, what, how their cells ended"""
 
-import json
 import shlex
 from collections import Counter
 
 from ane_sweep import outward, tables
 from ane_sweep.bridge import record
 from ane_sweep.store import runs
-from ane_sweep.terminal import OK, columns, count
+from ane_sweep.terminal import OK, columns, count, tell
 from ane_sweep.words import Parser
 
 
@@ -17,15 +16,15 @@ def list_(args: list[str]) -> int:
         "list",
         "[--json] [out=PATH]",
         "The sweeps under the outputs folder, the last one first: their names, when they began, how many cells they have and "
-        "how these ended. --json: an object with `runs`, each with stamp, started, finished, cells, statuses and command.",
+        "how these ended.",
         "ane-sweep list",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts (default: a line a sweep)")
+    parser.json("runs, each with stamp, started, finished, cells, statuses, command, imported", "a line a sweep")
     parser.outputs()
     given = parser.read(args)
     found = [_entry(run) for run in runs.list_runs(given.out)]
     if given.json:
-        print(json.dumps({"schema": 1, "runs": found}, indent=1))
+        tell(runs=found)
     elif not found:
         print(f"no sweep yet under {given.out / 'runs'}; `ane-sweep model=minilm` makes one")
     else:

@@ -1,7 +1,7 @@
 """`ane-sweep plan -m model=gpt2 chunks=1,2,4`: what would run, what is shared, what it costs"""
 
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import BAD_CONFIGURATION, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, OK, tell
 from ane_sweep.verbs._matrix import requested
 
 
@@ -19,5 +19,8 @@ def plan(args: list[str]) -> int:
     with open_store(out) as store:
         made = plan_for(request, store, out)
         most = memory.budget_and_total(request.settings["memory_gib"])
-        print(overview.describe(made, store.has, files.free_bytes(out), most))
+        if "--json" in args:
+            tell(**overview.as_plain(made, store.has))
+        else:
+            print(overview.describe(made, store.has, files.free_bytes(out), most))
     return OK if made.chains else BAD_CONFIGURATION

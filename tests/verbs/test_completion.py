@@ -50,7 +50,8 @@ def test_a_tab_offers_what_may_stand_there(line, expected, here):
 def test_every_flag_that_a_verb_has_is_offered():
     for verb in set(verbs.names()) - {"sweep", "plan", "help"}:
         assert set(completion.words([verb, "-"])) >= {"--help"}
-    assert "--json" in completion.words(["list", "--"]) and "--json" in completion.words(["doctor", "--"])
+    for verb, flag in (("list", "--json"), ("doctor", "--json"), ("report", "--drift"), ("diff", "--input")):
+        assert flag in completion.words([verb, "--"])
 
 
 def test_a_tab_imports_nothing_heavy(here):
