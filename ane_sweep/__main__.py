@@ -75,8 +75,14 @@ def is_sweep(args: Sequence[str]) -> bool:
 def reject_unknown_verb(args: list[str]) -> None:
     first = args[0] if args else ""
     if first and first not in verbs.names() and "=" not in first and first[0] not in "-+~":
+        import re
+
         from ane_sweep.bridge.key import nearest, suggestion
 
+        if first == "last" or re.fullmatch(r"\d{8}-\d{6}(-\d+)?", first):
+            raise ConfigError(
+                f"{first}: that is a run; `ane-sweep report {first}` shows it, `ane-sweep list` all of them"
+            )
         raise ConfigError(
             f"{first}: unknown word{suggestion(first, verbs.names())}; verbs: {nearest(first, verbs.names(), 'ane-sweep --help')}; "
             "a sweep is asked for with key=value"

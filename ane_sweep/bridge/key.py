@@ -35,7 +35,8 @@ class Key:
     def problem(self, name: str, value: Any) -> str | None:
         """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
         if not _is(value, self.types):
-            return f"{name}={shown(value)}: expected {_named(self.types)}, got {type(value).__name__}"
+            strange = "" if isinstance(value, (*NUMBER, str, list, dict, NONE)) else f", got {type(value).__name__}"
+            return f"{name}={shown(value)}: expected {_named(self.types)}{strange}"
         if unfit := _unfit(value):
             return f"{name}={shown(value)}: {unfit}"
         if self.words and isinstance(value, str):
@@ -45,7 +46,7 @@ class Key:
             choices = ", ".join(map(str, self.choices))
             return f"{name}={shown(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
         if self.items and value is not None and not all(_is(item, self.items) for item in value):
-            return f"{name}={shown(value)}: expected a list of {_named(self.items)}"
+            return f"{name}={shown(value)}: expected a list of {_named(self.items).replace('a number', 'numbers')}"
         if beyond := self._out_of_bounds(name, value):
             return beyond
         return self.check(name, value) if self.check and value is not None else None
@@ -71,7 +72,9 @@ def _is(value: Any, types: tuple[type, ...]) -> bool:
 
 
 def _named(types: tuple[type, ...]) -> str:
-    return " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in types)
+    words: dict[type, str] = {NONE: "null", str: "text", bool: "true or false", list: "a list", dict: "a mapping"}
+    words |= {float: "a number", int: "a number" if float in types else "a whole number"}
+    return " or ".join(dict.fromkeys(words.get(t, t.__name__) for t in types))
 
 
 def _unfit(value: Any) -> str | None:

@@ -133,7 +133,8 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
             "all will run on the CPU; use precision=fp16"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
-        unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]
+        varied = {axis: {repr(cell.value(axis)) for cell in cells} for axis in axes}
+        unused = [axis for axis in axes if len(varied[axis]) > 1 and axis in idle(RUNTIMES[name].honours)]
         for axis in unused:
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"

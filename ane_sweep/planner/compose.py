@@ -172,10 +172,13 @@ def parse(lines: Iterable[str]) -> list[Override]:
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
             found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue
+        form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
+        if "=" not in line and not line.startswith("~"):
+            found.append(f"{line}: no key=value. {form}")
+            continue
         try:
             override = _parsed(parser, line)
         except ConfigError as error:
-            form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
             found += [f"{problem}. {form}" for problem in error.problems]
             continue
         name = override.key_or_group
@@ -214,6 +217,8 @@ def lacking_key(error: ConfigError) -> str | None:
 
 
 def unknown_key(name: str) -> str:
+    if name in schema.KEYS:
+        return schema.no_default(name)
     return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
 
 

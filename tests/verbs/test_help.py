@@ -70,6 +70,13 @@ def test_every_key_is_explained_one_by_one_and_together(capsys):
         (["plan", "compute_units=CPU_AND_NE"], "did you mean 'cpu_and_ne'?"),
         (["plan", "compute_units=ct.ComputeUnit.ALL"], "did you mean 'all'?"),
         (["plan", "runtime=referense"], "did you mean 'reference'?"),
+        (["last"], "last: that is a run; `ane-sweep report last` shows it"),
+        (["plan", "last"], "last: no key=value. The form is key=value"),
+        (["plan", "budget_minutes=x"], "budget_minutes='x': expected a number or null"),
+        (["plan", "chips=[m99]"], "known: "),
+        (["lint", "x.mlpackage", "--chip", "m99"], "A new one is a row in ane_sweep/placement/data/chips.json"),
+        (["diff", "a", "b", "--min-psnr", "x"], "x: expected a number of decibels"),
+        (["export", "last"], "export last: that is a run; the file to write is missing"),
         (["reprot"], "reprot: unknown word (did you mean 'report'?); verbs: report, "),
     ],
 )  # fmt: skip
