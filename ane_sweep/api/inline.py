@@ -48,6 +48,9 @@ class Reader(engine.Terminal):
     def result(self, line: str) -> None:
         self.said.append(line)
 
+    def links(self, pages: dict[str, str]) -> None:
+        self.said += [f"{name}: {address}" for name, address in pages.items()]
+
     def records(self, folder: Path, records: list[Record]) -> None:
         """They are what is returned."""
 

@@ -7,6 +7,7 @@ from ane_sweep import data
 from ane_sweep.bridge import axes, effects, families, recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
+from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
@@ -27,7 +28,8 @@ def unknown_names(cell: Cell) -> list[str]:
     found = []
     if cell.family not in families.names():
         found.append(
-            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(families.names())}. "
+            f"model={cell.model}: unknown family {cell.family!r}{suggestion(cell.family, families.names())}; "
+            f"known: {', '.join(families.names())}. "
             f"A new one is ane_sweep/worker/models/{cell.family}.py and conf/model/NAME.yaml"
         )
     elif said := families.problem(cell.family):
@@ -36,7 +38,7 @@ def unknown_names(cell: Cell) -> list[str]:
         found.append(said)
     elif cell.runtime != "auto" and cell.runtime not in RUNTIMES:
         found.append(
-            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
+            f"runtime={cell.runtime}: unknown{suggestion(cell.runtime, ['auto', *RUNTIMES])}; choices: auto, {', '.join(RUNTIMES)}. "
             f"A new one is ane_sweep/worker/runtimes/{cell.runtime}.py"
         )
     if cell.limits_for is not None:
@@ -135,7 +137,8 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
             "all will run on the CPU; use precision=fp16"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
-        unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]
+        varied = {axis: {repr(cell.value(axis)) for cell in cells} for axis in axes}
+        unused = [axis for axis in axes if len(varied[axis]) > 1 and axis in idle(RUNTIMES[name].honours)]
         for axis in unused:
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"

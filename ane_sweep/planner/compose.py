@@ -32,9 +32,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ane_sweep.bridge import plugins, stages
-from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge.key import nearest, suggestion
 from ane_sweep.errors import ConfigError
-from ane_sweep.folders import user_path
 from ane_sweep.planner import help, option_files, schema
 from ane_sweep.planner.paths import conf_dir
 
@@ -102,9 +101,8 @@ class Composer:
 
     def __init__(self, config_dir: str | None = None):
         search_path = create_config_search_path(str(conf_dir()))
-        if config_dir is not None:
-            folder = user_path(config_dir).resolve()
-            if not folder.is_dir():
+        for own in help.own_folders(config_dir):
+            if not (folder := own.resolve()).is_dir():
                 raise ConfigError(
                     f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
                 )
@@ -173,7 +171,8 @@ class Composer:
                 raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(GROUPS)})")
             names = found.filter(self.options(override.key_or_group))
             if not names:
-                known = ", ".join(self.options(override.key_or_group))
+                group = override.key_or_group
+                known = nearest(line, self.options(group), f"ane-sweep help {group}")
                 raise ConfigError(f"{line}: matches nothing; choices: {known}")
             return Values(len(names), names)
         if not override.is_discrete_sweep():
@@ -205,10 +204,13 @@ def parse(lines: Iterable[str]) -> list[Override]:
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
             found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue
+        form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
+        if "=" not in line and not line.startswith("~"):
+            found.append(f"{line}: no key=value. {form}")
+            continue
         try:
             override = _parsed(parser, line)
         except ConfigError as error:
-            form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
             found += [f"{problem}. {form}" for problem in error.problems]
             continue
         name = override.key_or_group
@@ -247,17 +249,18 @@ def lacking_key(error: ConfigError) -> str | None:
 
 
 def unknown_key(name: str) -> str:
-    return (
-        f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep --help` lists the keys"
-    )
+    if name in schema.KEYS:
+        return schema.no_default(name)
+    return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
     broken = plugins.broken(*(kind for kind, folder in plugins.OPTIONS.items() if folder == group))
+    choices = nearest(name, options, f"ane-sweep help {group}")
     return ". ".join(
         (
-            f"{group}={name}: unknown{suggestion(name, options)}; choices: {', '.join(options)}",
-            f"A new one is a file {group}/{name}.yaml in a folder given with --config-dir",
+            f"{group}={name}: unknown{suggestion(name, options)}; choices: {choices}",
+            f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir",
             *broken,
         )
     )
@@ -317,10 +320,10 @@ def pass_to_hydra(args: list[str]) -> bool:
     if "-m" in args or "--multirun" in args:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
     words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
-    Composer(*help.config_dirs(args)[-1:]).compose(
-        words
-    )  # what cannot be composed is said by us; Hydra has tracebacks for it
+    given = help.config_dir(args)
+    Composer(given).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    own = [] if given else [word for folder in help.own_folders(None) for word in ("--config-dir", str(folder))]
     GlobalHydra.instance().clear()
-    sys.argv = ["ane-sweep", *args]
+    sys.argv = ["ane-sweep", *args, *own]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
     return True

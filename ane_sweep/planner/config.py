@@ -46,7 +46,11 @@ def load(args: list[str]) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    return replace(request, axes=varying(request.axes, request.cells))
+    found = [] if given.config_dir else help.own_folders(None)
+    notes = [
+        f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
+    ]
+    return replace(request, axes=varying(request.axes, request.cells), notes=[*request.notes, *notes])
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:

@@ -204,11 +204,16 @@ def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
     values = dict(leaves(config, keys))
     dot = f"{prefix}." if prefix else ""
     found = [f"{dot}{name}: nothing reads this key{suggestion(name, keys)}" for name in values if name not in keys]
-    found += [f"{dot}{name}: missing" for name in keys if name not in values]
+    found += [f"{dot}{name}: missing" if prefix else no_default(name) for name in keys if name not in values]
     for name, value in values.items():
         if name in keys and (problem := keys[name].problem(dot + name, value)):
             found.append(problem)
     return found
+
+
+def no_default(name: str) -> str:
+    """What is said of a key of the table that the configuration lacks, however that is met."""
+    return f"{name}: has no default: conf/config.yaml lacks the key (or ~{name} removed it)"
 
 
 def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:

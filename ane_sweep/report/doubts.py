@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.terminal import count
 
 RUNS = "outputs/runs"
 
@@ -160,7 +161,7 @@ def _unavailable(records: Sequence[Record]) -> Said:
 
 
 def _count(cells: list[Record]) -> str:
-    return f"{len(cells)} cell{'s' if len(cells) != 1 else ''}"
+    return count(len(cells), "cell")
 
 
 def _examples(cells: list[Record], axes: list[str]) -> str:

@@ -151,7 +151,7 @@ def find_run(out: Path, name: str | None) -> Run:
     runs = [run for run in list_runs(out) if (run.folder / record.FILE_NAME).is_file()]
     chosen = next((run for run in runs if name in (None, "last", run.stamp)), None)
     if chosen is None:
-        names = ", ".join(run.stamp for run in runs[:8]) or "none yet; `ane-sweep` makes one"
+        names = ", ".join(run.stamp for run in runs[:8]) or "none yet; `ane-sweep model=minilm` makes one"
         raise RunNotFound(
             f"no sweep {name or ''} with records under {out / 'runs'}; there are: {names}".replace("  ", " ")
         )

@@ -17,7 +17,20 @@ from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Gate, Look, Metric, Ops, Part, Shares, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
-from ane_sweep.report import choice, document, drift, estimates, figures, first, heading, page, picture, table, views
+from ane_sweep.report import (
+    choice,
+    document,
+    drift,
+    estimates,
+    figures,
+    first,
+    heading,
+    page,
+    picture,
+    screen,
+    table,
+    views,
+)
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -173,9 +186,9 @@ def test_the_terminal_obeys_no_record(capsys, tmp_path):
     for record in records:
         record.reason = record.cell["weights"] = record.cell["model"] = TERMINAL
         record.status = Status.FAILED
-    plain = table.as_text(records, width=400)
+    plain = screen.as_text(records, width=400)
     terminal = io.StringIO()
-    Console(file=terminal, width=400, color_system=None, force_terminal=True).print(table.as_table(records, 400))
+    Console(file=terminal, width=400, color_system=None, force_terminal=True).print(screen.as_table(records, 400))
     assert main(["report", f"out={tmp_path}", TERMINAL]) == 2  # no such run: the error says which
     for text in (plain, terminal.getvalue(), table.as_json(records), capsys.readouterr().err):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)

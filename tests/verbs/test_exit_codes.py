@@ -11,6 +11,7 @@ from placement.by_hand import conv_chain
 from ane_sweep import engine, tracking, verbs
 from ane_sweep import words as command
 from ane_sweep.__main__ import main
+from ane_sweep.bundles import delivery
 from ane_sweep.errors import StageError, TrackingError
 from ane_sweep.planner import help
 from ane_sweep.report import drift
@@ -133,7 +134,13 @@ def arrange(room, verb: str, code: int) -> list[str]:
             values = iter([1.0, 1.0 if code == 0 else 3.0])
             room.patch.setattr(running, "load", lambda *_, **__: model(next(values)))
             return ["a.mlpackage", "b.mlpackage", "--min-psnr", "40"]
-        case ("devices" | "version", 0):
+        case ("completion", 0):
+            return ["bash"]
+        case ("get", 0):
+            room.patch.setattr(delivery, "deliver", lambda *_: [])
+            runs(room, 1.0)
+            return ["last", "mine"]
+        case ("devices" | "version" | "help" | "list", 0):
             return []
         case (_, 2):
             return ["--nonsense"]
@@ -174,3 +181,32 @@ def test_a_verb_keeps_what_its_help_promises(verb, code, room, capsys):
 def test_the_table_is_the_one_that_everybody_uses():
     assert EXIT_CODES.keys() == {OK, NOT_ALL_OK, BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED} == {0, 1, 2, 3, 130}
     assert {code for _, code in promised()} == EXIT_CODES.keys()
+
+
+QUIET = {"help", "completion"}  # what they print is for reading, or for a shell
+
+
+@pytest.mark.parametrize("verb", [verb for verb in verbs.names() if verb not in QUIET])
+def test_a_verb_that_prints_a_result_prints_it_as_json_with_what_its_help_promises(verb, room, capsys):
+    words = arrange(room, verb, OK)
+    if verb == "sweep":
+        runs(room, 1.0)
+        folder = room.path / "out" / "runs" / "20260101-000000"
+        room.patch.setattr(engine, "sweep", lambda *_: (folder, []))
+    if verb == "log":
+        room.patch.setattr(engine, "links", lambda *_: {"compare": "http://x"})
+    capsys.readouterr()
+    assert main([verb, *words, "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    main([verb, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    if verb == "report":
+        assert isinstance(found, list) and "as one JSON array" in said
+        return
+    assert found["schema"] == 1
+    promised = said.partition("one JSON object: ")[2].partition(" (default")[0]
+    words = set(promised.replace(",", " ").replace(";", " ").split())
+    if verb in ("compare", "history"):  # with more besides, which their code lists
+        assert words & found.keys()
+    else:
+        assert found.keys() - words == {"schema"}

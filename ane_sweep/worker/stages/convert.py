@@ -23,7 +23,10 @@ from ane_sweep.errors import StageError
 from ane_sweep.worker import models
 from ane_sweep.worker.stages import StageResult, _package
 
-STAGE = Stage(order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, leaves="program", artifact=True)
+STAGE = Stage(
+    order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, guess_s=6, guess_per_gb=12,
+    leaves="program", artifact=True,
+)  # fmt: skip
 
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
