@@ -6,6 +6,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # hub_server, tiny: shared by tests in every room
 
+from browsers import chromium, opened, screenshots  # noqa: F401  fixtures for every room
+
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):

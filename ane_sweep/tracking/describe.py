@@ -27,7 +27,7 @@ from ane_sweep.tracking.naming import cell_name, key, sweep_name, text
 # 'FINISHED'` leaves the cells that nothing speaks against.
 ENDED = {Status.OK: "FINISHED", Status.DEGRADED: "KILLED"}
 FAILED = "FAILED"  # any other status
-HARMLESS = (Status.OK, Status.REFUSED)  # to a sweep: as for its exit code
+HARMLESS = (Status.OK, Status.DEGRADED, Status.REFUSED, Status.SKIPPED)  # to a sweep: it came to its end
 PARAM_LIMIT, TAG_LIMIT = 6000, 8000  # MLflow refuses longer ones
 FORM = 3  # of what is told: a run that was logged in an earlier form is logged again
 
@@ -118,21 +118,13 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
     }
     return RunText(
         name=sweep_name(records, axes, info.get("started")),
-        status=_worst(records),
+        status="FINISHED" if {record.status for record in records} <= set(HARMLESS) else FAILED,
         params={key(name): text(_all(cell.get(name) for cell in cells), PARAM_LIMIT) for name in params},
         tags=clean_tags(tags),
         metrics=[("cells", float(len(records)), 0)]
         + [(f"cells.{status}", float(n), 0) for status, n in counts.items()]
         + latency_series(records, axes),
     )
-
-
-def _worst(records: list[Record]) -> str:
-    """How the sweep's own run ended: as its exit code says, in MLflow's words."""
-    found = {record.status for record in records} - set(HARMLESS)
-    if found - {Status.DEGRADED, Status.SKIPPED}:
-        return FAILED
-    return ENDED[Status.DEGRADED if found else Status.OK]
 
 
 def cell_note(record: Record) -> str | None:

@@ -18,7 +18,7 @@ TAG_LIMIT = 5000  # of an experiment's tag
 LATENCY, PSNR, SIZE = FIRST_METRIC, "measured.psnr_db", "measured.package_mb"
 PLACED = ("planned", "predicted")  # what Core ML's plan says is nearer than what we predict
 RUNS = 100  # that MLflow shows in one chart at most
-SECTION = "ane-sweep"
+AXES, FIGURES = "ane-sweep-axes", "ane-sweep-figures"  # sections: the first is a column wide, its labels need the room
 
 
 def view_key(sweep: str) -> str:
@@ -34,7 +34,7 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
     """
     cards = _cards(_metrics(records), axes)
     for number, card in enumerate(cards):
-        card["uuid"] = f"{SECTION}-{number}"
+        card["uuid"] = f"ane-sweep-{number}"
     while cards:
         text = json.dumps(_state(records[0].sweep, cards), separators=(",", ":"))
         if len(text) <= TAG_LIMIT:
@@ -62,18 +62,20 @@ def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, Any]]
     measured, estimated, placed = names["measured"], names["estimated"], names["placed"]
     estimate, share = (next(iter(found), "") for found in (estimated, placed))
     along = [name for name in (PSNR, SIZE, share, estimate, LATENCY) if name in (*measured, estimate, share) and name]
-    cards = [_card("PARALLEL", selectedParams=axes, selectedMetrics=along, showAllRuns=True)] if axes and along else []
+    cards = (
+        [_card("PARALLEL", AXES, selectedParams=axes, selectedMetrics=along, showAllRuns=True)]
+        if axes and along
+        else []
+    )
     for x, y in ((LATENCY, PSNR), (estimate, PSNR), (LATENCY, share), (estimate, share), (SIZE, PSNR)):
         if {x, y} <= set(along):
-            cards.append(_card("SCATTER", xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"}))
-    return cards + [_card("BAR", metricKey=name) for name in (*measured, *estimated, *placed)]
+            cards.append(
+                _card("SCATTER", FIGURES, xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
+            )
+    return cards + [_card("BAR", FIGURES, metricKey=name) for name in (*measured, *estimated, *placed)]
 
 
 def _state(sweep: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
-    section = {
-        "uuid": SECTION, "name": "Sweep", "display": True, "isReordered": False, "deleted": False, "isGenerated": False,
-        "columns": 2, "cardHeight": 460,
-    }  # fmt: skip
     return {
         "searchFilter": cells_of(sweep),
         "orderByKey": f"metrics.`{LATENCY}`",
@@ -81,7 +83,7 @@ def _state(sweep: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "compareRunCharts": cards,
-        "compareRunSections": [section],
+        "compareRunSections": [_section(AXES, "Axes", 1, 320), _section(FIGURES, "Figures", 2, 400)],
         "runsHiddenMode": "SHOWALL",
         "runListHidden": True,
     }
@@ -92,12 +94,11 @@ def cells_of(sweep: str) -> str:
     return f"tags.`ane_sweep.sweep` = '{sweep}' AND tags.`ane_sweep.cell_key` != ''"
 
 
-def _card(kind: str, **more: Any) -> dict[str, Any]:
-    common = {
-        "type": kind,
-        "runsCountToCompare": RUNS,
-        "metricSectionId": SECTION,
-        "deleted": False,
-        "isGenerated": False,
-    }
-    return {**common, **more}
+def _section(section: str, name: str, columns: int, height: int) -> dict[str, Any]:
+    shown = {"display": True, "isReordered": False, "deleted": False, "isGenerated": False}
+    return {"uuid": section, "name": name, "columns": columns, "cardHeight": height, **shown}
+
+
+def _card(kind: str, section: str, **more: Any) -> dict[str, Any]:
+    shown = {"runsCountToCompare": RUNS, "metricSectionId": section, "deleted": False, "isGenerated": False}
+    return {"type": kind, **shown, **more}

@@ -9,17 +9,18 @@ from typing import Any
 from ane_sweep.bridge.record import Record, Status, flat_cell
 
 KEY_LIMIT = 250  # MLflow refuses longer ones
+DOUBTED = (Status.DEGRADED, Status.FALLBACK)  # these have figures, and so points in charts
 _MODELS = 3  # named one by one
 
 
 def cell_name(record: Record, axes: list[str], widths: dict[str, int] | None = None) -> str:
-    """`minilm split_einsum chunks=2`; behind it what deserves doubt: (degraded), [stand-in].
+    """`minilm split_einsum chunks=2`; a question mark behind it where its figures deserve doubt, [stand-in] where no Mac
+    took part. More is a tag: a legend of MLflow's charts shows few names, and short ones.
 
     widths   of the axes whose values are numbers (`digits`), which are padded: chunks=02 stands before chunks=10
     """
-    doubt = "" if record.status is Status.OK else f" ({record.status})"
-    scripted = " [stand-in]" if record.host.get("stand_in") else ""
-    return words(record, axes, widths or {})[: KEY_LIMIT - len(doubt + scripted)] + doubt + scripted
+    marks = " ?" * (record.status in DOUBTED) + " [stand-in]" * bool(record.host.get("stand_in"))
+    return words(record, axes, widths or {})[: KEY_LIMIT - len(marks)] + marks
 
 
 def words(record: Record, axes: list[str], widths: dict[str, int]) -> str:

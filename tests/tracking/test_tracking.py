@@ -236,7 +236,7 @@ def test_the_parent_holds_latency_against_chunks_and_what_is_constant(logged):
     _, result, client = logged
     run = client.get_run(result.parent)
     assert run.info.run_name == f"minilm x variant, chunks (5) {result.sweep}", "this run.json holds no time as text"
-    assert run.info.status == "FAILED", "as its exit code says: a cell crashed"
+    assert run.info.status == "FAILED", "a cell crashed"
     assert (run.info.start_time, run.info.end_time) == (1_000_000, 1_060_000)
     assert run.data.params["model"] == "minilm" and run.data.params["chunks"] == "1, 2, 8"
     assert {k: v for k, v in run.data.metrics.items() if k.startswith("cells")} == {
@@ -361,9 +361,14 @@ def test_only_a_cell_that_nothing_speaks_against_gets_a_green_tick(status, ended
     record = make("s", 0, status=status, reason="for a reason")
     text = describe.describe_cell(record, ["chunks"], Path("nowhere"))
     assert text.status == ended
-    assert text.name == "minilm chunks=1" + ("" if status == "ok" else f" ({status})")
-    assert describe.describe_sweep([make("s", 1), record], ["chunks"], {}).status == ended
-    assert describe.describe_sweep([make("s", 1, status="refused")], ["chunks"], {}).status == "FINISHED"
+    assert text.name == "minilm chunks=1" + ("" if status == "ok" else " ?")
+    assert (f"**{status}**: for a reason" in text.tags.get("mlflow.note.content", "")) == (status != "ok")
+
+
+@pytest.mark.parametrize("statuses, ended", [("ok degraded refused", "FINISHED"), ("ok crashed", "FAILED")])
+def test_the_run_of_a_sweep_is_finished_where_no_cell_failed(statuses, ended):
+    records = [make("s", n, status=status) for n, status in enumerate(statuses.split())]
+    assert describe.describe_sweep(records, [], {}).status == ended
 
 
 def test_names_of_cells_sort_as_their_values_do():
