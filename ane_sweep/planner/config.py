@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, help, schema
+from ane_sweep.planner import compose, help, inherited, schema
 from ane_sweep.planner.compose import Composer, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
@@ -39,7 +39,10 @@ def load(args: list[str]) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    return replace(request, axes=varying(request.axes, request.cells))
+    tracking, notes = inherited.settle(request.settings["tracking"])
+    settings = {**request.settings, "tracking": tracking}
+    axes = varying(request.axes, request.cells)
+    return replace(request, axes=axes, settings=settings, notes=[*request.notes, *notes])
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:

@@ -424,9 +424,12 @@ def test_mlflows_limits_are_kept():
 
 
 @pytest.mark.parametrize("uri", ["ftp://host/x", "./mlruns", "http://[::bad"])
-def test_an_address_that_no_tracker_has_is_refused_before_anything_is_run(uri, tmp_path, capsys):
+def test_an_address_that_no_tracker_has_is_refused_before_anything_is_run(uri, tmp_path, capsys, monkeypatch):
     assert main(["model=tiny-gpt2", "weights=random", f"tracking.uri={uri}", f"out={tmp_path}"]) == 2
     assert "tracking.uri" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert main(["model=tiny-gpt2", "weights=random", f"out={tmp_path}"]) == 2
+    assert "MLFLOW_TRACKING_URI: " in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -560,6 +563,21 @@ def test_no_password_and_no_name_is_stored(run_with_secret):
     assert not any(secret in text for secret in ("s3cret", "jane", "Doe"))
     assert json.loads(text)["tracking"]["uri"] == WITH_SECRETS[uri]
     assert json.loads(text)["command"] == [f"tracking.uri={WITH_SECRETS[uri]}", "weights=/Users/***/nets"]
+
+
+def test_log_goes_where_mlflow_is_told_to_unless_the_sweep_or_the_command_says_otherwise(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
+    monkeypatch.setattr("ane_sweep.sweep.show_links", lambda *_: None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://from.environment:5")
+    plan = SimpleNamespace(key="k", axes=[], cells=[])
+    for name, own in (("none", None), ("own", "http://its.own:6")):
+        settings = {"enabled": True, "uri": own, "experiment": "e", "ui": None}
+        run = open_run(tmp_path / name, plan, [], {"resume": None, "nightly": {"enabled": False}, "tracking": settings})
+        write_records(run.folder, [make(run.stamp, 0)])
+    assert main(["log", f"out={tmp_path / 'none'}"]) == main(["log", f"out={tmp_path / 'own'}"]) == 0
+    assert main(["log", f"out={tmp_path / 'none'}", "uri="]) == 0
+    assert given == ["http://from.environment:5", "http://its.own:6", ""]
 
 
 def test_log_takes_credentials_from_the_environment_or_asks_for_them(run_with_secret, monkeypatch, capsys):
