@@ -262,8 +262,7 @@ def _experiment(client: Any, name: str, artifacts: Path | None) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            place = artifacts.resolve().as_uri() if artifacts else None
-            return client.create_experiment(name, artifact_location=place)
+            return client.create_experiment(name, artifact_location=artifacts.resolve().as_uri() if artifacts else None)
         except Exception:
             found = client.get_experiment_by_name(name)  # another sweep may have made it in the meantime
             if found is None:

@@ -120,13 +120,9 @@ class Bulk:
         key = dataset.name, dataset.digest
         if key not in self.known:
             self.known[key] = uuid.uuid4().hex
-            told: dict[str, Any] = {
-                "name": dataset.name,
-                "digest": dataset.digest,
-                "dataset_source_type": dataset.source_type,
-            }
-            told |= {"dataset_source": dataset.source, "dataset_profile": dataset.profile, "dataset_schema": None}
-            datasets.append({"dataset_uuid": self.known[key], "experiment_id": self.experiment_id, **told})
+            told = {f"dataset_{name}": value for name, value in vars(dataset).items() if name not in ("name", "digest")}
+            own = {"dataset_uuid": self.known[key], "experiment_id": self.experiment_id, "dataset_schema": None}
+            datasets.append({**own, **told, "name": dataset.name, "digest": dataset.digest})
         edge = {"source_type": "DATASET", "source_id": self.known[key], "destination_type": "RUN"}
         inputs.append({"input_uuid": (made := uuid.uuid4().hex), **edge, "destination_id": run_id})
         tags.append({"input_uuid": made, "name": MLFLOW_CONTEXT, "value": CONTEXT})

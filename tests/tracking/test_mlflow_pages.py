@@ -35,7 +35,11 @@ def sweep(out):
     """Four cells with estimates and predictions, one of them in doubt: constructed, logged through our tracker."""
     records = constructed.records(4, bad=False)
     for number, record in enumerate(records):
-        record.cell |= {"model": "minilm", "variant": ("original", "split_einsum")[number // 2], "chunks": 1 + number % 2}
+        record.cell |= {
+            "model": "minilm",
+            "variant": ("original", "split_einsum")[number // 2],
+            "chunks": 1 + number % 2,
+        }
         record.cell |= {"precision": "fp16", "seq_len": 128}
         figures = {"ops_ane": 140 + number, "ops_total": 153, "cost_share_ane": 0.5}
         record.metrics += [Metric(name, value, "1", "predicted", "", "m1") for name, value in figures.items()]
