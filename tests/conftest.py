@@ -15,6 +15,13 @@ def no_network(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
+@pytest.fixture(autouse=True)
+def no_tracker_of_ours(monkeypatch):
+    """Whoever runs the tests may have one, and MLflow itself sets the variable in a process that it is used in."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def a_quiet_machine():
     """The gate before a timing sees an idle processor: tests run on machines of any load, do not wait, and no cell of

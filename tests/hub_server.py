@@ -17,8 +17,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextmanager
-def serve(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yields (endpoint URL, list that collects "METHOD path" of every request)."""
+def serve(root: Path, token: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Yields (endpoint URL, list that collects "METHOD path" of every request). With a token, every model is gated."""
     seen: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,6 +33,8 @@ def serve(root: Path) -> Iterator[tuple[str, list[str]]]:
         def _answer(self, body: bool) -> None:
             path = unquote(urlsplit(self.path).path)
             seen.append(f"{self.command} {path}")
+            if token and self.headers.get("Authorization") != f"Bearer {token}":
+                return self._send(401, b"{}", {"X-Error-Code": "GatedRepo"}, body)
             if path.startswith("/api/models/"):
                 repo = "/".join(path.removeprefix("/api/models/").split("/")[:2])
                 files = sorted(p.name for p in (root / repo).glob("*")) if (root / repo).is_dir() else None

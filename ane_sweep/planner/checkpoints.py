@@ -305,12 +305,17 @@ def _from_hub(option: Mapping[str, Any], allow_pickle: bool, digests: Path) -> S
 def _hub_metadata(option: Mapping[str, Any], repo: str, name: str) -> tuple[File | None, str]:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError
 
     try:
         found = get_hf_file_metadata(hf_hub_url(repo, name), timeout=10)
     except EntryNotFoundError:
         return None, ""
+    except GatedRepoError:
+        raise ConfigError(
+            f"model={option['name']}: {repo} is gated: accept its terms at {ENDPOINT}/{repo}, then set HF_TOKEN to a token of "
+            "that account (or `hf auth login`). Choices: weights=FOLDER, or weights=random"
+        ) from None
     except Exception as error:  # the hub client has no common base for "out of reach"
         raise ConfigError(
             f"model={option['name']}: no weights. {repo} is not in the hub cache ({HF_HUB_CACHE}) and {ENDPOINT} cannot give it "

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, help, schema
+from ane_sweep.planner import compose, help, inherited, schema
 from ane_sweep.planner.compose import Composer, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
@@ -46,11 +46,14 @@ def load(args: list[str]) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
+    tracking, said = inherited.settle(request.settings["tracking"])
+    settings = {**request.settings, "tracking": tracking}
     found = [] if given.config_dir else help.own_folders(None)
-    notes = [
+    own = [
         f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
     ]
-    return replace(request, axes=varying(request.axes, request.cells), notes=[*request.notes, *notes])
+    axes = varying(request.axes, request.cells)
+    return replace(request, axes=axes, settings=settings, notes=[*request.notes, *own, *said])
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:

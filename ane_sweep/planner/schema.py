@@ -82,8 +82,10 @@ KEYS: dict[str, Key] = {
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
     "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
     "tracking.enabled": Key((bool,), "log to MLflow at the end"),
-    "tracking.uri": Key((str, NONE), "any MLflow tracking URI; null: sqlite under the outputs folder"),
-    "tracking.experiment": Key((str,), "MLflow experiment"),
+    "tracking.uri": Key(
+        (str, NONE), "any MLflow tracking URI; null: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder"
+    ),
+    "tracking.experiment": Key((str, NONE), "MLflow experiment; null: $MLFLOW_EXPERIMENT_NAME, or ane-sweep"),
     "tracking.ui": Key(
         (str, NONE), "address of the MLflow UI in the printed link; null: the server, or http://127.0.0.1:5000"
     ),

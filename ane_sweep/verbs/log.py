@@ -14,17 +14,18 @@ def log(args: list[str]) -> int:
         {NOT_ALL_OK: "the tracking server cannot be reached; the records stay"},
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help=RUN)
-    parser.key("uri", "URI", "any MLflow tracking URI (default: the sweep's own)")
+    parser.key("uri", "URI", "any MLflow tracking URI (default: the sweep's own, or $MLFLOW_TRACKING_URI)")
     parser.key("experiment", "NAME", "the MLflow experiment (default: the sweep's own)")
     parser.json("sweep, links (the pages, and the command that serves them)", "a line a page")
     parser.outputs()
     given = parser.read(args)
     from ane_sweep import engine, tracking
+    from ane_sweep.planner import inherited
     from ane_sweep.store import runs
 
     run = runs.find_run(given.out, given.run)
     own = run.info["tracking"]  # where the sweep itself was to be logged
-    uri = given.uri if given.uri is not None else tracking.reopened(own["uri"], run.stamp)
+    uri = given.uri if given.uri is not None else tracking.reopened(own["uri"], run.stamp) or inherited.tracking_uri()
     experiment = own["experiment"] if given.experiment is None else given.experiment
     logged = tracking.log_sweep(run.folder, uri=uri, experiment=experiment)
     if given.json:

@@ -183,3 +183,28 @@ def test_a_thousand_cells_take_seconds_not_minutes():
     finally:
         config.Composer.compose = original
     assert len(request.cells) == 4000 and calls <= 6
+
+
+@pytest.mark.parametrize(
+    "environment, words, uri, experiment, said",
+    [
+        ({}, [], None, "ane-sweep", []),
+        ({"URI": "http://t:5", "NAME": "mine"}, [], "http://t:5", "mine", ["MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME"]),
+        ({"URI": "http://t:5"}, ["tracking.uri=http://other:6"], "http://other:6", "ane-sweep", []),
+        ({"NAME": "mine"}, ["tracking.experiment=ours"], None, "ours", []),
+        ({"URI": "", "NAME": ""}, [], None, "ane-sweep", []),
+        ({"URI": "http://t:5"}, ["tracking.enabled=false"], "http://t:5", "ane-sweep", []),
+        ({"URI": "http://ada:s3cret@t:5"}, [], "http://ada:s3cret@t:5", "ane-sweep", ["http://***@t:5"]),
+    ],
+)  # fmt: skip
+def test_a_key_wins_over_mlflows_variable_and_that_over_the_default(
+    monkeypatch, environment, words, uri, experiment, said
+):
+    for name, value in environment.items():
+        monkeypatch.setenv({"URI": "MLFLOW_TRACKING_URI", "NAME": "MLFLOW_EXPERIMENT_NAME"}[name], value)
+    request = config.load(["model=tiny-gpt2", *words])
+    found = request.settings["tracking"]
+    assert (found["uri"], found["experiment"]) == (uri, experiment)
+    notes = [note for note in request.notes if "logged to" in note]
+    assert len(notes) == len(said) and all(part in note for part, note in zip(said, notes))
+    assert not any("s3cret" in note for note in request.notes)

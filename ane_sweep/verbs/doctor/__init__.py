@@ -6,6 +6,7 @@ from rich.text import Text
 
 from ane_sweep import tables
 from ane_sweep.machine import stand_in
+from ane_sweep.planner import inherited
 from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 from ane_sweep.verbs.doctor.probes import PROBES, Finding
 from ane_sweep.verbs.doctor.world import World
@@ -27,10 +28,12 @@ def doctor(args: list[str], world: World | None = None) -> int:
         {OK: "this host can run sweeps", NOT_ALL_OK: "it cannot: a probe that is needed says no"},
     )
     parser.json("able, stand_in, probes (each with probe, can, evidence, remedy, needed)", "a line a probe")
-    parser.key("uri", "URI", "the tracking URI to ask (default: sqlite under the outputs folder)")
+    parser.key(
+        "uri", "URI", "the tracking URI to ask (default: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder)"
+    )
     parser.outputs()
     given = parser.read(args)
-    world = world or World(out=given.out, uri=given.uri)
+    world = world or World(out=given.out, uri=given.uri or inherited.tracking_uri())
     with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
         found = list(pool.map(lambda probe: probe(world), PROBES))
     able = all(finding.can for finding in found if finding.needed)

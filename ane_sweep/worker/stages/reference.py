@@ -8,6 +8,7 @@ leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) boo
         calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         for index in range(len(ids)):
             results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
-    return StageResult(realised={"texts": source})
+    digest = hashlib.sha256((out / "inputs.npz").read_bytes()).hexdigest()[:16]
+    return StageResult(realised={"texts": source, "texts_count": len(ids), "texts_digest": digest})
 
 
 def _seeded(params: dict[str, Any], ports, first: int, count: int) -> dict[str, Any]:
