@@ -56,6 +56,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
+        if "path" in cell.model_options:
+            return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
         return reason
@@ -129,6 +131,11 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
         found.append(
             f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
             "all will run on the CPU; use precision=fp16"
+        )
+    given = list(dict.fromkeys(cell.model for cell in cells if "path" in cell.model_options))
+    if given and "seq_len" in axes:
+        found.append(
+            f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
         unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]

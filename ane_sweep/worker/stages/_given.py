@@ -88,7 +88,7 @@ def _outputs(module: Any, row: Arrays, index: int) -> Arrays:
                 f"{value.size}) in fp32 torch, so nothing can be compared with it; give inputs that it takes: range in "
                 "model.inputs, or model.samples=FILE.npz"
             )
-    return {name: value.astype(np.float32) for name, value in found.items()}
+    return found
 
 
 def _write(path: Path, rows: list[Arrays], inputs_too: bool = False) -> None:
