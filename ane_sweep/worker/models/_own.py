@@ -41,7 +41,9 @@ def theirs(what: str) -> Iterator[None]:
 
 def _said(error: BaseException) -> str:
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    said = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    cause = error.__cause__ if isinstance(error, ImportError) else None  # transformers says "could not import" alone
+    return said if cause is None else f"{said} Because: {_said(cause)}"
 
 
 def _where(error: BaseException) -> str:
@@ -63,7 +65,7 @@ def _way(error: BaseException) -> str:
         return "; it asks for a GPU, and it is built and traced on the CPU: leave .cuda() and device='cuda' out"
     if "no known parent package" in text:
         return "; a file alone has no package: give it as model.path=PACKAGE.MODULE:NAME from the folder that holds the package"
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; {error.name} is neither installed here nor beside it"
     return ""
 
