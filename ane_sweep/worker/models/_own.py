@@ -27,8 +27,6 @@ def theirs(what: str) -> Iterator[None]:
         yield
     except StageError:
         raise
-    except KeyboardInterrupt:
-        raise
     except SystemExit as error:
         raise StageError(f"{what} called sys.exit({error.code!r}){_where(error)}") from None
     except BaseException as error:
