@@ -88,6 +88,7 @@ def line_of(source: str) -> str:
     """`nets.py line 12, in forward`: of the stack of an op, innermost first, the first line that is not installed; else the
     innermost outside torch."""
     frames = [(Path(name), line, called) for name, line, called in _FRAME.findall(source)]
+    frames = [one for one in frames if one[0].suffix == ".py"]  # "<frozen runpy>" is no file
     own = next((one for one in frames if not installed_in.installed(one[0])), None)
     other = next((one for one in frames if "/torch/" not in one[0].as_posix()), None)
     if (found := own or other) is None:

@@ -20,7 +20,7 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import StageResult, _hints, _package
+from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
 
 STAGE = Stage(order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, leaves="program", artifact=True)
 
@@ -76,7 +76,8 @@ def _convert_functions(
 
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
     """One function, traced and written as `package`; what is in it."""
-    with _hints.explained():
+    given = params["model"]["task"] == "tensors"
+    with _hints.explained(), _more_ops.registered() if given else nullcontext():
         program = _to_program(_trace(module, ports, params), ports, states, params, package)
     ops, parameter_bytes = _census(program)
     return {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": _package.float_numbers(program)}
