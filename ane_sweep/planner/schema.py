@@ -186,7 +186,7 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
 
 def _keys_of_model(option: Any) -> dict[str, Key]:
     """Of a model that is given by its path: the keys that every option has, and those of GIVEN that stand in it."""
-    keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option
+    keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
     left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else GIVEN
     return {name: key for name, key in keys.items() if name not in left_out}
 
