@@ -51,6 +51,14 @@ def electra():
     )
 
 
+def unseeded():
+    import numpy
+
+    net = nn.Linear(4, 4)
+    net.weight.data = torch.from_numpy(numpy.random.default_rng().random((4, 4), numpy.float32))
+    return net
+
+
 class Lacks(nn.Module):
     def forward(self, x):
         return torch.lgamma(x)
@@ -167,6 +175,13 @@ def test_a_range_is_timed_at_its_ends_and_in_between(swept):
 
 
 @pytest.mark.slow
+def test_weights_that_no_seed_reaches_are_a_doubt(swept):
+    code, (record,) = swept("model.path=nets.py:unseeded", "model.inputs={input: [1,4]}")
+    assert code == 3 and record.status == Status.DEGRADED
+    assert "makes other weights in each process" in record.reason
+
+
+@pytest.mark.slow
 def test_what_cannot_be_converted_is_a_record_that_says_why_and_the_other_variant_is_refused(swept):
     code, records = swept(
         "model.path=nets.py:Lacks", "model.inputs={x: {shape: [1,4], range: [1,2]}}", "variant=original,split_einsum"
@@ -174,6 +189,6 @@ def test_what_cannot_be_converted_is_a_record_that_says_why_and_the_other_varian
     failed, refused = records
     assert code == 1 and failed.status == Status.FAILED
     assert failed.reason.startswith(
-        "convert: torch op 'lgamma' (nets.py line 46, in forward) has no conversion in coremltools"
+        "convert: torch op 'lgamma' (nets.py line 54, in forward) has no conversion in coremltools"
     )
     assert refused.status == Status.REFUSED and "taken as it is: variant=original" in refused.reason

@@ -189,6 +189,7 @@ class TestWeights:
         first = [net.inner.layers[0].weight for net in (one, same, other)]
         assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
         assert source.digest != settled("nets.py:Net", seed=0).digest and source.kind == "own"
+        assert one.weights_digest() == same.weights_digest() != other.weights_digest()
 
     def test_a_file_is_taken_whole_or_not_at_all(self, here):
         Path("nets.py").write_text(NET)

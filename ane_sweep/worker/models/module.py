@@ -3,6 +3,7 @@
 arch   path, kwargs, inputs (bridge/shapes.py; null: what their code returns beside the module), files, packages, samples
 """
 
+import hashlib
 import inspect
 import random
 import re
@@ -17,12 +18,11 @@ import torch
 from torch import nn
 
 from ane_sweep.bridge import shapes
-from ane_sweep.errors import ConfigError, StageError, WeightsError
-from ane_sweep.worker.models import _own, weights
+from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.worker.models import _own, _own_weights
 from ane_sweep.worker.models._ports import Port, Ports
 
 _DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool}
-_SHOWN = 5  # names in a sentence
 
 
 class Given(nn.Module):
@@ -47,6 +47,13 @@ class Given(nn.Module):
             named = dict(zip([one.name for one in self.taken], given))
             made = self.inner(**named) if self.by_name else self.inner(*given)
         return {name: _narrow(value) for name, value in outputs(made, self.path).items()}
+
+    def weights_digest(self) -> str:
+        """Of its parameters and buffers: whether two processes built the same."""
+        sha256 = hashlib.sha256()
+        for name, value in sorted(self.inner.state_dict().items()):
+            sha256.update(name.encode() + b"\0" + value.contiguous().numpy().tobytes())
+        return sha256.hexdigest()
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(self.called(*values).values())
@@ -73,7 +80,7 @@ def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
     module = Given(inner, _taken(arch, inner, example), arch["path"]).eval()
     _run_once(module, example if arch["inputs"] is None else None)
     if params["weights"]["kind"] == "random":
-        _settle_norms(module)
+        _own_weights.settle_norms(module)
     _own.check(arch, before)
     return module
 
@@ -95,65 +102,10 @@ def _as_it_is_scored(inner: nn.Module, wish: dict[str, Any], file: Path | None, 
     with _own.theirs(f"model.path={path}: eval() and float()"):
         inner = inner.eval().float().requires_grad_(False)
     if wish["kind"] == "random":
-        _redraw(inner, int(wish["seed"]))
+        _own_weights.redraw(inner, int(wish["seed"]))
     if file is not None:
-        _load(inner, file, path)
+        _own_weights.load(inner, file, path)
     return inner
-
-
-def _redraw(inner: nn.Module, seed: int) -> None:
-    for name, value in inner.named_parameters():
-        if value.dim() < 2:
-            mean, std = (1.0, 0.02) if name.endswith("weight") else (0.0, 0.02)
-        else:
-            mean, std = 0.0, (value.numel() / value.shape[0]) ** -0.5
-        value.data.copy_(weights.random_tensor(f"{seed}:{name}", tuple(value.shape), mean, std))
-
-
-def _settle_norms(module: "Given") -> None:
-    """Batch norms take the statistics of one pass: without, what is drawn shrinks or grows from layer to layer until fp16
-    holds none of it (measured: MobileNetV2 as its own code draws it gives zeros in fp16)."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    norms = [one for one in module.inner.modules() if isinstance(one, kinds) and one.track_running_stats]
-    for one in norms:
-        one.reset_running_stats()
-        one.momentum = None  # the mean over all passes, of which there is one
-        one.train()
-    try:
-        with torch.no_grad():
-            module(*module.example)
-    except StageError:  # one number a channel has no spread: those norms stay as they are
-        pass
-    for one in norms:
-        one.eval()
-
-
-def _load(inner: nn.Module, file: Path, path: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        state = load_file(file)
-    except SafetensorError as error:
-        raise WeightsError(f"{file} is no whole safetensors file ({error})") from error
-    own = inner.state_dict()
-    wrong = [
-        f"{name} is {list(state[name].shape)}, not {list(own[name].shape)}"
-        for name in own
-        if name in state and state[name].shape != own[name].shape
-    ]
-    tied = {own[name].data_ptr() for name in own if name in state}
-    lacking = [
-        name for name in own
-        if name not in state and own[name].data_ptr() not in tied and not name.endswith("num_batches_tracked")
-    ]  # fmt: skip
-    for what, names in (
-        ("lacks", lacking), ("holds, and the module does not,", [name for name in state if name not in own]), ("of another shape:", wrong),
-    ):  # fmt: skip
-        if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            raise WeightsError(f"model.path={path}: {file} {what} {', '.join(names[:_SHOWN])}{more}")
-    inner.load_state_dict(state, strict=False)
 
 
 def _taken(arch: dict[str, Any], inner: nn.Module, example: Any) -> tuple[shapes.Input, ...]:

@@ -31,8 +31,10 @@ def leave(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageRe
     default = shapes.points(module.taken)[0]
     rest = rest or _rows(module, default, seed + 1, CALIBRATION, first=False)
     _write(out / "calibration.npz", rest, inputs_too=True)
+    facts = {"weights": module.weights_digest()}
     return StageResult(
-        realised={"texts": "samples" if samples else "seeded inputs", "packages": params["model"]["arch"]["packages"]}
+        facts=facts,
+        realised={"texts": "samples" if samples else "seeded inputs", "packages": params["model"]["arch"]["packages"]},
     )
 
 

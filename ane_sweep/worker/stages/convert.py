@@ -37,8 +37,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     module, ports = _build.build(params, inputs, params["variant"])
     package = out / "model.mlpackage"
     functions = getattr(module, "functions", None)
+    weights = {"weights": module.weights_digest()} if hasattr(module, "weights_digest") else {}
     if functions is None:
-        facts = _convert(module, ports(), {}, params, package)
+        facts = weights | _convert(module, ports(), {}, params, package)
     else:
         facts = _convert_functions(functions, ports, module.states, params, package)
     _package.settle(package)
