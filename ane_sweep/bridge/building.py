@@ -21,7 +21,7 @@ _IN_TORCH = ("convert", RUNS)
 _PROBES = Only(
     "task",
     ("causal_lm", "encoder", "classifier", "seq2seq"),
-    "{name}={value}: {model} is a probe of plain layers, which has nothing of the kind; leave it out",
+    "{name}={value} is for the language models that are built here, and {model} is of task {task}; leave it out",
 )
 _FOR_DECODERS = "{name}={value} is for decoders; {model} is of task {task}, which "
 _DECODERS = Only("task", ("causal_lm",), f"{_FOR_DECODERS}has no causal mask and head")

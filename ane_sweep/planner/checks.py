@@ -62,11 +62,13 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
+        if "path" in cell.model_options:
+            return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
-    if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
+    if cell.model_options["task"] not in ("causal_lm", "tensors") and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := cannot(runtime):
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
@@ -135,6 +137,11 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
         found.append(
             f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
             "all will run on the CPU; use precision=fp16"
+        )
+    given = list(dict.fromkeys(cell.model for cell in cells if "path" in cell.model_options))
+    if given and "seq_len" in axes:
+        found.append(
+            f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"
         )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
         varied = {axis: {repr(cell.value(axis)) for cell in cells} for axis in axes}

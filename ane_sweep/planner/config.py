@@ -46,14 +46,14 @@ def load(args: list[str]) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    tracking, said = inherited.settle(request.settings["tracking"])
+    tracking, told = inherited.settle(request.settings["tracking"])
     settings = {**request.settings, "tracking": tracking}
     found = [] if given.config_dir else help.own_folders(None)
     own = [
         f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
     ]
     axes = varying(request.axes, request.cells)
-    return replace(request, axes=axes, settings=settings, notes=[*request.notes, *own, *said])
+    return replace(request, axes=axes, settings=settings, notes=[*request.notes, *own, *told])
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ane_sweep.bridge import recipes
+from ane_sweep.bridge import recipes, shapes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
@@ -98,13 +98,14 @@ for _stage in STAGES:
         (*NUMBER, NONE), f"memory of one {_stage} task; null: memory_gib", least=0.25, most=_TIB, why=_A_TIB
     )
 
+_TASKS = ("causal_lm", "encoder", "classifier", "seq2seq", "features", "tensors")  # tensors: nothing is known of them
 # What the options of a group are made of. `arch` is the checkpoint's own config.json and is read by transformers.
 GROUP_KEYS: dict[str, dict[str, Key]] = {
     "model": {
         "name": Key((str,), "the option's name", label=True),
         "family": Key((str,), "a module of ane_sweep/worker/models"),
         "size": Key((str,), "for people", label=True),
-        "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq", "features")),
+        "task": Key((str,), "what the outputs mean", _TASKS),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
         "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),
@@ -117,6 +118,18 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
         "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers"),
         "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
+        "path": Key((str, NONE), "a model that is given: nets.py:MyNet, my_pkg.nets:MyNet, or a package's folder"),
+        "inputs": Key((dict, NONE), "its inputs: name -> shape, or {shape, dtype, range}", check=shapes.problem),
+        "kwargs": Key((dict, NONE), "arguments of what its path names"),
+        "sources": Key(
+            (list, NONE),
+            "more files that it is made from",
+            items=(str,),
+            most=1000,
+            why="each is hashed",
+        ),
+        "samples": Key((str, NONE), "an .npz of inputs to score on"),
+        "reference": Key((str, NONE), "an .npz of inputs and outputs to score against"),
     },
     "precision": {
         "name": Key((str,), "the option's name", label=True),
@@ -138,6 +151,11 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         ),
     },
 }
+# What only an option with a `path` has, whose model is given; and what it has not, as nobody knows it before it is built.
+GIVEN = ("path", "inputs", "kwargs", "sources", "samples", "reference")
+_BUILT = (
+    "hub", "package", "parameters", "layers", "max_seq_len", "cut_points", "arch", "arch_keys.layers", "arch_keys.max_seq_len",
+)  # fmt: skip
 LABELS = {f"{group}.{name}" for group, keys in GROUP_KEYS.items() for name, key in keys.items() if key.label}
 SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
 
@@ -161,13 +179,23 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
     found = []
     for group, keys in GROUP_KEYS.items():
         option: Any = config.get(group)
+        keys = _keys_of_model(option) if group == "model" else keys
         found += _problems_in(option, keys, group) or (
             _problems_of_model(option) if group == "model" else recipes.problems(option["weights"])
         )
     return found
 
 
+def _keys_of_model(option: Any) -> dict[str, Key]:
+    """Of a model that is given by its path: the keys that every option has, and those of GIVEN that stand in it."""
+    keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
+    left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else GIVEN
+    return {name: key for name, key in keys.items() if name not in left_out}
+
+
 def _problems_of_model(option: dict[str, Any]) -> list[str]:
+    if "path" in option:
+        return []
     package, arch, keys = (option[name] for name in ("package", "arch", "arch_keys"))
     found = [
         f"model.arch_keys.{name}={key}: model.arch has no such key"

@@ -7,6 +7,7 @@ beside the digest of the stage's own code and the versions of the packages that 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ane_sweep import data
@@ -82,7 +83,7 @@ class Chain:
             key=digest([files.VERSION, stage, version, params, upstream, dict(self.shared.versions), fault]),
             params=params,
             inputs=upstream,
-            folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
+            folders=_folders(source) if "checkpoint" in inputs else {},
             limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
@@ -127,10 +128,20 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
 def _built(cell: Cell, source: Source) -> dict[str, Any]:
     """What every stage that builds the model in torch needs: model, weights, seq_len."""
     weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
-    if source.kind == "random":
+    if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
     model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
-    return {"model": model, "weights": weights, "seq_len": cell.seq_len}
+    return {"model": model, "weights": weights, "seq_len": 0 if given(cell) else cell.seq_len}
+
+
+def given(cell: Cell) -> bool:
+    """Whether the model is given by its path, with shapes of its own, and seq_len means nothing."""
+    return "path" in cell.model_options
+
+
+def _folders(source: Source) -> dict[str, Path]:
+    """What of a model's weights lies on this disk already."""
+    return {**({"checkpoint": source.folder} if source.folder else {}), **source.beside}
 
 
 def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:

@@ -148,6 +148,11 @@ def _verdict(
     if judged is not None and judged.fell:
         return Status.FALLBACK, "; ".join(judged.reasons)
     doubts = [doubt for _, outcome in chain for doubt in outcome.result.doubts]
+    if len({outcome.result.facts["weights"] for _, outcome in chain if "weights" in outcome.result.facts}) > 1:
+        doubts.append(
+            "the module's own code makes other weights in each process, so what was converted is not what it is scored against: "
+            "draw them with torch, numpy.random or random, which are seeded, or give weights=FILE.safetensors"
+        )
     if judged is not None and judged.verdict == "disagrees":
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]

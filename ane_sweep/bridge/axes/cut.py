@@ -20,6 +20,9 @@ def _pipeline(asked: Asked) -> str | None:
     return None
 
 
+_NO_TEXT = ("features", "tensors")
+
+
 def _own(asked: Asked) -> str | None:
     own, chunks, task, model = (asked[name] for name in ("own_chunks", "chunks", "task", "model"))
     if own == "none":
@@ -27,11 +30,11 @@ def _own(asked: Asked) -> str | None:
     least = OWN[own] + 1
     if chunks != AUTO and int(chunks) < least:
         return f"own_chunks={own} with chunks={chunks}: those are among the chunks, so chunks={least} or more, or auto"
-    if own in ("embeddings", "both") and (asked["embeddings"] == "out" or task == "features"):
+    if own in ("embeddings", "both") and (asked["embeddings"] == "out" or task in _NO_TEXT):
         return (
             f"own_chunks={own}: this program of {model} looks up no embeddings; use embeddings=in, or own_chunks=none"
         )
-    if own in ("head", "both") and task in ("encoder", "features"):
+    if own in ("head", "both") and task in ("encoder", *_NO_TEXT):
         return f"own_chunks={own}: {model} has no vocabulary head or classifier; use own_chunks=embeddings or none"
     return None
 

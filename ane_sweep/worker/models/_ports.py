@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Port:
-    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats)."""
+    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats).
+
+    shapes   of an input that takes several: those, or one with sizes of (low, high); `shape` is its default
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    shapes: tuple[tuple[int | tuple[int, int], ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     """
     module = meta_skeleton(model)
     return {
-        name: _random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
+        name: random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
         for name, tensor in module.named_parameters()
     }
 
@@ -88,7 +88,7 @@ def _spread(module: nn.Module, name: str) -> tuple[float, float]:
     return 0.0, layer.weight.shape[0] ** -0.5  # Hugging Face's Conv1D keeps (in, out)
 
 
-def _random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
+def random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
     half_width = std * 3**0.5
     generator = torch.Generator().manual_seed(seed)

@@ -82,6 +82,11 @@ class Inputs:
         return {name: np.array(stack[index]) for name, stack in self._stacks.items()}
 
 
+def further_shapes(reference: Path) -> list[str]:
+    """The shapes of which a reference keeps inputs and outputs beside the default: `1x3x256x256`, in inputs@1x3x256x256.npz."""
+    return sorted(path.stem.partition("@")[2] for path in reference.glob("inputs@*.npz"))
+
+
 def stacks(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an .npz, as `mapped` gives them."""
     return {name: mapped(path, name) for name in names_in(path)}

@@ -6,6 +6,7 @@ inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
         outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is;
         calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
+        of a module of the user's own (_given.py), inputs of whatever shape
 """
 
 import hashlib
@@ -15,8 +16,7 @@ from typing import Any
 from ane_sweep.bridge import building
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker import models
-from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.stages import StageResult, _given
 
 STAGE = Stage(
     order=20, many="fp32 references", timeout_s=3600, base_gib=0.8, per_byte=1.3, guess_s=4, guess_per_gb=10,
@@ -30,14 +30,15 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
     import torch
 
-    from ane_sweep.worker.models import weights
+    from ane_sweep.worker.models import _build
     from ane_sweep.worker.stages._arrays import StackWriter
 
-    model, seq_len, checkpoint = params["model"], params["seq_len"], inputs.get("checkpoint")
-    family, options = models.get(model["family"]), building.options(params)
-    ports = family.ports(model, seq_len, options)
-    state = weights.load_state(params["weights"], checkpoint, model)
-    module = family.VARIANTS["original"](model, state, seq_len, options)
+    if params["model"]["task"] == "tensors":
+        return _given.leave(params, inputs, out)
+    model, checkpoint = params["model"], inputs.get("checkpoint")
+    options = building.options(params)
+    module, its_ports = _build.build(params, inputs, "original")
+    ports = its_ports()
     full, count = options.head == "last", params["texts"]["count"]
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
         source, ids, valid = _texts(params, checkpoint, first, number, full)

@@ -6,7 +6,7 @@ leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
 of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
-and rank_agreement compares the order of all pairs by similarity.
+and rank_agreement compares the order of all pairs by similarity. Outputs of which nothing is known: _by_output.py.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import runtimes
-from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.stages import StageResult, _by_output
 
 STAGE = Stage(
     order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
@@ -28,8 +28,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
     from ane_sweep.worker.stages._arrays import Inputs, StackWriter, stacks
 
-    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     runtime = runtimes.load(params, inputs)
+    if params["model"]["task"] == "tensors":
+        return _by_output.score(runtime, inputs["reference"], out, _checked)
+    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     scores = _Scores(params["model"]["task"])
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
