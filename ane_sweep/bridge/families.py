@@ -1,6 +1,7 @@
 """Which model families there are, and their variants, read from their sources without importing them (and torch)."""
 
 import ast
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,27 @@ from ane_sweep.errors import ConfigError
 
 FOLDER = Path(ane_sweep.__file__).parent / "worker" / "models"
 _NOT_FAMILIES = {"weights"}
+
+
+@dataclass(frozen=True)
+class Serves:
+    """Which checkpoints of transformers a family takes: one literal of its module, `SERVES = Serves(...)`.
+
+    architectures    a name in config.json's `architectures` -> the task that the model is built for
+    model_types      values of config.json's `model_type`
+    layers, longest  keys of config.json: the number of blocks; the longest input, or None where no key holds it
+    otherwise        the longest input where config.json does not say
+    reserved         of the positions, those that no text gets
+    tied             whether the head is the table of embeddings, unless config.json says otherwise
+    """
+
+    architectures: dict  # type: ignore[type-arg]  # of texts; read from a literal
+    model_types: tuple[str, ...]
+    layers: str
+    longest: str | None
+    otherwise: int = 0
+    reserved: int = 0
+    tied: bool = True
 
 
 def names() -> list[str]:
@@ -61,3 +83,10 @@ def variants(family: str) -> list[str]:
     raise ConfigError(
         f'{where} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do'
     )
+
+
+@cache
+def serves(family: str) -> Serves | None:
+    """What a family says of checkpoints; None for one that has none (probe)."""
+    path = source(family)
+    return declared.read(path, "SERVES", Serves) if "\nSERVES = " in path.read_text(encoding="utf-8") else None

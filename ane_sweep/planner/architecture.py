@@ -11,12 +11,13 @@ from ane_sweep.bridge.key import NUMBER, Key
 
 _LARGEST = 2**24  # of a vocabulary, a width or a number of layers
 _SIZES = (
-    "d_ff", "d_kv", "d_model", "dim", "ffn_dim", "head_dim", "hidden_dim", "hidden_size", "max_position_embeddings",
+    "d_ff", "d_kv", "d_model", "dim", "ffn_dim", "hidden_dim", "hidden_size", "max_position_embeddings",
     "n_embd", "n_head", "n_heads", "n_layer", "n_layers", "n_positions", "num_attention_heads", "num_decoder_layers",
     "num_heads", "num_hidden_layers", "num_layers", "relative_attention_max_distance", "relative_attention_num_buckets",
     "type_vocab_size", "vocab_size", "word_embed_proj_dim",
 )  # fmt: skip
 _SIZES_OR_NULL = (
+    "head_dim",
     "intermediate_size",
     "n_ctx",
     "n_inner",
@@ -66,7 +67,7 @@ def _uneven(arch: Mapping[str, Any]) -> list[str]:
     """Heads share a width evenly, unless theirs is given; groups of heads share keys and values evenly."""
     width, heads = (next((name for name in names if name in arch), None) for names in (_WIDTHS, _HEADS))
     found = []
-    if width and heads and not {"head_dim", "d_kv"} & arch.keys() and arch[width] % arch[heads]:
+    if width and heads and not (arch.get("head_dim") or arch.get("d_kv")) and arch[width] % arch[heads]:
         found.append(f"arch.{heads}={arch[heads]}: does not divide {width}={arch[width]}")
     if heads and arch[heads] % (shared := arch.get("num_key_value_heads") or 1):
         found.append(f"arch.num_key_value_heads={shared}: does not divide {heads}={arch[heads]}")

@@ -27,14 +27,14 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep, Sweep
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ane_sweep.bridge import plugins, stages
 from ane_sweep.bridge.key import nearest, suggestion
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import help, option_files, schema
+from ane_sweep.planner import help, option_files, schema, served
 from ane_sweep.planner.paths import conf_dir
 
 GROUPS = ("model", "precision", "sweep")
@@ -88,6 +88,30 @@ class OptionFiles(FileConfigSource):
         return super().load_config(config_path)
 
 
+class Checkpoints(ConfigSource):
+    """Options of the group `model` that no file holds: a checkpoint's own config.json says them."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "checkpoint"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        option = OmegaConf.create(served.option(config_path.removeprefix("model/")))
+        return ConfigResult(self.provider, self.full_path(), option, {"package": None})
+
+    def is_config(self, config_path: str) -> bool:
+        return config_path.startswith("model/") and served.is_checkpoint(config_path.removeprefix("model/"))
+
+    def is_group(self, config_path: str) -> bool:
+        return False
+
+    def available(self) -> bool:
+        return True
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []
+
+
 @dataclass(frozen=True)
 class Values:
     """What one override sweeps over: how many values, and the values, which may be too many to be listed."""
@@ -110,9 +134,10 @@ class Composer:
         self.own = self._names(folder) if config_dir is not None else set()
         for added in plugins.folders():
             search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))
+        search_path.prepend("checkpoints", f"{Checkpoints.scheme()}://", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
-        SourcesRegistry.instance().types[FileConfigSource.scheme()] = OptionFiles
+        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Checkpoints.scheme(): Checkpoints}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
 
@@ -124,7 +149,9 @@ class Composer:
         return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
 
     def has(self, group: str, name: Any) -> bool:
-        return isinstance(name, str) and name in self.options(group)
+        return isinstance(name, str) and (
+            name in self.options(group) or (group == "model" and served.is_checkpoint(name))
+        )
 
     @staticmethod
     def _names(folder: Path) -> set[tuple[str, str]]:
@@ -255,12 +282,16 @@ def unknown_key(name: str) -> str:
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
+    more = ""
+    if group == "model":
+        folder = Path(str(name)).is_dir()
+        more = f", the folder is model=./{name}" if folder else ", a checkpoint is ORG/NAME of the hub or ./FOLDER"
     broken = plugins.broken(*(kind for kind, folder in plugins.OPTIONS.items() if folder == group))
     choices = nearest(name, options, f"ane-sweep help {group}")
     return ". ".join(
         (
             f"{group}={name}: unknown{suggestion(name, options)}; choices: {choices}",
-            f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir",
+            f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir{more}",
             *broken,
         )
     )
@@ -324,6 +355,6 @@ def pass_to_hydra(args: list[str]) -> bool:
     Composer(given).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
     own = [] if given else [word for folder in help.own_folders(None) for word in ("--config-dir", str(folder))]
     GlobalHydra.instance().clear()
-    sys.argv = ["ane-sweep", *args, *own]
+    sys.argv = ["ane-sweep", *args, *own, f"hydra.searchpath=[{Checkpoints.scheme()}://]"]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
     return True

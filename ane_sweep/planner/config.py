@@ -85,11 +85,11 @@ def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: li
     for axis in axes:
         if (key := axis.keys[0]) in schema.GROUP_KEYS:
             names = [row[0] for row in itertools.islice(axis.rows, _SHOWN)]
-            found += [
-                compose.unknown_option(key, name, composer.options(key))
-                for name in names
-                if not composer.has(key, name)
-            ]
+            for name in names:
+                if not composer.has(key, name):
+                    found.append(compose.unknown_option(key, name, composer.options(key)))
+                elif name not in composer.options(key):  # a checkpoint, of which there may be none
+                    found += composer.problems(f"{key}={compose.as_text(name)}")
     return list(dict.fromkeys(found))
 
 

@@ -93,7 +93,8 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
         if key == "sweep":
             lines += _listed("+sweep=NAME", options(folders, key))
         elif key in schema.GROUP_KEYS:
-            lines += _listed(key, options(folders, key), f" (default: {shipped[key]})")
+            also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
+            lines += _listed(key, options(folders, key), f"{also} (default: {shipped[key]})")
         else:
             lines += _line(key, shipped)
     return lines

@@ -11,7 +11,7 @@ from ane_sweep.bridge import foreign
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import checkpoints, sources
+from ane_sweep.planner import checkpoint_files, sources
 
 ROOT, FILE, WEIGHTS, SAMPLES = "code", "file", "weights", "samples"  # the roles that a worker finds them under
 UNSEEN = (
@@ -43,7 +43,7 @@ def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -
     }
     if text := option.get("samples"):
         beside[SAMPLES] = _file(f"model.samples={text}", text)
-        made_from["samples"] = checkpoints.file_digest(beside[SAMPLES], digests)
+        made_from["samples"] = checkpoint_files.file_digest(beside[SAMPLES], digests)
     kind, origin, content, nbytes = _weights(weights, seed, beside, digests)
     return Source(
         kind=kind, source=origin, digest=content, arch=made_from, layers=1, max_seq_len=2**20, cut_points=999,
@@ -73,7 +73,7 @@ def _file(what: str, text: str) -> Path:
 
 
 def _hash(what: str, text: str, digests: Path) -> str:
-    return checkpoints.file_digest(_file(f"{what}: {text}", text), digests)
+    return checkpoint_files.file_digest(_file(f"{what}: {text}", text), digests)
 
 
 def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) -> tuple[str, str, str, int]:
@@ -96,6 +96,6 @@ def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) ->
     return (
         "path",
         str(path),
-        digest([checkpoints.file_digest(path, digests)]),
+        digest([checkpoint_files.file_digest(path, digests)]),
         4 * sum(math.prod(one["shape"]) for one in header.values()),
     )

@@ -1,7 +1,7 @@
 """The version of each stage: a digest of the code that decides its result, which nobody can forget to raise.
 
 That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
-task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME) does not count.
+task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME, SERVES) does not count.
 """
 
 import hashlib
@@ -105,4 +105,4 @@ def _file(module: str) -> Path | None:
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
     ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
-    return declared.without(content.decode(), "STAGE", "RUNTIME").encode() if ours else content
+    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES").encode() if ours else content

@@ -4,8 +4,11 @@ import json
 
 import pytest
 import torch
+import transformers
 
 from ane_sweep.bench import families
+from ane_sweep.bridge import families as declared
+from ane_sweep.planner import served
 from ane_sweep.planner.checkpoints import NOISE
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, weights
@@ -50,3 +53,35 @@ def test_flan_t5_keeps_its_own_head(tmp_path):
             before = module(model, state, 8)(ids, mask, ids)[1]
             after = module(model, {**state, "lm_head.weight": state["lm_head.weight"] * 2}, 8)(ids, mask, ids)[1]
         torch.testing.assert_close(after, before * 2)
+
+
+ARCHITECTURES = [
+    (option["name"], architecture)
+    for option in TINY.values()
+    if (serves := declared.serves(option["family"]))
+    for architecture in serves.architectures
+]
+
+
+@pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES)
+def test_every_architecture_that_a_family_serves_is_read_as_hugging_face_saves_it(tmp_path, name, architecture):
+    """And computes what Hugging Face's class computes up to the head that is left out."""
+    made = getattr(transformers, architecture)
+    torch.manual_seed(0)
+    tied = (
+        {"tie_word_embeddings": True} if name == "tiny-t5" else {}
+    )  # transformers 5 ties a T5's head whatever it says
+    module = made(made.config_class(**{**TINY[name]["arch"], **tied})).eval()
+    module.save_pretrained(tmp_path)
+    option = served.option(str(tmp_path))
+    model = {key: option[key] for key in ("family", "task", "arch")}
+    assert model["family"] == TINY[name]["family"]
+    state = weights.load_state(PATH, tmp_path, model)
+    assert option["parameters"] == pytest.approx(sum(tensor.numel() for tensor in state.values()), rel=0.04)
+    if model["task"] != "encoder":
+        return
+    ids = torch.arange(2, 10, dtype=torch.int32)[None]
+    base = getattr(module, module.base_model_prefix, module)
+    with torch.no_grad():
+        (ours,) = models.get(model["family"]).VARIANTS["split_einsum"](model, state, 8)(ids, torch.ones(1, 8))
+        torch.testing.assert_close(ours, base(ids).last_hidden_state, atol=1e-4, rtol=1e-4)

@@ -6,6 +6,7 @@ A family `models/<family>.py` holds
     fn(model, state, seq_len, options) -> Module      eval mode, fp32; graph inputs in, tuple of outputs out
     skeleton(model) -> torch.nn.Module                the Hugging Face module itself, built on the meta device
     ports(model, seq_len, options) -> Ports           names, shapes and dtypes of the graph's inputs and outputs
+    SERVES = Serves(...)                              optional: the checkpoints of transformers that it takes
     RENAMED                                           optional: (beginning of a checkpoint's name, the module's) pairs
     IGNORED                                           patterns of checkpoint tensors that this family has no use for
 
