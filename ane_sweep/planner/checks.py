@@ -1,6 +1,6 @@
 """What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ane_sweep import data
@@ -13,7 +13,7 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import stand_in, usb
 from ane_sweep.placement import chips
-from ane_sweep.planner import chunking
+from ane_sweep.planner import chunking, packages
 
 
 def resolved_runtime(cell: Cell) -> str:
@@ -76,7 +76,11 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return reason
     if cell.device == "usb" and (reason := usb.refusal()):
         return reason
-    return _precision_refusal(cell)
+    if source.kind == packages.KIND:
+        if reason := packages.refusal(cell, source, runtime):
+            return reason
+        return precision_refusal(cell, source.arch["target"], f"{source.source} is of")
+    return precision_refusal(cell, cell.ios_target, "not")
 
 
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
@@ -106,15 +110,16 @@ def idle(honours: Collection[str]) -> set[str]:
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
 
 
-def _precision_refusal(cell: Cell) -> str | None:
+def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
+    """`has`: the OS that the program is for, `instead`: the words before it."""
     options = cell.precision_options
     needs = [(options["min_target"], "")]
     if (recipe := recipes.canonical(options["weights"])) is not None:
         target, what = recipes.least_target(recipe)
         needs.insert(0, (target, f" ({what})"))
     least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
-    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
-        return f"precision={cell.precision} needs target={least} or newer{what}, not {cell.target}"
+    if TARGETS.index(has) < TARGETS.index(least):
+        return f"precision={cell.precision} needs target={least} or newer{what}, {instead} {cell.target if instead == 'not' else has}"
     if recipe is not None and cell.cache == "stateful":
         return (
             f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache=stateful has two; "
@@ -125,7 +130,7 @@ def _precision_refusal(cell: Cell) -> str | None:
     return None
 
 
-def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source]) -> list[str]:
+def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source]) -> list[str]:
     """Legal, but worth a word before the first process."""
     found = [note for source in sources for note in source.notes]
     if script := stand_in.active():
@@ -137,6 +142,11 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
         found.append(
             f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
             "all will run on the CPU; use precision=fp16"
+        )
+    if "target" in axes and any(source.kind == packages.KIND for source in sources):
+        found.append(
+            "target not applicable to model=package: a package keeps the opset that it was saved with, so cells that differ only in "
+            "it share their work"
         )
     given = list(dict.fromkeys(cell.model for cell in cells if "path" in cell.model_options))
     if given and "seq_len" in axes:

@@ -10,7 +10,7 @@ from typing import Any
 from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.runtimes import RUNTIMES
-from ane_sweep.bridge.stages import STAGES, limits
+from ane_sweep.bridge.stages import limits
 from ane_sweep.folders import user_path
 from ane_sweep.planner import schema
 from ane_sweep.planner.paths import conf_dir
@@ -59,7 +59,7 @@ def keys(config_dir: str | None = None) -> str:
     """Every key, with its choices and default."""
     rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
     lines = ["axes (a cell is one value of each):", *_each(AXES, config_dir), "", "settings:", *_each(rest, config_dir)]
-    stages = ",".join(STAGES)
+    stages = ",".join(limits())
     lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}"]
     return "\n".join([*lines, "", *_each(["sweep"], config_dir)])
 

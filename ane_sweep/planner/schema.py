@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ane_sweep.bridge import recipes, shapes
+from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
-from ane_sweep.bridge.stages import STAGES
 
 _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
@@ -90,7 +89,7 @@ KEYS: dict[str, Key] = {
         (str, NONE), "address of the MLflow UI in the printed link; null: the server, or http://127.0.0.1:5000"
     ),
 }
-for _stage in STAGES:
+for _stage in stages.limits():
     KEYS[f"limits.{_stage}.timeout_s"] = Key(
         NUMBER, f"wall time of one {_stage} task", least=1, most=_YEAR, why=_A_YEAR
     )

@@ -10,13 +10,16 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import host
-from ane_sweep.planner import checkpoints, modules
+from ane_sweep.planner import checkpoints, modules, packages
 from ane_sweep.planner import plan as planning
 from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
 
 # Family of a model that is given by its path -> (option, weights, seed, digests) -> what it is made from
-GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {"module": modules.resolve}
+GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
+    "module": modules.resolve,
+    "package": packages.resolve,
+}
 
 
 def plan_for(request: Request, store: Store, out: Path) -> Plan:

@@ -17,10 +17,10 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.runtimes import RUNTIMES, asked
 from ane_sweep.bridge.source import Source
-from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
 from ane_sweep.machine import apple, usb
-from ane_sweep.planner import checks, chunking, estimates, versions
+from ane_sweep.planner import checks, chunking, estimates, packages, versions
 from ane_sweep.store import files
 
 
@@ -84,7 +84,7 @@ class Chain:
             params=params,
             inputs=upstream,
             folders=_folders(source) if "checkpoint" in inputs else {},
-            limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
+            limits=dict(cell.limits[stage]) if declared.limited else limit(declared),
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work),
@@ -111,7 +111,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
-        program = _add_program(chain, built, fetched, reference)
+        program = _add_program(chain, built, fetched, reference, source)
         compiled = _add_placement(chain, program)
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if RUNTIMES[runtime].coreml:
@@ -151,9 +151,13 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
     return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
-def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task) -> Task:
+def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task, source: Source) -> Task:
     """From the model to the program, or chain of programs, that runs."""
     cell, precision = chain.cell, chain.cell.precision_options
+    fault = None if cell.fault == "none" else cell.fault
+    if source.kind == packages.KIND:
+        program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None}, fault=fault)
+        return _finished(chain, program, reference)
     wide = {"fp32_ops": precision["fp32_ops"]} if precision["fp32_ops"] else {}
     params = {
         **built,
@@ -162,8 +166,12 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
         "compute": precision["compute"],
         **wide,
     }
-    fault = None if cell.fault == "none" else cell.fault
-    program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
+    return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}, fault=fault), reference)
+
+
+def _finished(chain: Chain, program: Task, reference: Task) -> Task:
+    """A program compressed and cut as the cell asks."""
+    cell, precision = chain.cell, chain.cell.precision_options
     if (recipe := recipes.canonical(precision["weights"])) is not None:
         program = _add_compression(chain, recipe, program, reference)
     if chunking.is_cut(cell):

@@ -21,6 +21,8 @@ def leave(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageRe
 
     module, _ = _build.build(params, inputs, "original")
     count, seed = params["texts"]["count"], params["texts"]["seed"]
+    if "expected" in inputs:
+        return _leave_expected(module, inputs["expected"], out)
     samples = _samples(module, inputs["samples"]) if "samples" in inputs else []
     for number, point in enumerate(shapes.points(module.taken)):
         rows = samples[:count] if samples and not number else _rows(module, point, seed, count, first=not number)
@@ -49,16 +51,45 @@ def _rows(module: Any, point: Any, seed: int, count: int, first: bool) -> list[A
     return rows
 
 
+def _leave_expected(module: Any, path: Path, out: Path) -> StageResult:
+    """Inputs and outputs as a file holds them. Raises StageError."""
+    arrays = _read(path)
+    names = {port.name for port in module.ports.inputs}
+    given = {name: array for name, array in arrays.items() if name in names}
+    wanted = {name: array for name, array in arrays.items() if name not in names}
+    known = {port.name: port for port in module.ports.outputs}
+    if not wanted or not set(wanted) <= set(known):
+        raise StageError(
+            f"{path} holds the outputs {', '.join(wanted) or '(none)'}; the package gives {', '.join(known)}"
+        )
+    rows = _rows_of(path, given, {port.name: port for port in module.ports.inputs})
+    expected = _rows_of(path, wanted, {name: known[name] for name in wanted})
+    if len(rows) != len(expected):
+        raise StageError(f"{path} holds {len(rows)} inputs and {len(expected)} outputs")
+    _write(out / "inputs.npz", rows, inputs_too=True)
+    _write(out / "outputs.npz", expected)
+    _write(out / "calibration.npz", rows[:CALIBRATION], inputs_too=True)
+    return StageResult(realised={"texts": "reference file", "packages": {}})
+
+
 def _samples(module: Any, path: Path) -> list[Arrays]:
     """One mapping for each row of the file's arrays. Raises StageError."""
+    return _rows_of(path, _read(path), {port.name: port for port in module.ports.inputs})
+
+
+def _read(path: Path) -> Arrays:
     import numpy as np
 
-    ports = {port.name: port for port in module.ports.inputs}
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError) as error:
         raise StageError(f"{path}: no .npz of plain arrays ({error})") from error
+
+
+def _rows_of(path: Path, arrays: Arrays, ports: dict[str, Any]) -> list[Arrays]:
+    import numpy as np
+
     if set(arrays) != set(ports):
         raise StageError(f"{path} holds {', '.join(arrays) or 'nothing'}; the module takes {', '.join(ports)}")
     for name, array in arrays.items():

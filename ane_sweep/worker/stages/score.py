@@ -47,9 +47,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 def _checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
     import numpy as np
 
+    from ane_sweep.worker.stages._arrays import as_array
+
     if name not in got:
         raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
-    array = np.asarray(got[name], dtype=np.float32)
+    value = as_array(got[name])
+    if value is None:
+        raise StageError(f"output {name!r} of input {index} is no number")
+    array = value.astype(np.float32)
     if array.shape != shape:
         raise StageError(f"output {name!r} of input {index} has shape {array.shape}, the reference {shape}")
     if not np.isfinite(array).all():
