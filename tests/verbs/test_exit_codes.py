@@ -11,12 +11,15 @@ from placement.by_hand import conv_chain
 from ane_sweep import engine, tracking, verbs
 from ane_sweep import words as command
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.bundles import delivery
 from ane_sweep.errors import StageError, TrackingError
+from ane_sweep.mil import package
 from ane_sweep.planner import help
 from ane_sweep.report import drift
 from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK
-from ane_sweep.verbs import doctor
+from ane_sweep.verbs import _workers, doctor
 from ane_sweep.verbs import run as running
 from ane_sweep.verbs.doctor.probes import Finding
 
@@ -66,6 +69,30 @@ def model(value: float) -> SimpleNamespace:
         realised={"numerics": "fp16"},
         predict=lambda *_: {"y": np.full(4, value, np.float32)},
     )
+
+
+def recent(spec):
+    """For iOS18."""
+    spec.specificationVersion = 9
+    return spec
+
+
+def staged(code: int):
+    """In place of workers: all that they leave, or a failure."""
+
+    def stage(bench, name, params, inputs):
+        if code:
+            raise StageError("it died")
+        out = bench.folder / f"{name}-{len(list(bench.folder.iterdir()))}"
+        for index in range(params.get("count", 1)):
+            conv_chain(out / ("model.mlpackage" if name != "chunk" else f"chunk_{index + 1:02}.mlpackage"), 1)
+        (out / "outputs.npz").write_bytes(b"")
+        metrics = [Metric("bits_per_weight", 4.2, "bit"), Metric("psnr_db", 50.0, "dB")]
+        facts = {"chunk_bytes": [1, 1], "boundary_bytes": [1]}
+        told = {"weights_compressed": 3, "weights_left": 0}
+        return TaskResult(name, name, "ok", metrics=metrics, facts=facts, realised=told, seconds=1.0), out
+
+    return stage
 
 
 def exported(room) -> str:
@@ -134,6 +161,12 @@ def arrange(room, verb: str, code: int) -> list[str]:
             values = iter([1.0, 1.0 if code == 0 else 3.0])
             room.patch.setattr(running, "load", lambda *_, **__: model(next(values)))
             return ["a.mlpackage", "b.mlpackage", "--min-psnr", "40"]
+        case ("compress" | "chunk", 0 | 1):
+            package.write(
+                conv_chain(room.path / "m.mlpackage", 3), recent(package.read(room.path / "m.mlpackage").spec)
+            )
+            room.patch.setattr(_workers.Bench, "stage", staged(code))
+            return ["m.mlpackage", *(["p4", "-o", "s.mlpackage"] if verb == "compress" else ["2", "-o", "chunks"])]
         case ("completion", 0):
             return ["bash"]
         case ("get", 0):

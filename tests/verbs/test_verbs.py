@@ -12,6 +12,8 @@ from ane_sweep.terminal import BAD_CONFIGURATION, OK
 
 # a line that would do something, or fail, if --help did not come first
 BUSY = {
+    "chunk": ["x.mlpackage", "2", "-o", "chunks"],
+    "compress": ["x.mlpackage", "p4", "-o", "y.mlpackage"],
     "sweep": ["model=nosuch"], "plan": ["-m", "model=nosuch"], "report": ["nosuch", "--html"], "compare": ["a", "b", "c"],
     "history": ["x"], "nightly": ["write", "cron"], "log": ["nosuch", "uri=http://127.0.0.1:1"], "export": ["last"],
     "import": ["nosuch.zip"], "prune": ["older-than-days=x"], "lint": ["nosuch", "--chip"], "devices": ["--jsn"],
