@@ -75,12 +75,14 @@ class Chain:
             params = {**params, "options": changed}
         varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
+        # Weights are in params by their content: whether they had to be fetched makes nothing else of them.
+        made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
         version = versions.code_digest(stage, cell.family if "model" in params else None, params.get("runtime"))
         task = Task(
             stage=stage,
-            key=digest([files.VERSION, stage, version, params, upstream, dict(self.shared.versions), fault]),
+            key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), fault]),
             params=params,
             inputs=upstream,
             folders=_folders(source) if "checkpoint" in inputs else {},

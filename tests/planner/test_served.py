@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from tiny import ARCH, gpt2_checkpoint
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import families
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import config, served
+from ane_sweep.planner import checkpoints, config, served
 from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner.plan import make_plan
 
 SHIPPED = [yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "model").glob("*.yaml"))]
 SERVED = [option for option in SHIPPED if "arch" in option and families.serves(option["family"])]
@@ -116,6 +118,16 @@ def test_a_checkpoint_without_a_number_of_layers_or_nanogpts_own(here):
     Path("c/config.json").write_text(json.dumps({"block_size": 8}))
     with pytest.raises(ConfigError, match=r"model=nanogpt weights=\./c"):
         served.option("./c")
+
+
+def test_what_is_made_of_a_checkpoint_has_one_key_whether_it_is_fetched_or_there_already(here):
+    gpt2_checkpoint(here / "a")
+    (cell,) = config.load(["model=./a", "seq_len=8"]).cells
+    there = checkpoints.resolve(cell.model_options, "pretrained", seed=0, allow_pickle=False, digests=here / "d")
+    fetched = replace(there, folder=None, fetch={"repo": "me/a", "revision": "x", "files": ["config.json"]})
+    plans = [make_plan([cell], [], {cell.key: one}, host="h", toolchain={}) for one in (there, fetched)]
+    keys = [{key for key, task in plan.tasks.items() if task.stage != "fetch"} for plan in plans]
+    assert keys[0] == keys[1] and len(plans[1].tasks) == len(keys[1]) + 1
 
 
 def test_all_that_is_wrong_with_a_list_is_said_together(here, capsys):
