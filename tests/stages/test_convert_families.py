@@ -12,6 +12,7 @@ from tiny import refused
 
 from ane_sweep.bench import families
 from ane_sweep.bridge.building import Options
+from ane_sweep.bridge.model_tasks import vocabulary
 from ane_sweep.worker.stages import _package, convert
 
 TINY = {option["name"]: option for option in families.tiny_options()}
@@ -57,7 +58,7 @@ ALONE = (
 
 def allowed(name: str, variant: str, options: dict) -> bool:
     given = {"task": TINY[name]["task"], "variant": variant, "seq_len": families.SEQ_LEN, "longest": 512}
-    return refused(Options(**options), given, vocabulary=TINY[name]["arch"]["vocab_size"]) is None
+    return refused(Options(**options), given, vocabulary=vocabulary(TINY[name]["task"], TINY[name]["arch"])) is None
 
 
 def cases(names, choices) -> list:

@@ -4,12 +4,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Seeded:
+    """An input that is no text: numbers between two, as the model's processor scales what it is given; of a picture or
+    a spectrum in tiles (stages/_seeds.py)."""
+
+    low: float
+    high: float
+    tiled: bool = True
+
+
+@dataclass(frozen=True)
 class Port:
-    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats)."""
+    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats).
+
+    seeded  of an input that is no text: what is scored and timed on
+    last    of token ids: the one with which a text must end
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    seeded: Seeded | None = None
+    last: int | None = None
 
 
 @dataclass(frozen=True)
