@@ -61,7 +61,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
-    if cell.model_options["task"] in SENTENCES and count > len(data.sentences()):
+    if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := cannot(runtime):
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
