@@ -75,6 +75,9 @@ def _labels(records: list[Record]) -> Iterable[str]:
             f"texts=synthetic, {_count(cells)}: seeded token ids in place of text. "
             "Next: weights that bring their tokenizer along."
         )
+    for said in dict.fromkeys(str(r.realised["inputs"]) for r in records if "inputs" in r.realised):
+        cells = [record for record in records if record.realised.get("inputs") == said]
+        yield f"{said}, {_count(cells)}: made up, so scores tell how exact a program is, not how good at its work."
 
 
 def _timing(records: list[Record]) -> Iterable[str]:

@@ -56,6 +56,7 @@ def describe_cell(
         "ane_sweep.status": record.status,
         "ane_sweep.reason": record.reason,
         "ane_sweep.texts": record.realised.get("texts"),
+        "ane_sweep.inputs": record.realised.get("inputs"),
         "ane_sweep.runtime": record.realised.get("runtime"),
         "ane_sweep.metrics": _metric_notes(record),
         "mlflow.note.content": cell_note(record),

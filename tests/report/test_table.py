@@ -149,6 +149,12 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
         assert word in found[0]
 
 
+def test_inputs_that_are_no_text_say_what_they_are():
+    record = make()
+    record.realised |= {"inputs": "pixel_values: 16 by 16 seeded tiles between -1 and 1"}
+    assert doubts([record, make()])[0].startswith(f"{record.realised['inputs']}, 1 cell: made up")
+
+
 def test_a_recipe_under_its_gate_is_weighed_against_fp16():
     record = make(status="degraded", reason="PSNR 31 dB is under its gate of 40 dB", precision="p4")
     record.stages = [StageOutcome("compress", "ok")]
