@@ -75,9 +75,13 @@ def _labels(records: list[Record]) -> Iterable[str]:
             f"texts=synthetic, {_count(cells)}: seeded token ids in place of text. "
             "Next: weights that bring their tokenizer along."
         )
-    for said in dict.fromkeys(str(r.realised["inputs"]) for r in records if "inputs" in r.realised):
-        cells = [record for record in records if record.realised.get("inputs") == said]
-        yield f"{said}, {_count(cells)}: made up, so scores tell how exact a program is, not how good at its work."
+    cells = [record for record in records if "inputs" in record.realised]
+    if cells:
+        said = dict.fromkeys(str(record.realised["inputs"]) for record in cells)
+        yield (
+            f"inputs are made up, {_count(cells)} ({'; '.join(said)}): scores tell how exact a program is, "
+            "not how good at its work."
+        )
 
 
 def _timing(records: list[Record]) -> Iterable[str]:

@@ -150,9 +150,12 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
 
 
 def test_inputs_that_are_no_text_say_what_they_are():
-    record = make()
-    record.realised |= {"inputs": "pixel_values: 16 by 16 seeded tiles between -1 and 1"}
-    assert doubts([record, make()])[0].startswith(f"{record.realised['inputs']}, 1 cell: made up")
+    records = [make(), make(), make()]
+    for record, said in zip(records, ("x: seeded tiles", "y: seeded numbers")):
+        record.realised |= {"inputs": said}
+    assert doubts(records)[0].startswith(
+        "inputs are made up, 2 cells (x: seeded tiles; y: seeded numbers): scores tell"
+    )
 
 
 def test_a_recipe_under_its_gate_is_weighed_against_fp16():
