@@ -26,7 +26,7 @@ BAR_DB = {"fp16": 50.0, "fp32": 90.0}
 
 def case(name: str, variant: str, target: str, compute: str):
     marks = [pytest.mark.slow]
-    if name in ("tiny-llama", "tiny-t5") and compute == "fp16":
+    if name in ("tiny-llama", "tiny-t5", "tiny-vit") and compute == "fp16":
         marks.append(pytest.mark.ci)
     if issue := UPSTREAM.get((name, variant, target)):
         marks.append(pytest.mark.xfail(reason=issue, strict=True))
