@@ -45,7 +45,7 @@ class Key:
         if self.choices and value is not None and value not in self.choices:
             choices = ", ".join(map(str, self.choices))
             return f"{name}={shown(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
-        if self.items and value is not None and not all(_is(item, self.items) for item in value):
+        if self.items and isinstance(value, list) and not all(_is(item, self.items) for item in value):
             return f"{name}={shown(value)}: expected a list of {_named(self.items).replace('a number', 'numbers')}"
         if beyond := self._out_of_bounds(name, value):
             return beyond

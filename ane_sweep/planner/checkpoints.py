@@ -65,7 +65,7 @@ def _source(
     if found := architecture.problems(arch):
         raise ConfigError([f"model={option['name']}: {problem}" for problem in found])
     keys = option["arch_keys"]
-    layers, longest = (arch.get(keys[name], option[name]) for name in ("layers", "max_seq_len"))
+    layers, longest = (_number(arch, keys[name], option[name]) for name in ("layers", "max_seq_len"))
     if not isinstance(layers, int) or not isinstance(longest, int):
         raise ConfigError(
             f"model={option['name']}: {keys['layers']}={layers!r}, {keys['max_seq_len']}={longest!r}: expected whole numbers"
@@ -82,6 +82,14 @@ def _source(
         parameter_bytes=nbytes,
         **more,
     )
+
+
+def _number(arch: Mapping[str, Any], key: str | None, otherwise: int) -> Any:
+    """What the architecture says, summed where it says it stage by stage, or what the option does."""
+    value = architecture.at(arch, key) if key else None
+    if isinstance(value, list) and all(isinstance(part, int) for part in value):
+        return sum(value)
+    return otherwise if value is None else value
 
 
 def _from_files(
@@ -153,10 +161,11 @@ def json_object(model: str, path: Path) -> dict[str, Any]:
 def _differences(option: Mapping[str, Any], arch: Mapping[str, Any], label: str) -> list[str]:
     """A note when the checkpoint is not the size that the option's name promises; the checkpoint wins."""
     keys = ["vocab_size", *option["arch_keys"].values(), "n_embd", "hidden_size", "dim"]
+    pairs = {key: (architecture.at(arch, key), architecture.at(option["arch"], key)) for key in keys if key}
     different = [
-        f"{key} {arch[key]} instead of {option['arch'][key]}"
-        for key in dict.fromkeys(keys)
-        if key in option["arch"] and key in arch and arch[key] != option["arch"][key]
+        f"{key} {own} instead of {wanted}"
+        for key, (own, wanted) in pairs.items()
+        if own is not None and wanted is not None and own != wanted
     ]
     if not different:
         return []

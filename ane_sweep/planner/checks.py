@@ -8,6 +8,7 @@ from ane_sweep.bridge import axes, effects, families, recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
@@ -68,7 +69,7 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
-    if cell.model_options["task"] not in ("causal_lm", "tensors") and count > len(data.sentences()):
+    if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := cannot(runtime):
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
@@ -95,7 +96,7 @@ def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -
         "runtime": runtime,
         "honours": honours,
         "longest": source.max_seq_len,
-        "vocabulary": source.arch.get("vocab_size", 0),
+        "vocabulary": vocabulary(cell.model_options["task"], source.arch),
     }
 
 
@@ -108,6 +109,11 @@ def numerics(cell: Cell) -> dict[str, Any]:
 def idle(honours: Collection[str]) -> set[str]:
     """The axes that a runtime of that `honours` has no use for."""
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
+
+
+def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
+    """The axes that mean something to the cell's model, whatever runs it."""
+    return [axis for axis in axes if axis != "seq_len" or cell.model_options["task"] not in ONE_SIZE]
 
 
 def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
@@ -160,4 +166,7 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
             )
+    for cell in cells:
+        if cell.model_options["task"] in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
+            found.append(f"seq_len not applicable: the input of model={cell.model} has one size, whatever seq_len is")
     return list(dict.fromkeys(found))

@@ -7,6 +7,8 @@ from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
+from ane_sweep.bridge.model_tasks import TASKS
+from ane_sweep.planner import architecture
 
 _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
@@ -97,14 +99,13 @@ for _stage in stages.limits():
         (*NUMBER, NONE), f"memory of one {_stage} task; null: memory_gib", least=0.25, most=_TIB, why=_A_TIB
     )
 
-_TASKS = ("causal_lm", "encoder", "classifier", "seq2seq", "features", "tensors")  # tensors: nothing is known of them
 # What the options of a group are made of. `arch` is the checkpoint's own config.json and is read by transformers.
 GROUP_KEYS: dict[str, dict[str, Key]] = {
     "model": {
         "name": Key((str,), "the option's name", label=True),
         "family": Key((str,), "a module of ane_sweep/worker/models"),
         "size": Key((str,), "for people", label=True),
-        "task": Key((str,), "what the outputs mean", _TASKS),
+        "task": Key((str,), "what the outputs mean", TASKS),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
         "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),
@@ -115,7 +116,10 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
             (int,), "how many texts are scored", least=1, most=10**4, why="each is a forward pass in fp32"
         ),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
-        "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers"),
+        "arch_keys.layers": Key(
+            (str,),
+            "the key of arch that holds the number of layers, or a list of them; a.b reaches into a",
+        ),
         "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
         "path": Key((str, NONE), "a model that is given: nets.py:MyNet, my_pkg.nets:MyNet, or a package's folder"),
         "inputs": Key((dict, NONE), "its inputs: name -> shape, or {shape, dtype, range}", check=shapes.problem),
@@ -199,7 +203,7 @@ def _problems_of_model(option: dict[str, Any]) -> list[str]:
     found = [
         f"model.arch_keys.{name}={key}: model.arch has no such key"
         for name, key in keys.items()
-        if key and key not in arch
+        if key and architecture.at(arch, key) is None
     ]
     if package and (
         set(package) != {"module", "folder"} or not all(isinstance(text, str) for text in package.values())

@@ -15,6 +15,7 @@ from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes import LOADS, RUNS
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
+from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.runtimes import RUNTIMES, asked
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
@@ -70,7 +71,7 @@ class Chain:
         that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
-        its_own, plain = _entering(stage, traits.honours, tuple(self.shared.axes))
+        its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
         if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
             params = {**params, "options": changed}
         varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
@@ -91,7 +92,7 @@ class Chain:
             work=work,
             memory_bytes=costs.memory_bytes(stage, work),
             disk_bytes=estimates.disk_bytes(
-                stage, _sizes(cell), source.parameter_bytes, source.arch, cell.precision_options["compute"]
+                stage, _sizes(cell, source), source.parameter_bytes, source.arch, cell.precision_options["compute"]
             ),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
@@ -128,12 +129,18 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
 
 
 def _built(cell: Cell, source: Source) -> dict[str, Any]:
-    """What every stage that builds the model in torch needs: model, weights, seq_len."""
+    """What every stage that builds the model in torch needs: model, weights, seq_len (an input of one size has its own)."""
     weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
     if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
     model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
-    return {"model": model, "weights": weights, "seq_len": 0 if given(cell) else cell.seq_len}
+    return {"model": model, "weights": weights, "seq_len": _positions(cell, source)}
+
+
+def _positions(cell: Cell, source: Source) -> int:
+    if given(cell):
+        return 0
+    return source.max_seq_len if cell.model_options["task"] in ONE_SIZE else cell.seq_len
 
 
 def given(cell: Cell) -> bool:
@@ -265,11 +272,12 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
 
-def _sizes(cell: Cell) -> dict[str, Any]:
+def _sizes(cell: Cell, source: Source) -> dict[str, Any]:
     options = cell.model_options
     recipe = recipes.canonical(cell.precision_options["weights"])
     bits = recipes.average_bits(recipe) if recipe else None
-    return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len, "bits": bits}
+    count = options["texts"]["count"]
+    return {"task": options["task"], "count": count, "seq_len": _positions(cell, source), "bits": bits}
 
 
 @cache

@@ -208,7 +208,7 @@ def _provenance(sweep: Sweep) -> Section:
         "started": info.get("started"),
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
-        "texts": _distinct(str(r.realised["texts"]) for r in records if "texts" in r.realised),
+        **{key: _distinct(str(r.realised[key]) for r in records if key in r.realised) for key in ("texts", "inputs")},
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{
             f"version of {key}": _distinct(_flat(r.toolchain.get(key)) for r in records)

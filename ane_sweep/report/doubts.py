@@ -112,6 +112,14 @@ def _labels(records: Sequence[Record]) -> Said:
             "Next: weights that bring their tokenizer along.",
             cells,
         )
+    cells = [record for record in records if "inputs" in record.realised]
+    if cells:
+        said = dict.fromkeys(str(record.realised["inputs"]) for record in cells)
+        yield (
+            f"inputs are made up, {_count(cells)} ({'; '.join(said)}): scores tell how exact a program is, "
+            "not how good at its work.",
+            cells,
+        )
 
 
 def _timing(records: Sequence[Record]) -> Said:

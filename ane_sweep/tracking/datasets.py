@@ -25,8 +25,10 @@ def scored_inputs(record: Record) -> Dataset | None:
     said = record.realised
     if not (digest := said.get("texts_digest")):
         return None
-    kind, count, seq_len = said.get("texts"), said.get("texts_count"), record.cell.get("seq_len")
+    kind, count = said.get("texts"), said.get("texts_count")
     source = {"model": record.cell.get("model"), "seed": record.cell.get("seed"), "texts": kind}
-    return Dataset(
-        f"{kind} texts", digest, json.dumps(source), json.dumps({"num_rows": count, "tokens_per_row": seq_len})
-    )
+    if kind is None:  # pictures and sounds are made up, and named
+        profile = {"num_rows": count, "inputs": said.get("inputs")}
+        return Dataset("made-up inputs", digest, json.dumps(source), json.dumps(profile))
+    profile = {"num_rows": count, "tokens_per_row": record.cell.get("seq_len")}
+    return Dataset(f"{kind} texts", digest, json.dumps(source), json.dumps(profile))

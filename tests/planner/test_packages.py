@@ -61,7 +61,7 @@ def test_it_is_taken_in_compressed_and_cut_and_nothing_is_converted(here, capsys
         (["runtime=torch_eager"], "a package has none; use runtime=reference or coreml"),
         (["precision=fp32"], "x.mlpackage is a program already (fp16); use precision=fp16 (as it is)"),
         (["precision=fp16_norms_fp32"], "decides at conversion what is computed in fp32"),
-        (["mask=causal_input"], "is for the language models that are built here"),
+        (["mask=causal_input"], "is for the models of blocks that are built here"),
         (["precision=p4_g16"], "precision=p4_g16 needs target=iOS18 or newer"),
     ],
 )

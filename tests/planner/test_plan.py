@@ -380,7 +380,7 @@ def test_copies_are_timed_apart_and_nothing_else_is():
         (["chunks=2", "own_chunks=embeddings", "embeddings=out"], "looks up no embeddings"),
         (["model=tiny-bert", "chunks=2", "own_chunks=head"], "has no vocabulary head or classifier"),
         (["model=probe-tiny", "chunks=2", "own_chunks=embeddings"], "looks up no embeddings"),
-        (["model=probe-tiny", "head=last"], "for the language models that are built here"),
+        (["model=probe-tiny", "head=last"], "for the models of blocks that are built here"),
         (["chunks=2", "pipeline=coreml", "cache=stateful"], "it holds neither states nor several functions"),
         (
             ["model=pythia-2.8b", "chunks=auto", "limits_for=m1"],

@@ -172,6 +172,15 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
         assert word in found[0]
 
 
+def test_inputs_that_are_no_text_say_what_they_are():
+    records = [make(), make(), make()]
+    for record, said in zip(records, ("x: seeded tiles", "y: seeded numbers")):
+        record.realised |= {"inputs": said}
+    assert doubts(records)[0].startswith(
+        "inputs are made up, 2 cells (x: seeded tiles; y: seeded numbers): scores tell"
+    )
+
+
 def test_a_recipe_under_its_gate_is_weighed_against_fp16():
     record = make(status="degraded", reason="PSNR 31 dB is under its gate of 40 dB", precision="p4")
     record.stages = [StageOutcome("compress", "ok")]

@@ -7,7 +7,7 @@ A family `models/<family>.py` holds
     skeleton(model) -> torch.nn.Module                the Hugging Face module itself, built on the meta device
     ports(model, seq_len, options) -> Ports           names, shapes and dtypes of the graph's inputs and outputs
     SERVES = Serves(...)                              optional: the checkpoints of transformers that it takes
-    RENAMED                                           optional: (beginning of a checkpoint's name, the module's) pairs
+    RENAMED                                           optional: (pattern in a checkpoint's name, the module's) pairs
     IGNORED                                           patterns of checkpoint tensors that this family has no use for
 
 `options` are those of bridge/building.py, optional; decoders and encoders of a known shape are one `Family` of names, see

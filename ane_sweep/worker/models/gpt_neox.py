@@ -5,7 +5,7 @@ from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(gpt_neox\.)?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$",)
 
-RENAMED = (("embed_out.", "lm_head."),)  # what checkpoints call it, and transformers 5
+RENAMED = ((r"^embed_out\.", "lm_head."),)  # what checkpoints call it, and transformers 5
 
 FAMILY = _decoder.Family(
     hf="GPTNeoXForCausalLM",

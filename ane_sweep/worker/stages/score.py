@@ -6,13 +6,15 @@ leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
 of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
-and rank_agreement compares the order of all pairs by similarity. Outputs of which nothing is known: _by_output.py.
+or its one vector is taken, and rank_agreement compares the order of all pairs by similarity. Outputs of which nothing is
+known: _by_output.py.
 """
 
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.model_tasks import EMBED
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import runtimes
@@ -81,12 +83,14 @@ class _Scores:
 
     def add(self, name: str, reference, candidate, valid) -> None:
         """One output plane: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
+        rows: Any = slice(None)
         if reference.ndim == 3:
-            if self.task == "encoder":
-                self.pooled[0].append(self.m.mean_pool(reference[0], valid))
-                self.pooled[1].append(self.m.mean_pool(candidate[0], valid))
-            rows = valid if reference.shape[1] == len(valid) else slice(None)
-            reference, candidate = reference[0][rows], candidate[0][rows]
+            rows = valid if reference.shape[1] == len(valid) else rows
+            reference, candidate = reference[0], candidate[0]
+        if self.task in EMBED:
+            self.pooled[0].append(self.m.mean_pool(reference, rows))
+            self.pooled[1].append(self.m.mean_pool(candidate, rows))
+        reference, candidate = reference[rows], candidate[rows]
         self.closeness.add(reference=reference, candidate=candidate)
         if name == "logits":
             kl = self.m.kl_rows(reference=reference, candidate=candidate)
