@@ -21,7 +21,7 @@ from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import text
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.mil.weights import BlobFile
+from ane_sweep.mil.weights import BlobFile, refuse_pointer
 
 WEIGHTS_NAME = "@model_path/weights/weight.bin"  # how a program refers to its weight file
 TEXT_NAME = "model.mil"  # of a compiled model
@@ -42,12 +42,19 @@ class Package:
     def blobs(self, file_name: str) -> BlobFile:
         """The weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
         if file_name not in self._blobs:
-            prefix = "@model_path/"
-            target = self.model_path.parent / file_name.removeprefix(prefix)
-            if not file_name.startswith(prefix) or not _is_inside(target, self.path):
-                raise PackageError(f"{self.path}: its program asks for weights at {file_name!r}, outside the package")
-            self._blobs[file_name] = BlobFile(target.resolve())
+            self._blobs[file_name] = BlobFile(self._weights(file_name).resolve())
         return self._blobs[file_name]
+
+    def has(self, file_name: str) -> bool:
+        """Whether there is a file where the program looks for its weights."""
+        return file_name in self._blobs or os.path.isfile(self._weights(file_name))
+
+    def _weights(self, file_name: str) -> Path:
+        prefix = "@model_path/"
+        target = self.model_path.parent / file_name.removeprefix(prefix)
+        if not file_name.startswith(prefix) or not _is_inside(target, self.path):
+            raise PackageError(f"{self.path}: its program asks for weights at {file_name!r}, outside the package")
+        return target
 
 
 def program_paths(folder: Path) -> list[Path]:
@@ -81,7 +88,9 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     """
     path = Path(path)
     model_path = _model_file(path)
-    if model_path.stat().st_size > MOST_SPEC_BYTES:
+    size = model_path.stat().st_size
+    refuse_pointer(model_path, size)
+    if size > MOST_SPEC_BYTES:
         raise PackageError(f"{model_path}: larger than any Core ML model (2 GiB); is it a weight file?")
     if model_path.name == TEXT_NAME:
         return Package(path, model_path, text.read(model_path))

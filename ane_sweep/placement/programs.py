@@ -1,7 +1,8 @@
 """From a package to op descriptions: every function, ops in file order, nested blocks after their parent.
 
-Only the protobuf is read. Constants that are written into the program are decoded when a rule asks for them; weights in
-the weight file are known by type and size alone.
+Constants that are written into the program are decoded when a rule asks for them; weights in the weight file are known by
+type and size alone, which must be what the file says (graph.stored), so that what cannot be run is not judged either. A
+package whose weight file was left out is judged all the same: see `without`.
 """
 
 from dataclasses import dataclass, field
@@ -31,13 +32,17 @@ class Flexible:
 
 @dataclass
 class Program:
-    """One package: its functions' ops at the default shape, and what the whole-program gates look at."""
+    """One package: its functions' ops at the default shape, and what the whole-program gates look at.
+
+    `without`: weight files that its program names and that are not there.
+    """
 
     path: Path
     functions: dict[str, list[Site]] = field(default_factory=dict)
     weight_file_bytes: int = 0
     chunk: str = "model"
     flexible: list[Flexible] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
 
     @property
     def sites(self) -> list[Site]:
@@ -89,6 +94,7 @@ def _described(package: packages.Package, chunk: str, weight_file_bytes: int) ->
         program.flexible += [one for one in varying if one not in program.flexible]
         reader = _Reader(package, name, is_flexible=bool(varying))
         program.functions[name] = reader.block(function.block_specializations[function.opset], known)
+        program.without = sorted({*program.without, *(file for file, is_there in reader.files.items() if not is_there)})
     if not program.functions:
         raise PackageError(f"{path}: its program has no function; convert the model again")
     return program
@@ -117,6 +123,14 @@ class _Reader:
         self.package = package
         self.function = function
         self.is_flexible = is_flexible
+        self.files: dict[str, bool] = {}  # weight files by name: whether they are there
+
+    def _check(self, value: Any) -> None:
+        file = value.blobFileValue.fileName
+        if file not in self.files:
+            self.files[file] = self.package.has(file)
+        if self.files[file]:
+            graph.stored(value, self.package)
 
     def block(self, block: Any, known: dict[str, Tensor], *, nested: bool = False) -> list[Site]:
         made: list[Site] = []
@@ -169,6 +183,7 @@ class _Reader:
         """A constant; values in the weight file are never read."""
         found = _tensor(kind if kind is not None else value.type)
         if value.WhichOneof("value") == "blobFileValue":
+            self._check(value)
             return Tensor(found.dtype, found.shape, const=True)
         return Tensor(found.dtype, found.shape, const=True, decode=lambda: _plain(value, self.package))
 
@@ -178,10 +193,11 @@ class _Reader:
         parts: dict[str, Tensor] = {}
         for value in proto.attributes.values():
             if value.WhichOneof("value") == "blobFileValue":
+                self._check(value)
                 bits += _bits(_tensor(value.type))
         for parameter, argument in proto.inputs.items():
             for binding in argument.arguments:
-                read = known.get(binding.name) if binding.name else _tensor(binding.value.type)
+                read = known.get(binding.name) if binding.name else self._literal(binding.value)
                 if read is not None:
                     parts[parameter] = read
                     bits += read.stored_bytes * 8 if read.stored_bytes is not None else _bits(read)

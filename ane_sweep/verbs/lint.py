@@ -197,6 +197,10 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
     lines += [f"  do    {advice}" for advice in summary.advice[:5]]
     lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
+    lines += [
+        f"  note  {file.removeprefix('@model_path/')} is not there: judged by what the program declares, it cannot be run"
+        for file in dict.fromkeys(file for chunk in prediction.chunks for file in chunk.program.without)
+    ]
     if summary.compute_units in ("all", "cpu_and_gpu"):
         lines.append("  note  the choice against the GPU has no public constants and is not modelled")
     return "\n".join(lines)
