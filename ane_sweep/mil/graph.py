@@ -4,7 +4,6 @@ The protobuf messages stay as they are and are only looked at; a program of 16,5
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,23 +133,6 @@ def view(index: int, proto: Any) -> Op:
         strings = proto.attributes["name"].immediateValue.tensor.strings.values
         name = strings[0] if strings else name
     return Op(index, proto.type, name, inputs, outputs, proto)
-
-
-def blob_values(proto: Any) -> Iterator[Any]:
-    """Every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable
-    order.
-    """
-    for name in sorted(proto.attributes):
-        value = proto.attributes[name]
-        if value.WhichOneof("value") == "blobFileValue":
-            yield value
-    for name in sorted(proto.inputs):
-        for binding in proto.inputs[name].arguments:
-            if binding.WhichOneof("binding") == "value" and binding.value.WhichOneof("value") == "blobFileValue":
-                yield binding.value
-    for block in proto.blocks:
-        for inner in block.operations:
-            yield from blob_values(inner)
 
 
 def decode(value: Any, package: packages.Package) -> Any:

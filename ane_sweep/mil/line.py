@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.element_types import TensorType
-from ane_sweep.mil.graph import Op, Program, blob_values, check_sizes
+from ane_sweep.mil.graph import Op, Program, check_sizes
+from ane_sweep.mil.weights import blob_values
 
 BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
 BOUNDARY_RANKS = range(1, 6)

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -203,3 +203,20 @@ class BlobWriter:
         if padding:
             self._file.write(bytes(padding))
         return position + padding
+
+
+def blob_values(proto: Any) -> Iterator[Any]:
+    """Every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable
+    order.
+    """
+    for name in sorted(proto.attributes):
+        value = proto.attributes[name]
+        if value.WhichOneof("value") == "blobFileValue":
+            yield value
+    for name in sorted(proto.inputs):
+        for binding in proto.inputs[name].arguments:
+            if binding.WhichOneof("binding") == "value" and binding.value.WhichOneof("value") == "blobFileValue":
+                yield binding.value
+    for block in proto.blocks:
+        for inner in block.operations:
+            yield from blob_values(inner)

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import chain, graph, line, package
+from ane_sweep.mil import chain, line, package
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.graph import Op, Program
 from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
-from ane_sweep.mil.weights import BlobWriter
+from ane_sweep.mil.weights import BlobWriter, blob_values
 
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
 _FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32}
@@ -169,7 +169,7 @@ def _string(text: str) -> Any:
 def _move_weights(program: Program, block: Any, writer: BlobWriter, moved: dict[tuple[str, int], int]) -> None:
     """Copy the weights that a block refers to, each once, and point the block to where they are now."""
     for proto in block.operations:
-        for value in graph.blob_values(proto):
+        for value in blob_values(proto):
             reference = value.blobFileValue
             key = (reference.fileName, reference.offset)
             if key not in moved:

@@ -169,12 +169,15 @@ def _report(path: Path, loaded: list[Any], chip: Any, options: Options, entries:
 
 
 def verdict(prediction: Any, options: Options) -> tuple[bool, float]:
-    """(whether enough stays on the ANE, its share). A gate that closes the ANE leaves a share of 0."""
+    """(whether enough stays on the ANE, its share: of enumerated shapes the least). A gate that closes the ANE leaves a
+    share of 0.
+    """
     from ane_sweep.placement import predict
 
     rows = prediction.rows
-    counted = predict.count_ops(rows).share("ane")
-    share = predict.cost_share(rows).ane if options.share == "cost" else counted
+    every = [rows, *(found.rows for _, found in prediction.at_shapes)]
+    by_cost = options.share == "cost"
+    share = min(predict.cost_share(one).ane if by_cost else predict.count_ops(one).share("ane") for one in every)
     asked = options.compute_units in ("all", "cpu_and_ne") and bool(rows)
     return not asked or share >= options.min_ane_share, round(share, 6)
 
@@ -196,7 +199,15 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
     lines += [f"  do    {advice}" for advice in summary.advice[:5]]
-    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
+    others = [kind for chunk in prediction.chunks for kind in chunk.program.others]
+    lines += [
+        f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU" for kind in others
+    ]
+    for shapes, found in prediction.at_shapes:
+        there = found.summary().ops
+        sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        lines.append(f"  at    {sizes}: {there.ane} of {there.total} ops ANE; {time_text(found)}")
+    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible if not one.shapes]
     lines += [
         f"  note  {file.removeprefix('@model_path/')} is not there: judged by what the program declares, it cannot be run"
         for file in dict.fromkeys(file for chunk in prediction.chunks for file in chunk.program.without)
@@ -220,7 +231,6 @@ def shape_text(flexible: Any) -> str:
         return (
             f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"
         )
-    kinds = {"enumerated": "one of several shapes", "range": "a range of shapes"}
-    return (
-        f"input {flexible.name} takes {kinds[flexible.kind]}: all of this is for its default, {list(flexible.default)}"
-    )
+    from ane_sweep.placement.predict import AT_DEFAULT
+
+    return f"input {flexible.name} takes a range of shapes: all of this is for its default, {list(flexible.default)}; {AT_DEFAULT}"
