@@ -23,6 +23,7 @@ from ane_sweep.mil.weights import blob_values
 from ane_sweep.mil.writer import Chunk
 
 AUTO = "auto"
+UNEVEN = 1.5  # times an equal share: more than that in one chunk is said
 OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("embeddings", "head")}
 
 
@@ -74,7 +75,21 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
         "cut_points": len(joined.line.positions),
         "largest_tensor_bytes": joined.line.largest,
         **({"left_out": left_out} if left_out and chosen else {}),
+        **({"notes": [uneven]} if (uneven := _uneven(joined.line, chosen)) else {}),
     }
+
+
+def _uneven(line: Line, chosen: list[int]) -> str | None:
+    """A sentence about a cut whose largest chunk has far more than its share, with the reason."""
+    held = cuts.weight_bytes(line, chosen)
+    largest, share = max(held), sum(line.sizes.values()) / len(held)
+    if largest <= UNEVEN * share or sum(line.sizes.values()) < cuts.TINY_BYTES_PER_OP * len(line.compute):
+        return None
+    why = "one tensor has" if line.largest > UNEVEN * share else "the ops between two cut points have"
+    return (
+        f"uneven: the largest of {len(held)} chunks has {largest} bytes of weights, {largest / share:.1f} times an equal share: "
+        f"{why} that many, and a chunk ends at a cut point"
+    )
 
 
 def _program(source: Path) -> tuple[package.Package, list[str]]:
@@ -108,9 +123,13 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
     if count > most or (count > 1 and count <= wish.own):
         points = len(line.positions)
         least = max(1, wish.own + 1)
+        sizes = (
+            f"; at {line.unsized} more places what crosses has a size that is only known when it runs, and a "
+            "chunk declares fixed ones: convert the model with one shape"
+        ) * bool(line.unsized)
         raise ChunkError(
             f"chunks={count}: {name} has {points} cut points, so it makes at most {most} chunks; "
-            f"ask for chunks={least} to {most}"
+            f"ask for chunks={least} to {most}{sizes}"
         )
     return [] if count == 1 else cuts.choose(line, count, wish)
 

@@ -69,6 +69,9 @@ def _labels(records: list[Record]) -> Iterable[str]:
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
             "from it. Next: the same command without weights=random, or with weights=PATH."
         )
+    for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):
+        cells = [record for record in records if record.realised.get("cut") == said]
+        yield f"chunks, {_count(cells)}: {said}. Next: another number of chunks, or chunk_by=time."
     cells = [record for record in records if record.realised.get("texts") == "synthetic"]
     if cells:
         yield (
