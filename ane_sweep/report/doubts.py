@@ -105,6 +105,9 @@ def _labels(records: Sequence[Record]) -> Said:
             "from it. Next: the same command without weights=random, or with weights=PATH.",
             cells,
         )
+    for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):
+        cells = [record for record in records if record.realised.get("cut") == said]
+        yield f"chunks, {_count(cells)}: {said}. Next: another number of chunks, or chunk_by=time."
     cells = [record for record in records if record.realised.get("texts") == "synthetic"]
     if cells:
         yield (

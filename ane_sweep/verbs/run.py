@@ -181,7 +181,7 @@ def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) ->
             raise ConfigError(f"--input {text}: which input is it? Write NAME={file}; inputs: {', '.join(features)}")
     generator = np.random.default_rng(seed)
     for name, feature in features.items():
-        if name not in values and seed is not None:
+        if name not in values and seed is not None and not (feature.is_optional and feature.kind == "double"):
             values[name] = _random(feature, generator)
     return values
 

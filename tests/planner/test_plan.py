@@ -159,7 +159,11 @@ def test_effects_of_the_neural_engine_enter_the_keys_of_figures_alone():
         "latency": 3,
     }
     told = [task.params["effects"] for task in made.tasks.values() if task.stage == "score"]
-    assert told == [["accumulator", "operands", "softplus_cliff", "tables"], ["tables"], ["tables", "flush"]]
+    assert told == [
+        ["accumulator", "products", "operands", "softplus_cliff", "tables"],
+        ["tables"],
+        ["tables", "flush"],
+    ]
     eager = planned("model=tiny-gpt2", "weights=random", "runtime=torch_eager")
     assert all("numerics" not in task.params for task in eager.tasks.values())
     with pytest.raises(ConfigError, match=r"effects: unknown effect 'magic' of numerics=ane; known: accumulator"):

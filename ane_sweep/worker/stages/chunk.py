@@ -26,6 +26,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
+    realised  chunks, and `cut` where the cut is uneven: a sentence
     metrics  chunk_bytes_max, chunk_bytes_ideal (an equal share), boundary_bytes (all cuts together)
     Raises errors.ChunkError when the program cannot be cut so.
     """
@@ -41,7 +42,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         facts = chunker.chunk(source, out, chunker.Request(**asked, times=_times(source, params)))
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)
-    return StageResult(_metrics(facts), realised={"chunks": facts["chunks"]}, facts=facts)
+    said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
+    return StageResult(_metrics(facts), realised={"chunks": facts["chunks"], **said}, facts=facts)
 
 
 def _times(source: Path, params: dict[str, Any]) -> dict[str, float]:
