@@ -44,6 +44,9 @@ class Terminal:
     def records(self, folder: Path, records: list[Record]) -> None:
         show(folder, records)
 
+    def logged(self, logged: tracking.Logged, ui: str | None) -> None:
+        show_links(logged, ui)
+
     def watch(self, plan: Plan) -> View:
         return display.make(plan)
 
@@ -190,15 +193,12 @@ def track(folder: Path, settings: dict[str, Any], audience: Terminal) -> None:
     """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
     with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
         logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
-        for line in links(logged, settings["ui"]):
-            audience.result(line)
+        audience.logged(logged, settings["ui"])
 
 
-def links(logged: tracking.Logged, ui: str | None) -> list[str]:
+def show_links(logged: tracking.Logged, ui: str | None) -> None:
     """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
-    command = tracking.ui_command(logged, ui)
-    return [
-        *([f"MLflow: {command}"] if command else []),
-        f"charts: {tracking.experiment_link(logged, ui=ui)}",
-        f"compare: {tracking.compare_link(logged, ui=ui)}",
-    ]
+    if command := tracking.ui_command(logged, ui):
+        print(f"MLflow: {command}")
+    print(f"charts: {tracking.experiment_link(logged, ui=ui)}")
+    print(f"compare: {tracking.compare_link(logged, ui=ui)}")

@@ -5,10 +5,11 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import engine
+from ane_sweep import engine, tracking
 from ane_sweep.bridge.outcome import DONE, Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
@@ -50,6 +51,9 @@ class Reader(engine.Terminal):
 
     def records(self, folder: Path, records: list[Record]) -> None:
         """They are what is returned."""
+
+    def logged(self, logged: tracking.Logged, ui: str | None) -> None:
+        self.said.append(f"compare: {tracking.compare_link(logged, ui=ui)}")
 
     def watch(self, plan: Plan) -> engine.View:
         show = shower()
@@ -123,6 +127,4 @@ def shower() -> Any:
     shell: Any = ipython.get_ipython() if ipython else None
     if getattr(shell, "kernel", None) is None:
         return None
-    from IPython.display import display as show
-
-    return show
+    return import_module("IPython.display").display

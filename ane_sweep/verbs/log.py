@@ -26,5 +26,5 @@ def log(args: list[str]) -> int:
     uri = given.uri if given.uri is not None else tracking.reopened(own["uri"], run.stamp)
     experiment = own["experiment"] if given.experiment is None else given.experiment
     logged = tracking.log_sweep(run.folder, uri=uri, experiment=experiment)
-    print(*engine.links(logged, own["ui"]), sep="\n")
+    engine.show_links(logged, own["ui"])
     return OK
