@@ -107,7 +107,7 @@ def _labels(records: Sequence[Record]) -> Said:
         )
     for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):
         cells = [record for record in records if record.realised.get("cut") == said]
-        yield f"chunks, {_count(cells)}: {said}. Next: another number of chunks, or chunk_by=time."
+        yield f"chunks, {_count(cells)}: {said}. Next: another number of chunks, or chunk_by=time.", cells
     cells = [record for record in records if record.realised.get("texts") == "synthetic"]
     if cells:
         yield (
@@ -117,9 +117,9 @@ def _labels(records: Sequence[Record]) -> Said:
         )
     cells = [record for record in records if "inputs" in record.realised]
     if cells:
-        said = dict.fromkeys(str(record.realised["inputs"]) for record in cells)
+        made = dict.fromkeys(str(record.realised["inputs"]) for record in cells)
         yield (
-            f"inputs are made up, {_count(cells)} ({'; '.join(said)}): scores tell how exact a program is, "
+            f"inputs are made up, {_count(cells)} ({'; '.join(made)}): scores tell how exact a program is, "
             "not how good at its work.",
             cells,
         )

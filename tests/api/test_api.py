@@ -107,7 +107,7 @@ def test_a_mistake_raises_the_sentences_that_the_terminal_prints(words, tmp_path
         (
             lambda out: ane_sweep.predict(out, {}, device="tpu"),
             errors.ConfigError,
-            "device=tpu: unknown; choices: cpu, cuda",
+            "choices: cpu, cuda",
         ),
         (lambda out: ane_sweep.predict(out / "x.mlpackage", {}), errors.PackageError, "no such model"),
     ],
