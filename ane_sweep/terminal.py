@@ -130,7 +130,17 @@ def asks_help(args: Sequence[str]) -> bool:
 
 
 def say(*lines: str) -> None:
-    print(*(visible(credentials(line)) for line in lines), sep="\n", file=sys.stderr, flush=True)
+    told = [visible(credentials(line)) for line in "\n".join(lines).split("\n")]
+    if sys.stderr is not None and sys.stderr.isatty():  # a terminal breaks words where it ends
+        told = [part for line in told for part in _folded(line)]
+    print(*told, sep="\n", file=sys.stderr, flush=True)
+
+
+def _folded(line: str) -> list[str]:
+    from textwrap import wrap
+
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def duration(seconds: float | None) -> str:

@@ -117,7 +117,7 @@ class Lines:
         pass
 
     def _show(self, line: Text) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False)
+        self.console.print(line, soft_wrap=not self.console.is_terminal, highlight=False)
 
 
 class LiveView(Lines):
