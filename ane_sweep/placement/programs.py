@@ -62,8 +62,12 @@ class Program:
 
 def load(path: Path) -> Program:
     """Describe a package or .mlmodel. Raises errors.PackageError."""
-    package = packages.read(path)
-    return _described(package, Path(path).stem, _largest_weight_file(package))
+    return of(packages.read(path))
+
+
+def of(package: packages.Package) -> Program:
+    """Describe a package that was read."""
+    return _described(package, package.path.stem, _largest_weight_file(package))
 
 
 def load_chain(paths: list[Path]) -> list[Program]:

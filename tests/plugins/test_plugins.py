@@ -60,7 +60,7 @@ def test_the_planner_finds_one_of_each_and_imports_none_of_it(site):
     )
     done = command(site, "plan", "-m", *CELL, "runtime=reference,torch_one_thread", code=code)
     assert done.returncode == 0 and "2 cells over runtime" in done.stdout, done.stdout + done.stderr
-    shown = command(site, "--help").stdout
+    shown = command(site, "help", "keys").stdout
     assert "perceptron-tiny" in shown and "p6_groups_of_8" in shown
 
 

@@ -568,7 +568,7 @@ def test_no_password_and_no_name_is_stored(run_with_secret):
 def test_log_goes_where_mlflow_is_told_to_unless_the_sweep_or_the_command_says_otherwise(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
-    monkeypatch.setattr("ane_sweep.engine.show_links", lambda *_: None)
+    monkeypatch.setattr("ane_sweep.engine.links", lambda *_: {})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://from.environment:5")
     plan = SimpleNamespace(key="k", axes=[], cells=[])
     for name, own in (("none", None), ("own", "http://its.own:6")):
@@ -584,7 +584,7 @@ def test_log_takes_credentials_from_the_environment_or_asks_for_them(run_with_se
     out, _, uri = run_with_secret
     given = []
     monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
-    monkeypatch.setattr("ane_sweep.engine.show_links", lambda *_: None)
+    monkeypatch.setattr("ane_sweep.engine.links", lambda *_: {})
     for name in address.LOGIN:
         monkeypatch.delenv(name, raising=False)
     assert main(["log", f"out={out}"]) == 2 and not given

@@ -25,7 +25,7 @@ def here(tmp_path, monkeypatch):
     ("line", "expected"),
     [
         (["rep"], ["report"]),
-        (["chunk"], ["chunks=", "chunk_by="]),
+        (["chunk"], ["chunk", "chunks=", "chunk_by="]),
         (["plan", "model=tiny-gpt2", "varia"], ["variant="]),
         (["-m", "variant="], ["variant=original", "variant=split_einsum"]),
         (["-m", "variant=original,"], ["variant=original,split_einsum"]),

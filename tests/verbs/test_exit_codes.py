@@ -119,7 +119,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
         case ("report" | "log" | "nightly", 0):
             runs(room, 1.0)
             room.patch.setattr(tracking, "log_sweep", lambda *_, **__: None)
-            room.patch.setattr(engine, "show_links", lambda *_: None)
+            room.patch.setattr(engine, "links", lambda *_: {})
             return []
         case ("report", 1):
             runs(room, 1.0)

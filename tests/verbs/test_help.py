@@ -63,7 +63,7 @@ def test_every_key_is_explained_one_by_one_and_together(capsys):
     ("words", "said"),
     [
         (["help", "mdels"], "help mdels: unknown (did you mean 'models'?); topics: adding, "),
-        (["help", "chunkz"], "did you mean 'chunks'?"),
+        (["help", "placemnt"], "did you mean 'placement'?"),
         (["plan", "model=gtp2"], "model=gtp2: unknown (did you mean 'gpt2'?); choices: gpt2, "),
         (["plan", "precision=int4"], "did you mean 'int4_block32'?); choices: int4_block32, int4_block64, int4_channel, "),
         (["plan", "precision=FLOAT16"], "did you mean 'fp16'?"),
