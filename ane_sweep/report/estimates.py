@@ -6,6 +6,7 @@ None of it was measured, and every head says so.
 from collections.abc import Sequence
 
 from ane_sweep.bridge.record import Record
+from ane_sweep.report import table
 from ane_sweep.report.blocks import Grid, Para, Points, Section
 from ane_sweep.report.table import Column
 from ane_sweep.report.views import Cells
@@ -29,11 +30,7 @@ def band(record: Record, chip: str) -> tuple[float, float | None, float | None] 
 
 def cost_share(record: Record) -> str:
     """`50`, or `m1 0, m4 50` where chips differ: percent of the estimated cost that is predicted for the ANE."""
-    entries = [entry for entry in record.placed("predicted") if entry.ops.total]
-    shares = {entry.chip: f"{100 * entry.cost_share.ane:.0f}" for entry in entries}
-    if len(set(shares.values())) <= 1:
-        return next(iter(shares.values()), "-")
-    return ", ".join(f"{chip} {share}" for chip, share in shares.items())
+    return table.by_chip(record, lambda entry: entry.cost_share.ane) or "-"
 
 
 def text(record: Record, chip: str) -> str:

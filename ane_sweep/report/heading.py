@@ -1,6 +1,5 @@
 """What a page says before its first figure: what was swept, how it ended, what holds for every cell."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -40,11 +39,12 @@ def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]
 def lines(records: Sequence[Record], changed: dict[str, Any]) -> list[str]:
     """What was timed on what, and the settings of all cells that are not the default ones."""
     found = [line for line in table.head_lines(list(records)) if line.startswith("latency: ")]
-    said = " ".join(
-        f"{as_typed(key)}={json.dumps(value) if isinstance(value, (dict, list)) else value}"
-        for key, value in changed.items()
-    )
-    return [*found, f"all cells: {said}"] if said else found
+    return [*found, f"all cells: {said(changed)}"] if changed else found
+
+
+def said(settings: dict[str, Any]) -> str:
+    """`key=value` of each, as it is typed."""
+    return " ".join(f"{as_typed(key)}={table.axis_text(value)}" for key, value in settings.items())
 
 
 def of_all(doubts: Sequence[Doubt], records: Sequence[Record]) -> list[Doubt]:

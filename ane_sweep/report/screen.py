@@ -12,9 +12,8 @@ from rich.text import Text
 
 from ane_sweep import outward, tables
 from ane_sweep.bridge import retold
-from ane_sweep.bridge.record import Record, Status, varying_axes
-from ane_sweep.planner import help
-from ane_sweep.report import table
+from ane_sweep.bridge.record import Record, Status
+from ane_sweep.report import heading, table
 from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
 from ane_sweep.report.table import BITS, LATENCY, PACKAGE, PREDICTED, Column
 from ane_sweep.terminal import count
@@ -93,13 +92,6 @@ def head_lines(records: list[Record]) -> list[str]:
     counts = Counter(record.status.value for record in records)
     statuses = ", ".join(f"{number} {status}" for status, number in counts.items())
     lines = [f"sweep {records[0].sweep}: {count(len(records), 'cell')}, {statuses}"]
-    lines += [f"all cells: {' '.join(shared)}; else the defaults"] if (shared := unusual(records)) else []
+    shared = heading.said(heading.settings(records)[0])
+    lines += [f"all cells: {shared}; else the defaults"] if shared else []
     return lines + [line for line in table.head_lines(records)[1:] if not line.startswith("all cells: ")]
-
-
-def unusual(records: list[Record]) -> list[str]:
-    """`key=value` of what all cells share and no plain command would have asked for."""
-    defaults, told = help.defaults(), {"model", "family", "size", *varying_axes(records)}
-    pairs = [(key, value) for key, value in records[0].cell.items() if key not in told]
-    plain = [(key, value) for key, value in pairs if not isinstance(value, dict)]
-    return [f"{key}={table.axis_text(value)}" for key, value in plain if key not in defaults or defaults[key] != value]

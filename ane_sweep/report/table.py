@@ -7,10 +7,12 @@ precision varies), status. What is equal in all rows is said once above the tabl
 import json
 import textwrap
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import outward
+from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.report import blocks
@@ -64,11 +66,16 @@ def columns(records: list[Record]) -> list[Column]:
 
 def _predicted(record: Record) -> str:
     """`98`, or `m1 0, m4 98` where chips differ: the share of ops predicted to run on the ANE."""
+    return by_chip(record, lambda entry: entry.ops.share("ane"))
+
+
+def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
+    """A share of each prediction in percent, once where all chips agree; "" where nothing is predicted."""
     entries = [entry for entry in record.placed("predicted") if entry.ops.total]
-    shares = {entry.chip: f"{100 * entry.ops.share('ane'):.0f}" for entry in entries}
+    shares = {entry.chip: f"{100 * share(entry):.0f}" for entry in entries}
     if len(set(shares.values())) <= 1:
         return next(iter(shares.values()), "")
-    return ", ".join(f"{chip} {share}" for chip, share in shares.items())
+    return ", ".join(f"{chip} {percent}" for chip, percent in shares.items())
 
 
 def _asked(record: Record, axis: str) -> Any:

@@ -48,12 +48,9 @@ def page(word: str, config_dir: str | None = None) -> str:
 
 
 def topics() -> dict[str, str]:
-    """Name -> its sentence, of every topic."""
-    found = {}
-    for path in sorted(DOCS.glob("*.md")):
-        _, sentence, *_ = [*path.read_text(encoding="utf-8").split("\n\n", 2), ""]
-        found[path.stem] = " ".join(sentence.split())
-    return found
+    """Name -> its title, of every topic."""
+    paths = sorted(DOCS.glob("*.md"))
+    return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in paths}
 
 
 def _topic(word: str) -> str:
@@ -62,7 +59,7 @@ def _topic(word: str) -> str:
 
 
 def _list() -> str:
-    rows = [f"  {name:<12} {sentence}" for name, sentence in topics().items()]
+    rows = [f"  {name:<12} {title}" for name, title in topics().items()]
     head = f"{count(len(rows), 'topic')} to read, each with `ane-sweep help NAME`:"
     tail = "`ane-sweep help keys` lists every key, `ane-sweep help KEY` one with its choices, `ane-sweep --help` the verbs."
     return "\n".join([head, *rows, "", tail])

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from nets import Net
 from torch.nn import functional as F
 
 from ane_sweep.errors import StageError
@@ -84,15 +84,6 @@ WAYS = {
     "linalg_multi_dot": (lambda x: torch.linalg.multi_dot([x, x, x]), lambda x: x @ x @ x, X),
     "tensor_split": (lambda x: torch.tensor_split(x, 2)[0], lambda x: torch.split(x, 2)[0], X),
 }
-
-
-class Net(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def convert(function, x):

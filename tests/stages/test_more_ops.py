@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from nets import Net
 
 from ane_sweep import reference
 from ane_sweep.worker.stages import _more_ops
@@ -17,15 +17,6 @@ MADE = {
     "new_ones of no axis": lambda x: torch.where(x.new_ones((), dtype=torch.bool) & (x > 0), x, -1.0),
     "new_ones in whole numbers": lambda x: (x.int().new_ones((3,)) + x.int()).float(),
 }
-
-
-class Net(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 @pytest.mark.parametrize("what", MADE)
