@@ -137,7 +137,11 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
             f"model={option['name']}: {label} holds a {str(found)[:80]!r} checkpoint, this option needs {wanted!r}; "
             "give the folder of that model, or a folder with one sub-folder per model"
         )
-    return described(config, served, option["task"])
+    arch = described(config, served, option["task"])
+    for one, task in served.architectures.items():
+        if served.parts.get(option["task"]) in arch and config.get("architectures") == [one] and task != option["task"]:
+            raise ConfigError(f"model={option['name']}: {label} holds a {one}, this option needs {option['task']!r}")
+    return arch
 
 
 def described(config: Mapping[str, Any], serves: families.Serves, task: str) -> dict[str, Any]:
