@@ -1,7 +1,7 @@
 """Which model families there are, and their variants, read from their sources without importing them (and torch)."""
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,10 @@ class Serves:
     otherwise        the longest input where config.json does not say
     reserved         of the positions, those that no text gets
     tied             whether the head is the table of embeddings, unless config.json says otherwise
+    per_layer        places in a block where the program can always be cut
+    parts            where one config.json describes several models: the task -> the key that holds its own, in which
+                     `layers` and `longest` lie; a config.json that is of one alone is read as if it lay there
+    several          an architecture that is no one model -> the choices, {name} being the checkpoint
     """
 
     architectures: dict  # type: ignore[type-arg]  # of texts; read from a literal
@@ -32,6 +36,13 @@ class Serves:
     otherwise: int = 0
     reserved: int = 0
     tied: bool = True
+    per_layer: int = 2
+    parts: dict = field(default_factory=dict)  # type: ignore[type-arg]
+    several: dict = field(default_factory=dict)  # type: ignore[type-arg]
+
+    def key(self, task: str, name: str) -> str:
+        """A key of the architecture, dotted where it lies in a part."""
+        return f"{self.parts[task]}.{name}" if task in self.parts else name
 
 
 def names() -> list[str]:

@@ -66,6 +66,12 @@ def at(arch: Mapping[str, Any], key: str) -> Any:
     return value
 
 
+def total(arch: Mapping[str, Any], key: str) -> Any:
+    """The value of a key, summed where the architecture says it stage by stage."""
+    value = at(arch, key)
+    return sum(value) if isinstance(value, list) and all(isinstance(part, int) for part in value) else value
+
+
 def problems(arch: Mapping[str, Any]) -> list[str]:
     """One sentence for every value that no model could be built with."""
     return [problem for name, part in ({"arch": arch} | parts(arch)).items() for problem in _problems_of(name, part)]

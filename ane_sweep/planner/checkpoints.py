@@ -85,10 +85,8 @@ def _source(
 
 
 def _number(arch: Mapping[str, Any], key: str | None, otherwise: int) -> Any:
-    """What the architecture says, summed where it says it stage by stage, or what the option does."""
-    value = architecture.at(arch, key) if key else None
-    if isinstance(value, list) and all(isinstance(part, int) for part in value):
-        return sum(value)
+    """What the architecture says, or what the option does."""
+    value = architecture.total(arch, key) if key else None
     return otherwise if value is None else value
 
 
@@ -139,12 +137,20 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
             f"model={option['name']}: {label} holds a {str(found)[:80]!r} checkpoint, this option needs {wanted!r}; "
             "give the folder of that model, or a folder with one sub-folder per model"
         )
-    return described(config)
+    arch = described(config, served, option["task"])
+    for one, task in served.architectures.items():
+        if served.parts.get(option["task"]) in arch and config.get("architectures") == [one] and task != option["task"]:
+            raise ConfigError(f"model={option['name']}: {label} holds a {one}, this option needs {option['task']!r}")
+    return arch
 
 
-def described(config: Mapping[str, Any]) -> dict[str, Any]:
+def described(config: Mapping[str, Any], serves: families.Serves, task: str) -> dict[str, Any]:
     """The architecture of a config.json: what transformers' configuration is built of."""
-    return {key: value for key, value in config.items() if key not in NOISE}
+    arch = {key: value for key, value in config.items() if key not in NOISE}
+    part = serves.parts.get(task)
+    if part is None or any(one in arch for one in serves.parts.values()):
+        return arch
+    return {part: arch} | {key: arch[key] for key in ("projection_dim",) if key in arch}  # which lies beside the parts
 
 
 def json_object(model: str, path: Path) -> dict[str, Any]:

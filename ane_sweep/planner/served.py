@@ -13,6 +13,7 @@ import yaml
 from ane_sweep import folders
 from ane_sweep.bridge import families, nanogpt
 from ane_sweep.bridge.families import Serves
+from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import architecture, sizing
 from ane_sweep.planner.checkpoint_files import Hub, is_folder
@@ -41,7 +42,7 @@ def option(name: str) -> dict[str, Any]:
     if "${" in path.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(f"model={name}: {path} holds ${{...}}, which would be looked up on this machine; take it out")
     family, serves, task = _served(name, config)
-    arch = {key: value for key, value in described(config).items() if key not in _UNREAD}
+    arch = {key: value for key, value in described(config, serves, task).items() if key not in _UNREAD}
     return _option(name, family, serves, task, arch)
 
 
@@ -78,6 +79,8 @@ def _served(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
     for family, serves in known.items():
         if kind in serves.model_types:
             for one in named:
+                if one in serves.several:
+                    raise ConfigError(f"model={name}: {serves.several[one].format(name=name)}")
                 if one in serves.architectures:
                     return family, serves, serves.architectures[one]
             of_it = f"family {family} serves {', '.join(serves.architectures)} of this model_type"
@@ -113,13 +116,14 @@ def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, A
     """What conf/model/NAME.yaml would hold."""
     if found := architecture.problems(arch):
         raise ConfigError([f"model={name}: {problem}" for problem in found])
-    layers, longest = arch.get(serves.layers), arch.get(serves.longest) if serves.longest else None
-    if not isinstance(layers, int) or not layers <= _BLOCKS:
-        raise ConfigError(
-            f"model={name}: its config.json lacks {serves.layers}, the number of layers, or says {layers!r}"
-        )
-    if not isinstance(longest, int) and not serves.otherwise:
-        raise ConfigError(f"model={name}: its config.json lacks {serves.longest}, the longest input")
+    layers_key, longest_key = serves.key(task, serves.layers), serves.longest and serves.key(task, serves.longest)
+    layers, longest = architecture.total(arch, layers_key), architecture.at(arch, longest_key) if longest_key else None
+    if not isinstance(layers, int) or not 1 <= layers <= _BLOCKS:
+        raise ConfigError(f"model={name}: its config.json lacks {layers_key}, the number of layers, or says {layers!r}")
+    otherwise = serves.otherwise or sizing.patches(sizing.own(arch, serves, task))
+    if not isinstance(longest, int) and not otherwise:
+        lacking = "image_size and patch_size" if task.startswith("image") else longest_key
+        raise ConfigError(f"model={name}: its config.json lacks {lacking}, the longest input")
     parameters = sizing.estimate(arch, serves, task)
     known = isinstance(longest, int) and not serves.reserved
     return {
@@ -131,9 +135,9 @@ def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, A
         "package": None,
         "parameters": parameters,
         "layers": layers,
-        "max_seq_len": (longest or serves.otherwise) - serves.reserved,
-        "cut_points": 2 * layers + 1,
-        "texts": {"count": 2 if task in ("causal_lm", "seq2seq") else 16},
+        "max_seq_len": (longest or otherwise) - serves.reserved,
+        "cut_points": serves.per_layer * layers + 1,
+        "texts": {"count": 2 if task in ("causal_lm", "seq2seq") else 8 if task in ONE_SIZE else 16},
         "arch": arch,
-        "arch_keys": {"layers": serves.layers, "max_seq_len": serves.longest if known else None},
+        "arch_keys": {"layers": layers_key, "max_seq_len": longest_key if known else None},
     }

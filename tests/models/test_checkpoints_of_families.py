@@ -8,7 +8,9 @@ import transformers
 
 from ane_sweep.bench import families
 from ane_sweep.bridge import families as declared
-from ane_sweep.planner import served
+from ane_sweep.bridge import model_tasks
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner import checkpoints, served
 from ane_sweep.planner.checkpoints import NOISE
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, weights
@@ -72,8 +74,33 @@ ARCHITECTURES = [
     (option["name"], architecture)
     for option in TINY.values()
     if (serves := declared.serves(option["family"]))
-    for architecture in serves.architectures
+    for architecture, task in serves.architectures.items()
+    if task == option["task"] or task not in model_tasks.ONE_SIZE
 ]
+
+
+# Whisper's other half, which is left out.
+DECODER = {"decoder_attention_heads": 4, "decoder_layers": 1, "decoder_ffn_dim": 64}
+
+
+def as_hugging_face_computes(model, state, module):
+    family = models.get(model["family"])
+    (taken,), (given,) = family.ports(model, 1).inputs, family.ports(model, 1).outputs
+    fed = families.fed(taken, model, 1, 0)
+    whole = module.get_encoder() if model["family"] == "whisper" else module
+    with torch.no_grad():
+        (ours,) = family.VARIANTS["split_einsum"](model, state, 1)(fed)
+        torch.testing.assert_close(ours, whole(**{taken.name: fed})[given.name], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["CLIPVisionModelWithProjection", "CLIPTextModelWithProjection"])
+def test_a_tower_alone_is_not_read_as_the_other(tmp_path, kind):
+    made = getattr(transformers, kind)
+    made.config_class(architectures=[kind]).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    other = TINY["tiny-clip-text" if "Vision" in kind else "tiny-clip-image"]
+    with pytest.raises(ConfigError, match=rf"holds a {kind}, this option needs"):
+        checkpoints.resolve(other, str(tmp_path), seed=0, allow_pickle=False, digests=tmp_path / "d")
 
 
 @pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES)
@@ -84,13 +111,18 @@ def test_every_architecture_that_a_family_serves_is_read_as_hugging_face_saves_i
     tied = (
         {"tie_word_embeddings": True} if name == "tiny-t5" else {}
     )  # transformers 5 ties a T5's head whatever it says
-    module = made(made.config_class(**{**TINY[name]["arch"], **tied})).eval()
+    arch = TINY[name]["arch"]
+    if part := declared.serves(TINY[name]["family"]).parts.get(TINY[name]["task"]):
+        arch = {**arch[part], "projection_dim": arch["projection_dim"]}
+    module = made(made.config_class(**{**arch, **(DECODER if name == "tiny-whisper" else {}), **tied})).eval()
     module.save_pretrained(tmp_path)
     option = served.option(str(tmp_path))
     model = {key: option[key] for key in ("family", "task", "arch")}
     assert model["family"] == TINY[name]["family"]
     state = weights.load_state(PATH, tmp_path, model)
     assert option["parameters"] == pytest.approx(sum(tensor.numel() for tensor in state.values()), rel=0.04)
+    if model["task"] in model_tasks.ONE_SIZE:
+        as_hugging_face_computes(model, state, module)
     if model["task"] != "encoder":
         return
     ids = torch.arange(2, 10, dtype=torch.int32)[None]

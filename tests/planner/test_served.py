@@ -109,6 +109,26 @@ def test_a_folder_that_holds_no_checkpoint(here, capsys, text, said):
     assert said in capsys.readouterr().err
 
 
+def test_what_holds_two_models_is_refused_with_the_two_and_they_take_it(here, capsys):
+    shipped = next(option for option in SHIPPED if option["name"] == "clip-image")
+    Path("c").mkdir()
+    config = {"model_type": "clip", "architectures": ["CLIPModel"], **shipped["arch"]}
+    Path("c/config.json").write_text(json.dumps(config))
+    Path("c/pytorch_model.bin").write_bytes(b"x")
+    assert main(["plan", "model=./c", "out=o"]) == 2
+    assert "two towers; model=clip-image,clip-text weights=./c takes both" in capsys.readouterr().err
+    assert main(["plan", "-m", "model=clip-image,clip-text", "weights=./c", "allow_pickle=true", "out=o"]) == 0
+    assert "2 conversions" in capsys.readouterr().out
+
+
+def test_a_picture_model_whose_sizes_are_not_said(here):
+    Path("c").mkdir()
+    config = {"model_type": "vit", "architectures": ["ViTModel"], "num_hidden_layers": 2, "hidden_size": 64}
+    Path("c/config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="lacks image_size and patch_size"):
+        served.option("./c")
+
+
 def test_a_checkpoint_without_a_number_of_layers_or_nanogpts_own(here):
     gpt2_checkpoint(Path("c"))
     arch = {key: value for key, value in ARCH.items() if key not in ("n_layer", "model_type")}

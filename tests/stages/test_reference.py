@@ -58,7 +58,7 @@ def test_synthetic_inputs_and_torchs_own_outputs(tmp_path, name):
 
     params = task(name)
     result = reference.run(params, {}, tmp_path)
-    assert result.realised == {"texts": "synthetic"}
+    assert result.realised["texts"] == "synthetic" and result.realised["texts_count"] == 3
     feeds, outputs = arrays(tmp_path / "inputs.npz"), arrays(tmp_path / "outputs.npz")
     assert feeds["input_ids"].shape == (3, 1, 16) and feeds["input_ids"].dtype == np.int32
     assert feeds["valid"].shape == (3, 16) and feeds["valid"].dtype == bool
@@ -87,7 +87,7 @@ def test_the_same_task_leaves_the_same_bytes(tmp_path):
 
 def test_sentences_through_the_models_own_tokenizer(tmp_path, checkpoint):
     result = reference.run(task("tiny-bert", 12, tokenizer="d"), {"checkpoint": checkpoint}, tmp_path)
-    assert result.realised == {"texts": "real"}
+    assert result.realised["texts"] == "real" and result.realised["texts_count"] == 3
     feeds = arrays(tmp_path / "inputs.npz")
     for ids, valid in zip(feeds["input_ids"][:, 0], feeds["valid"]):
         length = valid.sum()

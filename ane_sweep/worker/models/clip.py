@@ -6,11 +6,22 @@ pixel_values (1,3,H,W) -> image_embeds (1,P); input_ids (1,77) -> text_embeds (1
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 
 # The other tower, what joins the two, and position counters of old checkpoints.
 IGNORED = (r"(text|vision)_model\.", r"(text|visual)_projection\.", r"logit_scale$")
+SERVES = Serves(
+    architectures={"CLIPVisionModelWithProjection": "image_encoder", "CLIPTextModelWithProjection": "text_encoder"},
+    model_types=("clip", "clip_vision_model", "clip_text_model"),
+    layers="num_hidden_layers",
+    longest="max_position_embeddings",
+    parts={"image_encoder": "vision_config", "text_encoder": "text_config"},
+    several={
+        "CLIPModel": "CLIPModel holds two towers; model=clip-image,clip-text weights={name} takes both, each a program of its own"
+    },
+)
 PIXELS = Seeded(-1.79, 2.14)  # black of the reddest and white of the bluest channel, as the processor scales them
 NAMES = _tower.Names(
     attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"),
@@ -50,7 +61,7 @@ def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
         ids = Port("input_ids", (1, config.max_position_embeddings), "int32", last=_end(config))
         return Ports((ids,), (Port("text_embeds", (1, config.projection_dim), "float32"),))
     shape = (1, config.num_channels, config.image_size, config.image_size)
-    pixels = Port("pixel_values", shape, "float32", PIXELS)
+    pixels = Port("pixel_values", shape, "float32", seeded=PIXELS)
     return Ports((pixels,), (Port("image_embeds", (1, config.projection_dim), "float32"),))
 
 

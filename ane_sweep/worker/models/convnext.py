@@ -8,10 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 
 IGNORED = ()
+SERVES = Serves(
+    architectures={"ConvNextForImageClassification": "image_classifier"},
+    model_types=("convnext",),
+    layers="depths",
+    longest=None,
+    per_layer=1,
+)
 PIXELS = Seeded(-2.11, 2.64)  # black and white, as the processor scales them with ImageNet's mean and deviation
 _EPS = 1e-6  # a literal in Hugging Face's module, but for the last norm
 
@@ -32,7 +40,9 @@ def skeleton(model: dict) -> nn.Module:
 
 def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
-    pixels = Port("pixel_values", (1, config.num_channels, config.image_size, config.image_size), "float32", PIXELS)
+    pixels = Port(
+        "pixel_values", (1, config.num_channels, config.image_size, config.image_size), "float32", seeded=PIXELS
+    )
     return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
 
 

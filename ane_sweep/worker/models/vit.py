@@ -6,6 +6,7 @@ pixel_values (1,3,H,W) -> last_hidden_state (1, 1 + patches, C), or logits (1,nu
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 
@@ -18,6 +19,12 @@ RENAMED = (
     (r"\.attention\.output\.dense\.", ".attention.o_proj."),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
+)
+SERVES = Serves(
+    architectures={"ViTForImageClassification": "image_classifier", "ViTModel": "image_encoder"},
+    model_types=("vit",),
+    layers="num_hidden_layers",
+    longest=None,
 )
 PIXELS = Seeded(-1.0, 1.0)  # mean 0.5 and deviation 0.5 of the processor
 NAMES = _tower.Names(
@@ -46,7 +53,7 @@ def skeleton(model: dict) -> nn.Module:
 def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     (height, width), (down, across) = _pair(config.image_size), _pair(config.patch_size)
-    pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", PIXELS)
+    pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", seeded=PIXELS)
     if model["task"] == "image_classifier":
         return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
     positions = 1 + (height // down) * (width // across)

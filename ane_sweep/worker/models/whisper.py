@@ -7,11 +7,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded, hidden_output
 
 IGNORED = (r"(model\.)?decoder\.", r"proj_out\.")
 RENAMED = ((r"^(model\.)?encoder\.", ""),)
+SERVES = Serves(
+    architectures={"WhisperForConditionalGeneration": "audio_encoder", "WhisperModel": "audio_encoder"},
+    model_types=("whisper",),
+    layers="encoder_layers",
+    longest="max_source_positions",
+)
 SPECTRUM = Seeded(-1.0, 1.0)  # the processor clamps to the loudest less 8, adds 4 and divides by 4: two wide
 NAMES = _tower.Names(
     attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"),
@@ -39,7 +46,7 @@ def skeleton(model: dict) -> nn.Module:
 def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     frames = 2 * config.max_source_positions  # the second convolution has a stride of two
-    spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", SPECTRUM)
+    spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", seeded=SPECTRUM)
     return Ports((spectrum,), hidden_output(config.max_source_positions, config.d_model))
 
 
