@@ -13,6 +13,7 @@ from typing import Any
 from ane_sweep import outward
 from ane_sweep.bridge.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.planner import help
 from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts
 from ane_sweep.terminal import count
@@ -91,16 +92,13 @@ def _models(records: list[Record], axes: list[str]) -> list[str]:
 
 
 def head_lines(records: list[Record]) -> list[str]:
-    """What holds for the whole table: counts, what all cells share, what was timed on what, labels."""
+    """What holds for the whole table: counts, the settings that are not the default ones, what was timed on what, labels."""
     counts = Counter(record.status.value for record in records)
     lines = [
         f"sweep {records[0].sweep}: {count(len(records), 'cell')}, " + ", ".join(f"{n} {s}" for s, n in counts.items())
     ]
-    axes = varying_axes(records)
-    shown = {"model", "family", "size", *axes}
-    shared = [f"{k}={axis_text(v)}" for k, v in records[0].cell.items() if k not in shown and not _is_nested(v)]
-    if shared:
-        lines.append("all cells: " + " ".join(shared))
+    if shared := unusual(records):
+        lines.append(f"all cells: {' '.join(shared)}; else the defaults")
     runtimes = _runtimes(records)
     if runtimes:
         words = (
@@ -120,6 +118,14 @@ def head_lines(records: list[Record]) -> list[str]:
         some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())
         lines.append("note: " + ", ".join(some))
     return lines
+
+
+def unusual(records: list[Record]) -> list[str]:
+    """`key=value` of what all cells share and no plain command would have asked for."""
+    defaults, told = help.defaults(), {"model", "family", "size", *varying_axes(records)}
+    pairs = [(key, value) for key, value in records[0].cell.items() if key not in told]
+    plain = [(key, value) for key, value in pairs if not isinstance(value, dict)]
+    return [f"{key}={axis_text(value)}" for key, value in plain if key not in defaults or defaults[key] != value]
 
 
 def row_labels(record: Record) -> list[str]:
@@ -192,10 +198,6 @@ def _processes(records: list[Record]) -> str:
 def _ran_on(runtime: str, records: list[Record]) -> str:
     measured = traits(runtime).measured or f"{runtime} on this host"
     return measured.replace("{chip}", records[0].host.get("chip") or "this machine")
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, (dict, list))
 
 
 def axis_text(value: Any) -> str:
