@@ -11,7 +11,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, read_records
-from ane_sweep.report import beside, drift, estimates, first, heading, off_ane, table, views
+from ane_sweep.report import beside, drift, estimates, first, off_ane, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
@@ -217,7 +217,7 @@ def _provenance(sweep: Sweep) -> Section:
         "record schema": str(records[0].schema),
     }
     rows = [[key, str(value)] for key, value in pairs.items() if value]
-    plain = [[key, _flat(value) or "-"] for key, value in heading.settings(records)[1].items()]
+    plain = [[key, _flat(value) or "-"] for key, value in table.settings(records)[1].items()]
     usual = Grid(
         ["setting", "value"], plain, [False, False], fold=f"{len(plain)} settings of all cells that are as by default"
     )

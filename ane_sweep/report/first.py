@@ -3,7 +3,7 @@
 from typing import Any
 
 from ane_sweep.bridge.record import Record
-from ane_sweep.report import choice, estimates, heading, off_ane, picture, views
+from ane_sweep.report import choice, estimates, heading, off_ane, picture, table, views
 from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
 from ane_sweep.report.doubts import Doubt
 from ane_sweep.report.table import PACKAGE, Column, latency_text
@@ -121,7 +121,7 @@ def facts(cells: views.Cells) -> dict[str, Any]:
 
 def head(records: list[Record], doubts: list[Doubt]) -> dict[str, Any]:
     """What stands above it all."""
-    changed, _ = heading.settings(records)
+    changed, _ = table.settings(records)
     return {
         "title": heading.title(records),
         "sweep": records[0].sweep,

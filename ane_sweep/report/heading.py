@@ -4,12 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ane_sweep.bridge.record import Record, as_typed, flat_cell, varying_axes
-from ane_sweep.planner import help
+from ane_sweep.bridge.record import Record, varying_axes
 from ane_sweep.report import table
 from ane_sweep.report.doubts import Doubt
-
-NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 
 
 def title(records: Sequence[Record]) -> str:
@@ -26,25 +23,10 @@ def counts(records: Sequence[Record]) -> list[tuple[str, int]]:
     return list(Counter(record.status.value for record in records).items())
 
 
-def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(what all cells share and no plain command would ask for, what they share and is as by default)."""
-    flat, told = [flat_cell(record) for record in records], {"model", "family", "size", *varying_axes(list(records))}
-    shared = {key: value for key, value in flat[0].items() if key not in told and not key.startswith(NESTED)}
-    shared = {key: value for key, value in shared.items() if all(cell.get(key) == value for cell in flat)}
-    usual = help.defaults()
-    plain = {key: value for key, value in shared.items() if key in usual and usual[key] == value}
-    return {key: value for key, value in shared.items() if key not in plain}, plain
-
-
 def lines(records: Sequence[Record], changed: dict[str, Any]) -> list[str]:
     """What was timed on what, and the settings of all cells that are not the default ones."""
     found = [line for line in table.head_lines(list(records)) if line.startswith("latency: ")]
-    return [*found, f"all cells: {said(changed)}"] if changed else found
-
-
-def said(settings: dict[str, Any]) -> str:
-    """`key=value` of each, as it is typed."""
-    return " ".join(f"{as_typed(key)}={table.axis_text(value)}" for key, value in settings.items())
+    return [*found, f"all cells: {table.said(changed)}"] if changed else found
 
 
 def of_all(doubts: Sequence[Doubt], records: Sequence[Record]) -> list[Doubt]:

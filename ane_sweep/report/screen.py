@@ -3,8 +3,6 @@
 A narrow screen costs heads their words, then columns, those that a choice rests on least first.
 """
 
-from collections import Counter
-
 from rich.box import Box
 from rich.console import Group
 from rich.table import Table
@@ -13,10 +11,9 @@ from rich.text import Text
 from ane_sweep import outward, tables
 from ane_sweep.bridge import retold
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.report import heading, table
+from ane_sweep.report import table
 from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
 from ane_sweep.report.table import BITS, LATENCY, PACKAGE, PREDICTED, Column
-from ane_sweep.terminal import count
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
@@ -73,7 +70,7 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     for index, record in enumerate(records):
         cells = [Text(part.cells[index]) for part in parts[:-1]]
         made.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
-    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in head_lines(records)]
+    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.head_lines(records)]
     if hidden:
         above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
     below = Table.grid(padding=(0, 1, 0, 0))
@@ -85,13 +82,3 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
 def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
     """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
     return tables.plain(as_table(records, width, runs), width) + "\n"
-
-
-def head_lines(records: list[Record]) -> list[str]:
-    """What holds for the whole table: counts, the settings that are not the default ones, what was timed on what, labels."""
-    counts = Counter(record.status.value for record in records)
-    statuses = ", ".join(f"{number} {status}" for status, number in counts.items())
-    lines = [f"sweep {records[0].sweep}: {count(len(records), 'cell')}, {statuses}"]
-    shared = heading.said(heading.settings(records)[0])
-    lines += [f"all cells: {shared}; else the defaults"] if shared else []
-    return lines + [line for line in table.head_lines(records)[1:] if not line.startswith("all cells: ")]

@@ -7,14 +7,15 @@ precision varies), status. What is equal in all rows is said once above the tabl
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.bridge.record import Record, Status, flat_cell, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.planner import help
 from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts
 from ane_sweep.terminal import count
@@ -22,6 +23,7 @@ from ane_sweep.terminal import count
 _HEADS = {"compute_units": "units"}
 LATENCY, PACKAGE, BITS, PREDICTED = "latency ms", "package MB", "bits a weight", "ANE ops % (predicted)"
 VERDICT = "ran where asked"
+_NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 REASON_LIMIT = 60
 
 
@@ -98,16 +100,13 @@ def _models(records: list[Record], axes: list[str]) -> list[str]:
 
 
 def head_lines(records: list[Record]) -> list[str]:
-    """What holds for the whole table: counts, what all cells share, what was timed on what, labels."""
+    """What holds for the whole table: counts, the settings that are not the default ones, what was timed on what, labels."""
     counts = Counter(record.status.value for record in records)
     lines = [
         f"sweep {records[0].sweep}: {count(len(records), 'cell')}, " + ", ".join(f"{n} {s}" for s, n in counts.items())
     ]
-    axes = varying_axes(records)
-    shown = {"model", "family", "size", *axes}
-    shared = [f"{k}={axis_text(v)}" for k, v in records[0].cell.items() if k not in shown and not _is_nested(v)]
-    if shared:
-        lines.append("all cells: " + " ".join(shared))
+    if changed := settings(records)[0]:
+        lines.append(f"all cells: {said(changed)}; else the defaults")
     runtimes = _runtimes(records)
     if runtimes:
         words = (
@@ -127,6 +126,21 @@ def head_lines(records: list[Record]) -> list[str]:
         some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())
         lines.append("note: " + ", ".join(some))
     return lines
+
+
+def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(what all cells share and no plain command would ask for, what they share and is as by default)."""
+    flat, told = [flat_cell(record) for record in records], {"model", "family", "size", *varying_axes(list(records))}
+    shared = {key: value for key, value in flat[0].items() if key not in told and not key.startswith(_NESTED)}
+    shared = {key: value for key, value in shared.items() if all(cell.get(key) == value for cell in flat)}
+    usual = help.defaults()
+    plain = {key: value for key, value in shared.items() if key in usual and usual[key] == value}
+    return {key: value for key, value in shared.items() if key not in plain}, plain
+
+
+def said(settings: dict[str, Any]) -> str:
+    """`key=value` of each, as it is typed."""
+    return " ".join(f"{as_typed(key)}={axis_text(value)}" for key, value in settings.items())
 
 
 def row_labels(record: Record) -> list[str]:
@@ -199,10 +213,6 @@ def _processes(records: list[Record]) -> str:
 def _ran_on(runtime: str, records: list[Record]) -> str:
     measured = traits(runtime).measured or f"{runtime} on this host"
     return measured.replace("{chip}", records[0].host.get("chip") or "this machine")
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, (dict, list))
 
 
 def axis_text(value: Any) -> str:

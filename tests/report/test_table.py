@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from constructed import placement
@@ -84,7 +85,13 @@ def test_the_table_as_markdown():
         "| minilm | 1 | 125.0 ± 2.0 | 71.4 | 45.3 | ok |\n"
         "| minilm | 2 | - | - | - | crashed: convert ended with SIGSEGV |\n"
     )
-    assert as_markdown(demo()).startswith("sweep s1: 4 cells, 3 ok, 1 crashed  \nall cells: precision=fp16  \nlatency")
+    assert as_markdown(demo()).startswith("sweep s1: 4 cells, 3 ok, 1 crashed  \nlatency")
+
+
+def test_the_markdown_that_is_printed_names_no_setting_that_is_as_by_default():
+    asked = [replace(record, cell=record.cell | {"seq_len": 384, "precision": "fp16"}) for record in demo()]
+    assert "all cells: seq_len=384; else the defaults" in as_markdown(asked)
+    assert "precision" not in as_markdown(asked)
 
 
 def test_json_is_one_array_of_whole_records():
