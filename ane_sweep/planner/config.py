@@ -82,7 +82,7 @@ def _request(fixed: list[str], swept: list[Any], composer: Composer) -> Request:
 def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
     """What is wrong with each word on its own; of a list, with its first value and with names of no option."""
     lines = [*fixed, *firsts]
-    options = [one.input_line for one in compose.parse(lines) if _is_option(one, composer)]
+    options = [line for line, one in zip(lines, compose.parse(lines)) if _is_option(one, composer)]
     found = [problem for line in lines for problem in composer.problems(line, options)]
     for axis in axes:
         if (key := axis.keys[0]) in schema.GROUP_KEYS:
