@@ -124,9 +124,11 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
         points = len(line.positions)
         least = max(1, wish.own + 1)
         sizes = (
-            f"; at {line.unsized} more places what crosses has a size that is only known when it runs, and a "
+            f"; at {line.unsized} places what crosses has a size that is only known when it runs, and a "
             "chunk declares fixed ones: convert the model with one shape"
         ) * bool(line.unsized)
+        if most == 1:
+            raise ChunkError(f"chunks={count}: {name} has no place to cut it, so it stays one program{sizes}")
         raise ChunkError(
             f"chunks={count}: {name} has {points} cut points, so it makes at most {most} chunks; "
             f"ask for chunks={least} to {most}{sizes}"

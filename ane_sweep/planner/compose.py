@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -175,8 +175,9 @@ class Composer:
         plain.pop("hydra", None)
         return plain
 
-    def problems(self, line: str) -> list[str]:
-        """What is wrong with one override on its own, in our words where we know the choices."""
+    def problems(self, line: str, options: Sequence[str] = ()) -> list[str]:
+        """What is wrong with one override, in our words where we know the choices; of a key with the options that were
+        asked for beside it, as they decide which keys there are."""
         override = parse([line])[0]
         name = override.key_or_group
         if name in GROUPS and not override.is_delete() and not self.has(name, override.value()):
@@ -184,7 +185,7 @@ class Composer:
                 self.refused(name, str(override.value())) or unknown_option(name, override.value(), self.options(name))
             ]
         try:
-            return schema.problems(self.compose([line]))
+            return schema.problems(self.compose([*(() if name in GROUPS else options), line]))
         except ConfigError as error:
             if name == "sweep" and not override.is_add():
                 return [f"{line}: no matrix is kept in conf/config.yaml, so one is added: +{line}"]
@@ -278,6 +279,9 @@ def lacking_key(error: ConfigError) -> str | None:
 def unknown_key(name: str) -> str:
     if name in schema.KEYS:
         return schema.no_default(name)
+    group, _, key = name.partition(".")
+    if group == "model" and key in schema.GIVEN:
+        return f"{name}: belongs to {schema.GIVEN[key]}; see `ane-sweep help own_models`"
     return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
 
 

@@ -81,7 +81,9 @@ def _request(fixed: list[str], swept: list[Any], composer: Composer) -> Request:
 
 def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
     """What is wrong with each word on its own; of a list, with its first value and with names of no option."""
-    found = [problem for line in [*fixed, *firsts] for problem in composer.problems(line)]
+    lines = [*fixed, *firsts]
+    options = [line for line, one in zip(lines, compose.parse(lines)) if _is_option(one, composer)]
+    found = [problem for line in lines for problem in composer.problems(line, options)]
     for axis in axes:
         if (key := axis.keys[0]) in schema.GROUP_KEYS:
             names = [row[0] for row in itertools.islice(axis.rows, _SHOWN)]
@@ -91,6 +93,11 @@ def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: li
                 elif name not in composer.options(key):  # a checkpoint, of which there may be none
                     found += composer.problems(f"{key}={compose.as_text(name)}")
     return list(dict.fromkeys(found))
+
+
+def _is_option(override: Any, composer: Composer) -> bool:
+    group = override.key_or_group
+    return group in schema.GROUP_KEYS and not override.is_delete() and override.value() in composer.options(group)
 
 
 def _union(requests: list[Request], kept: list[str]) -> Request:

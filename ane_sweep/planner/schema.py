@@ -155,7 +155,9 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
     },
 }
 # What only an option with a `path` has, whose model is given; and what it has not, as nobody knows it before it is built.
-GIVEN = ("path", "inputs", "kwargs", "sources", "samples", "reference")
+GIVEN = dict.fromkeys(("path", "inputs", "samples"), "model=module and model=package") | {
+    "kwargs": "model=module", "sources": "model=module", "reference": "model=package",
+}  # fmt: skip
 _BUILT = (
     "hub", "package", "parameters", "layers", "max_seq_len", "cut_points", "arch", "arch_keys.layers", "arch_keys.max_seq_len",
 )  # fmt: skip
@@ -192,7 +194,7 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
 def _keys_of_model(option: Any) -> dict[str, Key]:
     """Of a model that is given by its path: the keys that every option has, and those of GIVEN that stand in it."""
     keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
-    left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else GIVEN
+    left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else [*GIVEN]
     return {name: key for name, key in keys.items() if name not in left_out}
 
 

@@ -2,7 +2,6 @@
 make is whole, or is not there.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from ane_sweep.folders import user_path
 from ane_sweep.machine import memory
 from ane_sweep.planner import packages
 from ane_sweep.runner import isolate
-from ane_sweep.terminal import NOT_ALL_OK, OK, say, shown, size
+from ane_sweep.terminal import NOT_ALL_OK, OK, say, shown, tell
 from ane_sweep.words import Parser
 
 SMALL_BYTES = 60_000_000  # a package up to this is also run, and what was made of it compared
@@ -35,7 +34,6 @@ def shared(parser: Parser, what: str) -> None:
     parser.add_argument(
         "--force", action="store_true", help="replace what an earlier call left there (default: refuse)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines (default: lines)")
 
 
 def target(given: str | None, verb: str) -> Path:
@@ -147,8 +145,11 @@ def failed(error: StageError) -> int:
     return NOT_ALL_OK
 
 
-def tell(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
-    print(json.dumps({"schema": 1, **found}) if as_json else "\n".join(lines))
+def told(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
+    if as_json:
+        tell(**found)
+    else:
+        print("\n".join(lines))
     return OK
 
 
@@ -160,5 +161,5 @@ def clean(folder: Path) -> None:
 
 
 __all__ = [
-    "SMALL_BYTES", "Bench", "bench", "check_target", "clean", "failed", "put", "shared", "size", "size_of", "target", "tell",
+    "SMALL_BYTES", "Bench", "bench", "check_target", "clean", "failed", "put", "shared", "size_of", "target", "told",
 ]  # fmt: skip

@@ -36,6 +36,7 @@ def chunk(args: list[str]) -> int:
     parser.add_argument(
         "--pipeline", action="store_true", help="one Core ML pipeline, model.mlpackage (default: a package a chunk)"
     )
+    parser.json("path, chunks (each with path, bytes), chunk_bytes, boundary_bytes, equal, seconds", "lines of text")
     given = parser.read(args)
     if not given.count.isdecimal() or not 2 <= int(given.count) <= _MOST:
         raise ConfigError(f"{given.count}: expected how many chunks, a number from 2 to {_MOST}")
@@ -51,7 +52,7 @@ def chunk(args: list[str]) -> int:
             found = _cut(bench, asked, target)
         except StageError as error:
             return _workers.failed(error)
-    return _workers.tell(found, _lines(found), given.json)
+    return _workers.told(found, _lines(found), given.json)
 
 
 def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str, Any]:

@@ -29,6 +29,9 @@ def compress(args: list[str]) -> int:
     parser.add_argument(
         "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
     )
+    parser.json(
+        "path, bytes_before, bytes_after, bits_per_weight, psnr_db, weights_compressed, weights_left, seconds", "lines of text"
+    )  # fmt: skip
     given = parser.read(args)
     target = _workers.target(given.output, "compress")
     if target.suffix != ".mlpackage":
@@ -41,7 +44,7 @@ def compress(args: list[str]) -> int:
             found = _compressed(bench, recipes.canonical(option["weights"]), target)
         except StageError as error:
             return _workers.failed(error)
-    return _workers.tell(found, _lines(found), given.json)
+    return _workers.told(found, _lines(found), given.json)
 
 
 def _option(name: str, config_dir: str | None) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from placement.by_hand import conv_chain
 from safetensors.torch import save_file
 
 from ane_sweep.bridge.cell import digest
 from ane_sweep.errors import ConfigError, StageError, WeightsError
-from ane_sweep.planner import modules
+from ane_sweep.planner import modules, packages
 from ane_sweep.worker.models import module as family
 from ane_sweep.worker.stages import reference
 
@@ -306,6 +307,15 @@ def test_a_path_that_leads_nowhere_stops_before_anything_runs(here, path, said):
         settled(path)
 
 
+def test_a_package_leaves_its_outputs_in_fp32_and_nothing_of_it_is_unseen(here):
+    source = packages.resolve(
+        {"name": "package", "path": str(conv_chain(here / "x.mlpackage", 2))}, "pretrained", 0, Path("d.json")
+    )
+    wish = params(source)
+    result = reference.run({**wish, "model": {**wish["model"], "family": "package"}}, dict(source.beside), here)
+    assert (here / "outputs.npz").is_file() and "weights" not in result.facts and "unseen" not in result.realised
+
+
 class TestReference:
     def leave(self, code, inputs, **option):
         Path("nets.py").write_text(code)
@@ -315,7 +325,8 @@ class TestReference:
         return reference.run(params(source, count=3), dict(source.beside), out), out
 
     def test_each_shape_has_inputs_and_outputs_of_its_own(self, here):
-        _, out = self.leave(forward("return x.sum(1)"), {"x": [1, "2..6"]})
+        result, out = self.leave(forward("return x.sum(1)"), {"x": [1, "2..6"]})
+        assert "data files, environment, network" in result.realised["unseen"]
         assert {path.name for path in out.iterdir()} == {
             "inputs.npz", "outputs.npz", "calibration.npz", "inputs@1x2.npz", "outputs@1x2.npz", "inputs@1x4.npz", "outputs@1x4.npz"
         }  # fmt: skip

@@ -40,6 +40,8 @@ TYPOS = [
     (["-m", "model=tiny-gpt2,tiny-bert", "model.arch.n_layer=1"], "model.arch.n_layer: model=tiny-bert has no such key"),
     (["-m", "model=tiny-gpt2,tiny-bert", "model.arch.n_layer=1,2"], "model.arch.n_layer: model=tiny-bert has no such key"),
     (["-m", "precision=p4,fp16", "precision.weights.bits=2,4"], "precision.weights.bits: precision=fp16 has no such key"),
+    (["model=tiny-gpt2", "model.path=x"], "model.path: belongs to model=module and model=package"),
+    (["model=package", "model.path=x.mlpackage", "model.kwargs={a: 1}"], "model.kwargs: belongs to model=module;"),
     (["model.arch_keys.layers=n_layers"], "model.arch_keys.layers=n_layers: model.arch has no such key"),
     (["~model.arch.n_layer"], "model.arch has no such key"),
     (["++model.package={a: 1}"], "expected the texts module and folder"),
@@ -172,3 +174,11 @@ def test_interpolations_follow_the_axes_however_they_are_written(words, expected
     request = config.load(["-m", *TINY, *words, "seq_len=10,20"])
     assert [(cell.limits["convert"]["timeout_s"], cell.seed) for cell in request.cells] == expected
     assert request.axes == ["seq_len"]
+
+
+def test_a_wrong_key_beside_a_given_model_is_told_alone():
+    """Which keys there are is decided by the option, so each word is looked at beside it."""
+    with pytest.raises(ConfigError) as caught:
+        config.load(["model=module", "model.path=nets.py:Net", "model.input={x: [1]}"])
+    (said,) = caught.value.problems
+    assert said.startswith("model.input: nothing reads this key")

@@ -361,7 +361,7 @@ def test_only_settings_that_differ_from_the_defaults_stand_above_and_the_rest_is
     records = constructed.records(4, bad=False, seed=7, target="iOS18")
     for record in records:
         record.cell |= {"target": "iOS18", "seed": 7, "latency": {"samples": 5, "warmup": 3}}
-    told = heading.lines(records, heading.settings(records)[0])
+    told = heading.lines(records, table.settings(records)[0])
     assert told[-1] == "all cells: seq_len=32 seed=7 latency.samples=5"
     folded = document.sections(document.Sweep(records))[-1].blocks[1]
     assert folded.fold and ["target", "iOS18"] in folded.rows and ["latency.warmup", "3"] in folded.rows

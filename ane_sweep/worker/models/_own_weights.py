@@ -22,8 +22,8 @@ def redraw(inner: nn.Module, seed: int) -> None:
 
 
 def settle_norms(module: Any) -> None:
-    """Batch norms take the statistics of one pass: without, what is drawn shrinks or grows from layer to layer until fp16
-    holds none of it (measured: MobileNetV2 as its own code draws it gives zeros in fp16)."""
+    """Batch norms take the statistics of one pass: without, what is drawn may shrink or grow from layer to layer, beyond
+    what fp16 holds."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     norms = [one for one in module.inner.modules() if isinstance(one, kinds) and one.track_running_stats]
     for one in norms:

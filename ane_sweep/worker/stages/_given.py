@@ -12,6 +12,7 @@ from ane_sweep.worker.stages import StageResult
 from ane_sweep.worker.stages._arrays import StackWriter
 
 CALIBRATION = 8
+UNSEEN = "what its code read beside the files that it imports (data files, environment, network, clock) is in no key"
 Arrays = dict[str, Any]
 
 
@@ -33,11 +34,10 @@ def leave(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageRe
     default = shapes.points(module.taken)[0]
     rest = rest or _rows(module, default, seed + 1, CALIBRATION, first=False)
     _write(out / "calibration.npz", rest, inputs_too=True)
-    facts = {"weights": module.weights_digest()}
-    return StageResult(
-        facts=facts,
-        realised={"texts": "samples" if samples else "seeded inputs", "packages": params["model"]["arch"]["packages"]},
-    )
+    realised = {"texts": "samples" if samples else "seeded inputs", "packages": params["model"]["arch"]["packages"]}
+    if not hasattr(module, "weights_digest"):  # a package: its weights are its content, and no code draws them
+        return StageResult(realised=realised)
+    return StageResult(facts={"weights": module.weights_digest()}, realised=realised | {"unseen": UNSEEN})
 
 
 def _rows(module: Any, point: Any, seed: int, count: int, first: bool) -> list[Arrays]:
