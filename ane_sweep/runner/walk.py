@@ -46,11 +46,18 @@ class Display(Protocol):
 
 
 def execute(
-    plan: Plan, run: Run, store: Store, settings: dict[str, Any], display: Display, budget: int
+    plan: Plan,
+    run: Run,
+    store: Store,
+    settings: dict[str, Any],
+    display: Display,
+    budget: int,
+    outcomes: dict[str, Outcome] | None = None,
 ) -> dict[str, Outcome]:
     """Run every task of the plan that is not done; returns task key -> Outcome. Raises KeyboardInterrupt.
 
-    budget   bytes of memory that all lanes may use together
+    budget     bytes of memory that all lanes may use together
+    outcomes   of tasks that are done already; what is run is added to them
 
     After settings["budget_minutes"] no task begins any more (preparation ends at 70 % of them): what is left is skipped.
     """
@@ -62,6 +69,7 @@ def execute(
         budget,
         max(1, (os.cpu_count() or 1) // settings["lanes"]),
         Gate(**settings["gate"], tell=display.say),
+        outcomes={} if outcomes is None else outcomes,
     )
     prepared = [task for task in plan.tasks.values() if not task.alone]
     began, minutes = time.monotonic(), settings["budget_minutes"]
