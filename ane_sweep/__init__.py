@@ -1,3 +1,101 @@
-"""ane-sweep: a declarative experiment-matrix runner for the Apple Neural Engine and Core ML."""
+"""ane-sweep: a declarative experiment-matrix runner for the Apple Neural Engine and Core ML.
+
+    import ane_sweep
+    found = ane_sweep.sweep("model=minilm variant=original,split_einsum", chunks=[1, 2])
+    found.frame(); found.report()
+
+The functions here are what the verbs of the command line call (ane_sweep/docs/notebook.md). What a user got wrong is raised as
+a type of ane_sweep.errors, whose text is the sentence that the terminal prints. Importing this loads nothing heavy.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    import numpy as np
+
+    from ane_sweep.api.sweeps import Planned, Sweep
+    from ane_sweep.placement.judge import Verdict
 
 __version__ = "0.1.0"
+__all__ = ["lint", "load", "plan", "predict", "sweep"]
+
+
+def plan(*words: str, **axes: Any) -> "Planned":
+    """What a matrix would run, share and cost, and what of it is refused; runs nothing. Its arguments are `sweep`'s."""
+    from ane_sweep.api import sweeps
+
+    return sweeps.plan(words, axes)
+
+
+def sweep(*words: str, **axes: Any) -> "Sweep":
+    """Run a matrix, each task in a fresh process, and return its records. In Jupyter with a bar; elsewhere it is quiet.
+
+    words   as behind `ane-sweep -m`: "model=minilm chunks=1,2", "+sweep=quick", "latency.samples=50 out=/tmp/out"
+    axes    the same as Python values: a list is several values of an axis, or, of a key that takes a list (chips), that
+            list; `latency={"samples": 50}` is latency.samples=50
+
+    What was interrupted goes on where it stopped when it is asked for again. Raises ConfigError for a wrong word or a matrix
+    that is refused as a whole, StoreError for an outputs folder that cannot be used, Unfinished where the system stopped it,
+    and KeyboardInterrupt. A cell that fails raises nothing: its record says so, and `.ok` is False.
+    """
+    from ane_sweep.api import sweeps
+
+    return sweeps.sweep(words, axes)
+
+
+def load(run: "str | os.PathLike[str]" = "last", out: "str | os.PathLike[str] | None" = None) -> "Sweep":
+    """A finished sweep: "last", a run's name, or a run's folder.
+
+    out   the outputs folder, where `run` is a name: None is $ANE_SWEEP_OUT or ./outputs
+
+    Raises RunNotFound with the names there are, and StoreError for records that cannot be read.
+    """
+    from ane_sweep.api import sweeps
+
+    return sweeps.load(run, out)
+
+
+def lint(
+    package: "str | os.PathLike[str]",
+    *,
+    chip: str = "m4",
+    compute_units: str = "cpu_and_ne",
+    min_ane_share: float = 0.9,
+    share: str = "ops",
+) -> "Verdict":
+    """Where the ops of a package are predicted to run, and why some stay off the Neural Engine. Reads protobufs only.
+
+    package        a .mlpackage, a .mlmodelc, or a folder of chunks; `min_ane_share`, from 0 to 1, is what `.ok` asks for
+    compute_units  what Core ML may use: all, cpu_and_ne, cpu_and_gpu or cpu_only
+    share          what it is a share of: "ops", or "cost", their estimated cost
+
+    Raises PackageError for what cannot be read, ConfigError for an unknown chip or word.
+    """
+    from ane_sweep.placement import judge
+
+    return judge.judge(package, chip=chip, compute_units=compute_units, min_ane_share=min_ane_share, share=share)
+
+
+def predict(
+    package: "str | os.PathLike[str]",
+    inputs: "Mapping[str, Any] | np.ndarray[Any, Any]",
+    *,
+    function: str = "",
+    numerics: str | None = None,
+    device: str = "cpu",
+) -> "dict[str, np.ndarray[Any, Any]]":
+    """One prediction of any ML Program by the reference runtime, on any host, in this process: arrays by name.
+
+    inputs    name -> array of the shape that the package declares; one array alone where there is one input
+    function  of a multifunction package; "" is its default one. States begin at zero with every call
+    numerics  "fp16", "fp32" or "ane"; None: as the program declares. `device`: "cpu" or "cuda"
+
+    Raises PackageError for a package that cannot be read, or a wrong name or shape of an input; ConfigError where PyTorch is
+    not installed or a word is wrong.
+    """
+    from ane_sweep.api import packages
+
+    return packages.predict(package, inputs, function=function, numerics=numerics, device=device)

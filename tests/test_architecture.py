@@ -26,15 +26,20 @@ FLOORS = (
     {"compare"},
     {"report", "tracking"},
     {"bundles"},
-    {"sweep"},
-    {"nightly"},
+    {"engine"},
+    {"nightly", "api"},
     {"verbs"},
     {"__main__", "bench", "proof"},
 )
 # The stand-in's compiler, in the worker alone: a tool that is asked for is answered by coremltools' drop-in.
 DOORS = {("machine.tools", "coreml_anywhere.native")}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere", "proof")
-IN_PROCESS = {"verbs.run", "verbs.diff"}  # these run a program themselves, with the reference runtime
+IN_PROCESS = {
+    "verbs.run",
+    "verbs.diff",
+    "api.packages",
+    "",
+}  # these run a program themselves, with the reference runtime
 
 
 def modules() -> list[Path]:

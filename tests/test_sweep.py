@@ -20,7 +20,7 @@ import pytest
 from hub_server import serve
 from tiny import ONCE, RAN, gpt2_checkpoint
 
-from ane_sweep import sweep
+from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status, Weights, read_records, write_records
 from ane_sweep.runner import walk
@@ -76,7 +76,7 @@ def test_every_cell_ends_as_one_record(finished):
     _, code, records = finished
     assert len(records) == 8 and len({record.cell_key for record in records}) == 8
     assert {record.status for record in records} <= {Status.OK, Status.DEGRADED}  # degraded: timing on a busy machine
-    assert code == sweep.exit_code(records) and code in RAN
+    assert code == engine.exit_code(records) and code in RAN
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_every_cell_ends_as_one_record(finished):
      *[(f"ok degraded {bad}", 1) for bad in ("failed", "crashed", "timeout", "out_of_memory", "blocked", "fallback")]],
 )  # fmt: skip
 def test_doubt_and_failure_have_exit_codes_of_their_own(statuses, code):
-    assert sweep.exit_code([SimpleNamespace(status=Status(status)) for status in statuses.split()]) == code
+    assert engine.exit_code([SimpleNamespace(status=Status(status)) for status in statuses.split()]) == code
 
 
 def test_report_only_shows_and_exits_0_whatever_it_shows(finished, tmp_path, capsys):
@@ -277,7 +277,7 @@ def test_interrupted_in_its_report_or_log_a_run_goes_on_there_and_times_nothing_
 ):
     out, _, _ = finished
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, where, interrupted)
+        patch.setattr(engine, where, interrupted)
         assert run(out, *ONE) == 130
     folder, started = runs(out)[-1], started_tasks(runs(out)[-1])
     records = (folder / "records.jsonl").read_bytes()

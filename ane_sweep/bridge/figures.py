@@ -37,6 +37,11 @@ class Metric:
         """What two metrics have in common when they are the same figure."""
         return self.name, self.kind, self.chip
 
+    @property
+    def label(self) -> str:
+        """`measured.latency_median_ms`, `predicted.m4.ops_ane`: the kind is part of the name, so kinds never mix."""
+        return ".".join(part for part in (self.kind, self.chip, self.name) if part)
+
 
 @dataclass(frozen=True)
 class Ops:

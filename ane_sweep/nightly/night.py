@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ane_sweep import sweep, terminal
+from ane_sweep import engine, terminal
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare import history, sides
 from ane_sweep.compare.difference import LEVEL
@@ -35,7 +35,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
             terminal.say(
                 f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time"
             )
-        run, records, fresh = sweep.perform(tonight, settings, store, out, args)
+        run, records, fresh = engine.perform(tonight, settings, store, out, args)
         now = Night(run, records, left, settings["budget_minutes"])
         compare(now, out)
         rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *suspects(now)])
@@ -45,11 +45,11 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         now.missed = [cell.label(whole.axes or ["model"]) for cell in bad]
         if not now.doubt and not now.regressed and any(sides.is_level(record) for record in records):
             sides.tag_good(out, run.stamp)
-        code = sweep.publish(run, records, fresh, settings, store)
+        engine.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
         now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
         print(f"summary: {terminal.shown(summary.write(out, run.stamp, summary.text(now)))}")
-    return exit_code(now, code)
+    return exit_code(now, engine.exit_code(records))
 
 
 def exit_code(now: Night, of_the_sweep: int) -> int:

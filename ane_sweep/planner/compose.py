@@ -7,6 +7,7 @@ RecursionError, AssertionError ...): `understood` is the one place where that be
 import math
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from ane_sweep.planner.paths import conf_dir
 GROUPS = ("model", "precision", "sweep")
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
 _PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
+_ALONE = threading.Lock()
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
 _WAYS = {  # in place of what Hydra would do by itself
@@ -64,6 +66,17 @@ def understood(what: str) -> Iterator[None]:
     except Exception as error:
         deep = isinstance(error, RecursionError)
         raise ConfigError(f"{what}: {'nested too deeply' if deep else option_files.problem(error)}") from None
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """A program that has a Hydra of its own (a notebook) finds it as it was; threads compose one after the other."""
+    with _ALONE:
+        theirs = GlobalHydra.instance().hydra
+        try:
+            yield
+        finally:
+            GlobalHydra.instance().hydra = theirs
 
 
 class OptionFiles(FileConfigSource):

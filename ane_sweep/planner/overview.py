@@ -2,11 +2,25 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
+from ane_sweep.machine.memory import budget_and_total
+from ane_sweep.planner.matrix import Request
+from ane_sweep.planner.settle import plan_for
+from ane_sweep.store import files
+from ane_sweep.store.cache import open_store
 from ane_sweep.terminal import duration, size
+
+
+def planned(request: Request, out: Path) -> tuple[Plan, str]:
+    """What a request would run, and the same as text; runs nothing."""
+    with open_store(out) as store:
+        plan = plan_for(request, store, out)
+        most = budget_and_total(request.settings["memory_gib"])
+        return plan, describe(plan, store.has, files.free_bytes(out), most)
 
 
 def describe(

@@ -154,8 +154,8 @@ def cell_note(record: Record) -> str | None:
 
 
 def metric_key(metric: Metric) -> str:
-    """`measured.latency_median_ms`, `predicted.m4.ops_ane`: the kind is part of the name, so kinds never mix."""
-    return _key(".".join(part for part in (metric.kind, metric.chip, metric.name) if part))
+    """The figure's label as MLflow takes it."""
+    return _key(metric.label)
 
 
 def cell_metrics(record: Record) -> list[tuple[str, float, int]]:

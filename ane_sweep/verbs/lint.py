@@ -7,7 +7,6 @@ not, 2 when one cannot be read. Where the ANE was not asked (cpu_only, cpu_and_g
 """
 
 import argparse
-import gc
 import json
 import math
 import sys
@@ -39,40 +38,37 @@ class Options:
 def lint(args: list[str]) -> int:
     """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
     options = parse(args)
-    was_enabled = gc.isenabled()
-    gc.disable()  # a large program is some million small objects that all live to the end: a quarter of the time
-    try:
-        return judge(options)
-    finally:
-        if was_enabled:
-            gc.enable()
+    from ane_sweep.placement import judge
+
+    with judge.uncollected():
+        return report(options)
 
 
-def judge(options: Options) -> int:
+def report(options: Options) -> int:
     """Every package on every chip; returns the exit code."""
-    from ane_sweep.placement import chips
+    from ane_sweep.placement import chips, judge
 
     wanted = [chips.get(name) for name in options.chips]
-    entries: list[dict[str, Any]] = []
-    problems: list[dict[str, str]] = []
-    worst = HOLDS
+    found, problems, code = [], [], HOLDS
     for path in options.paths:
         try:
-            loaded = _load(path)
+            loaded = judge.load(path)
         except PackageError as error:
             problems.append({"path": str(path), "error": str(error)})
             print(f"error: {error}", file=sys.stderr)
-            worst = UNREADABLE
+            code = UNREADABLE
             continue
         for chip in wanted:
-            holds = _report(path, loaded, chip, options, entries)
-            worst = worst if holds else max(worst, FALLS_SHORT)
+            one = judge.of(path, loaded, chip, options.compute_units, options.min_ane_share, options.share)
+            code = code if one.ok else max(code, FALLS_SHORT)
+            if options.json:
+                found.append(one.to_dict())
+            else:
+                print(visible(str(one)))
     if options.json:
-        content: dict[str, Any] = {"schema": SCHEMA, "packages": entries}
-        if problems:
-            content["errors"] = problems
-        print(json.dumps(content, separators=(",", ":")))
-    return worst
+        content: dict[str, Any] = {"schema": SCHEMA, "packages": found}
+        print(json.dumps({**content, "errors": problems} if problems else content, separators=(",", ":")))
+    return code
 
 
 def parse(args: list[str]) -> Options:
@@ -131,92 +127,3 @@ def _share(text: str) -> float:
     if 0 <= value <= 1:
         return value
     raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1")
-
-
-def _load(path: Path) -> list[Any]:
-    """The programs at a path: a package, or a folder that holds model.mlpackage or a chain of chunks."""
-    from ane_sweep.mil import package
-    from ane_sweep.placement import programs
-
-    is_folder = path.is_dir() and path.suffix not in (".mlpackage", ".mlmodelc")
-    if not is_folder:
-        return programs.load_chain([path])
-    return programs.load_chain(package.program_paths(path))
-
-
-def _report(path: Path, loaded: list[Any], chip: Any, options: Options, entries: list[dict[str, Any]]) -> bool:
-    """Predict, say so, and return whether the verdict holds."""
-    from ane_sweep.placement import predict
-
-    prediction = predict.predict_chain(loaded, chip, options.compute_units)
-    holds, share = verdict(prediction, options)
-    if options.json:
-        is_chain = len(prediction.chunks) > 1
-        gates = [
-            {**vars(gate), "chunk": chunk.program.chunk if is_chain else None}
-            for chunk in prediction.chunks
-            for gate in chunk.gates
-        ]
-        entries.append(
-            {
-                "path": str(path), "chip": chip.chip, "compute_units": options.compute_units, "verdict": holds,
-                "ane_share": share, "gates": gates, "estimate": prediction.estimate_entry(), "ops": prediction.table(),
-            }
-        )  # fmt: skip
-    else:
-        print(visible(text(path, prediction, holds)))
-    return holds
-
-
-def verdict(prediction: Any, options: Options) -> tuple[bool, float]:
-    """(whether enough stays on the ANE, its share). A gate that closes the ANE leaves a share of 0."""
-    from ane_sweep.placement import predict
-
-    rows = prediction.rows
-    counted = predict.count_ops(rows).share("ane")
-    share = predict.cost_share(rows).ane if options.share == "cost" else counted
-    asked = options.compute_units in ("all", "cpu_and_ne") and bool(rows)
-    return not asked or share >= options.min_ane_share, round(share, 6)
-
-
-def text(path: Path, prediction: Any, holds: bool) -> str:
-    """The verdict for people: where ops go, why they leave, what to change. Everything in it is predicted."""
-    summary = prediction.summary()
-    ops, share = summary.ops, summary.cost_share
-    chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
-    lines = [
-        f"{path}: {'ok' if holds else 'NOT mainly on the ANE'} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
-        f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "
-        f"{share.ane:.1%} of the estimated cost on the ANE; {summary.segments} segments, {summary.transitions} transitions",
-        f"  time  {time_text(prediction)}",
-    ]
-    for chunk in prediction.chunks:
-        lines += [f"  gate  {gate.gate} ({gate.effect}): {gate.reason}" for gate in chunk.gates]
-    for entry in summary.reasons[:8]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
-        lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
-    lines += [f"  do    {advice}" for advice in summary.advice[:5]]
-    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
-    if summary.compute_units in ("all", "cpu_and_gpu"):
-        lines.append("  note  the choice against the GPU has no public constants and is not modelled")
-    return "\n".join(lines)
-
-
-def time_text(prediction: Any) -> str:
-    """The estimate with its band and what it rests on, or why there is none."""
-    found = prediction.estimate
-    if found is None:
-        return f"not estimated: {prediction.not_estimated}"
-    return f"about {found.ms:.3g} ms ({found.low_ms:.3g} to {found.high_ms:.3g}), estimated from {found.anchor}"
-
-
-def shape_text(flexible: Any) -> str:
-    """What is judged of an input that takes several shapes."""
-    if flexible.default is None:
-        return (
-            f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"
-        )
-    kinds = {"enumerated": "one of several shapes", "range": "a range of shapes"}
-    return (
-        f"input {flexible.name} takes {kinds[flexible.kind]}: all of this is for its default, {list(flexible.default)}"
-    )

@@ -18,7 +18,7 @@ def log(args: list[str]) -> int:
     parser.key("experiment", "NAME", "the MLflow experiment (default: the sweep's own)")
     parser.outputs()
     given = parser.read(args)
-    from ane_sweep import sweep, tracking
+    from ane_sweep import engine, tracking
     from ane_sweep.store import runs
 
     run = runs.find_run(given.out, given.run)
@@ -26,5 +26,5 @@ def log(args: list[str]) -> int:
     uri = given.uri if given.uri is not None else tracking.reopened(own["uri"], run.stamp)
     experiment = own["experiment"] if given.experiment is None else given.experiment
     logged = tracking.log_sweep(run.folder, uri=uri, experiment=experiment)
-    sweep.show_links(logged, own["ui"])
+    print(*engine.links(logged, own["ui"]), sep="\n")
     return OK

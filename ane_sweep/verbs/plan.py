@@ -9,15 +9,8 @@ def plan(args: list[str]) -> int:
     """Show what would run, and what it would cost; runs nothing."""
     if (request := requested(args, "plan")) is None:
         return OK
-    from ane_sweep.machine import memory
     from ane_sweep.planner import overview
-    from ane_sweep.planner.settle import plan_for
-    from ane_sweep.store import files
-    from ane_sweep.store.cache import open_store
 
-    out = outputs_folder(request.settings["out"])
-    with open_store(out) as store:
-        made = plan_for(request, store, out)
-        most = memory.budget_and_total(request.settings["memory_gib"])
-        print(overview.describe(made, store.has, files.free_bytes(out), most))
+    made, text = overview.planned(request, outputs_folder(request.settings["out"]))
+    print(text)
     return OK if made.chains else BAD_CONFIGURATION

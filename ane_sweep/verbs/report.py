@@ -1,6 +1,6 @@
 """`ane-sweep report [RUN] [--json|--markdown]`: a sweep's table or records; --html FILE: the page; --drift: which op loses accuracy"""
 
-from ane_sweep import folders, sweep, terminal, words
+from ane_sweep import engine, folders, terminal, words
 from ane_sweep.bridge import record
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.machine import memory
@@ -44,7 +44,7 @@ def report(args: list[str]) -> int:
     elif given.markdown is not None:
         print(table.as_markdown(records))
     else:
-        sweep.show(run.folder, records)
+        engine.show(run.folder, records)
     return OK
 
 

@@ -14,11 +14,7 @@ def sweep(args: list[str]) -> int:
         from ane_sweep.nightly import night
 
         return night.night(request, out, args)
-    from ane_sweep.planner.settle import plan_for
-    from ane_sweep.store.cache import open_store
-    from ane_sweep.sweep import run_plan
+    from ane_sweep import engine
 
-    with open_store(out) as store:
-        store.sweep_tmp()
-        plan = plan_for(request, store, out)
-        return run_plan(plan, request.settings, store, out, args)
+    _, records = engine.sweep(request, out, args)
+    return engine.exit_code(records)

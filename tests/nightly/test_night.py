@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from nights import cell, slower, write_run
 
-from ane_sweep import sweep
+from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Status, read_records
@@ -94,7 +94,7 @@ def dream(tmp_path, monkeypatch):
     }  # fmt: skip
     plan = planned(cell().cell_key, cell(chunks=2).cell_key)
     monkeypatch.setattr(night, "plan_for", lambda *_: plan)
-    monkeypatch.setattr(sweep, "write_report", lambda *_: None)
+    monkeypatch.setattr(engine, "write_report", lambda *_: None)
 
     def one(stamp, *records):
         def perform(*_):
@@ -103,7 +103,7 @@ def dream(tmp_path, monkeypatch):
             (tmp_path / "runs" / stamp / "run.json").write_text(json.dumps({**info, "plan_key": "p", "command": []}))
             return runs.find_run(tmp_path, stamp), list(records), True
 
-        monkeypatch.setattr(sweep, "perform", perform)
+        monkeypatch.setattr(engine, "perform", perform)
         return night.night(SimpleNamespace(settings=settings), tmp_path, [])
 
     return one
@@ -141,7 +141,7 @@ BROKEN = {"status": "out_of_memory", "reason": "convert: 0.3 GiB", "medians": ()
 def test_a_night_gone_on_with_in_its_report_is_not_compared_with_itself(dream, tmp_path, monkeypatch):
     assert dream("n1", cell()) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "write_report", lambda *_: 1 / 0)  # whatever ends it there
+        patch.setattr(engine, "write_report", lambda *_: 1 / 0)  # whatever ends it there
         with pytest.raises(ZeroDivisionError):
             dream("n2", cell(slower(0.7)))
     assert dream("n2", cell(slower(0.7))) == 0 and "better: 1 faster" in latest(tmp_path)

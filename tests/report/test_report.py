@@ -13,7 +13,7 @@ import constructed
 import pytest
 from rich.console import Console
 
-from ane_sweep import sweep, tracking
+from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
@@ -372,10 +372,10 @@ def test_what_follows_the_records_is_done_whatever_else_of_it_fails(out, monkeyp
     monkeypatch.setattr(page, "write", step("report"))
     monkeypatch.setattr(drift, "look_where_called_for", step("drift"))
     monkeypatch.setattr(tracking, "log_sweep", step("tracking"))
-    monkeypatch.setattr(sweep, "show_links", lambda *_: None)
+    monkeypatch.setattr(engine, "links", lambda *_: [])
     settings = {"enabled": True, "uri": None, "experiment": "e", "ui": None}
-    sweep.write_report(folder, read_records(folder), None)
-    sweep.track(folder, settings)
+    engine.write_report(folder, read_records(folder), None, engine.TERMINAL)
+    engine.track(folder, settings, engine.TERMINAL)
     assert done == ["drift", "report", "tracking"]
     said = capsys.readouterr().err
     assert said.count("ZeroDivisionError: a mistake. Next: ane-sweep") == (3 if broken == "all" else 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import nights
 import pytest
 
-from ane_sweep import sweep
+from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import trouble
 from ane_sweep.bridge.record import read_records
@@ -128,7 +128,7 @@ def test_every_verb_says_so_in_a_sentence(kind, disk, tmp_path, capsys):
 
 def test_what_the_system_refuses_in_the_midst_of_a_sweep_leaves_it_unfinished(capsys, monkeypatch):
     def perform(*_):
-        with sweep.begun():
+        with engine.begun():
             raise OSError(errno.ENOSPC, "No space left on device", "/out/runs/x/records.jsonl")
 
     with pytest.raises(Unfinished):

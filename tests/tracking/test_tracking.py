@@ -457,7 +457,7 @@ def test_log_takes_credentials_from_the_environment_or_asks_for_them(run_with_se
     out, _, uri = run_with_secret
     given = []
     monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
-    monkeypatch.setattr("ane_sweep.sweep.show_links", lambda *_: None)
+    monkeypatch.setattr("ane_sweep.engine.links", lambda *_: [])
     for name in address.LOGIN:
         monkeypatch.delenv(name, raising=False)
     assert main(["log", f"out={out}"]) == 2 and not given

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from placement.by_hand import conv_chain
 
-from ane_sweep import sweep, tracking, verbs
+from ane_sweep import engine, tracking, verbs
 from ane_sweep import words as command
 from ane_sweep.__main__ import main
 from ane_sweep.errors import StageError, TrackingError
@@ -45,7 +45,7 @@ def swept(room, *statuses: str) -> list[str]:
     """A sweep whose cells end so."""
     records = [nights.cell(chunks=n, status=status, reason="why") for n, status in enumerate(statuses, 1)]
     folder = room.path / "out" / "runs" / "x"
-    room.patch.setattr(sweep, "perform", lambda *_: (SimpleNamespace(folder=folder, stamp="x"), records, False))
+    room.patch.setattr(engine, "perform", lambda *_: (SimpleNamespace(folder=folder, stamp="x"), records, False))
     return TINY
 
 
@@ -91,7 +91,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
         case ("report" | "log" | "nightly", 0):
             runs(room, 1.0)
             room.patch.setattr(tracking, "log_sweep", lambda *_, **__: None)
-            room.patch.setattr(sweep, "show_links", lambda *_: None)
+            room.patch.setattr(engine, "links", lambda *_: [])
             return []
         case ("report", 1):
             runs(room, 1.0)

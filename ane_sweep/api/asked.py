@@ -1,0 +1,63 @@
+"""What a matrix is asked for with: words as on the command line and keyword arguments, both as words of Hydra's grammar."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner import compose, config, schema
+from ane_sweep.planner.matrix import Request
+from ane_sweep.words import asks_help
+
+
+def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, list[str]]:
+    """The request, and the words that a command line would ask for it with. Raises ConfigError."""
+    args = ["-m", *as_words(words), *(word for key, value in axes.items() for word in as_word(key, value))]
+    if asks_help(args):
+        raise ConfigError("--help: the keys are shown by `ane-sweep --help`, and these functions by help(ane_sweep)")
+    with compose.apart():
+        return config.load(args), args
+
+
+def as_words(words: Iterable[str]) -> list[str]:
+    """As a shell splits them."""
+    found = []
+    for text in words:
+        if not isinstance(text, str):
+            raise ConfigError(f"{text!r:.100}: expected words as text, or axes as keyword arguments")
+        try:
+            found += shlex.split(text)
+        except ValueError as error:
+            raise ConfigError(f"{text}: {str(error).lower()}") from None
+    return [word for word in found if word not in ("-m", "--multirun")]
+
+
+def as_word(key: str, value: Any) -> Iterator[str]:
+    """`chunks=[1, 2]` as `chunks=1,2`; a mapping as a word for each of its keys."""
+    known = schema.KEYS.get(key)
+    if isinstance(value, Mapping) and (known is None or dict not in known.types):
+        for name, one in value.items():
+            yield from as_word(f"{key}.{name}", one)
+        return
+    value = _plain(value)
+    whole = known is not None and list in known.types and not any(isinstance(one, list) for one in _listed(value))
+    values = _listed(value) if isinstance(value, list) and not whole else [value]
+    if not values:
+        raise ConfigError(f"{key}=[]: no values")
+    yield f"{'+' if key == 'sweep' else ''}{key}={','.join(map(compose.as_text, values))}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _plain(value: Any) -> Any:
+    """Tuples, ranges and arrays as lists, paths as text, numpy's numbers as Python's."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple, range)) else value

@@ -1,0 +1,128 @@
+"""What Jupyter shows in place: a bar while a sweep runs, and its report. Elsewhere nothing is shown."""
+
+import html
+import os
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import engine
+from ane_sweep.bridge.outcome import DONE, Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.task import Task
+from ane_sweep.report import page
+from ane_sweep.runner import display
+
+
+@dataclass(frozen=True)
+class Page:
+    """An HTML page, in a frame that may run its own script and reach nothing else."""
+
+    html: str
+    height: int = 800
+
+    def save(self, path: "str | os.PathLike[str]") -> Path:
+        """Write it as one file that needs nothing else. Raises ConfigError where that cannot be."""
+        return page.save(Path(path), self.html)
+
+    def _repr_html_(self) -> str:
+        frame = f'sandbox="allow-scripts allow-popups" style="width:100%;height:{self.height}px;border:0"'
+        return f'<iframe title="ane-sweep report" {frame} srcdoc="{html.escape(self.html)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"report of {len(self.html):,} characters: Jupyter shows it, .save(path) writes it"
+
+
+@dataclass
+class Reader(engine.Terminal):
+    """Whom a sweep in Python is told to: what it says is kept for whoever asks."""
+
+    said: list[str] = field(default_factory=list)
+
+    def tell(self, line: str) -> None:
+        self.said.append(line)
+
+    def result(self, line: str) -> None:
+        self.said.append(line)
+
+    def records(self, folder: Path, records: list[Record]) -> None:
+        """They are what is returned."""
+
+    def watch(self, plan: Plan) -> engine.View:
+        show = shower()
+        return Quiet(self.said) if show is None else Bar(self.said, plan, show)
+
+
+@dataclass
+class Quiet:
+    """Shows nothing; a word between two tasks is kept."""
+
+    said: list[str]
+
+    def begin(self, task: Task) -> None: ...
+
+    def end(self, task: Task, outcome: Outcome) -> None: ...
+
+    def freeze(self) -> None: ...
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def close(self) -> None: ...
+
+
+class Bar(Quiet):
+    """How many tasks are done, what runs, and which went wrong. It is drawn between tasks alone: nothing of ours runs
+    beside what is timed."""
+
+    def __init__(self, said: list[str], plan: Plan, show: Any):
+        super().__init__(said)
+        self.left = {key for key, task in plan.tasks.items() if task.unavailable is None}
+        self.total, self.running, self.wrong = len(self.left), dict[str, str](), list[str]()
+        self.timed = sum(task.alone and task.unavailable is None for task in plan.tasks.values())
+        self.lock, self.handle, self.show = threading.Lock(), None, show
+        self._draw("preparing")
+
+    def begin(self, task: Task) -> None:
+        with self.lock:
+            self.running[task.key] = task.label
+            self._draw(", ".join(self.running.values()))
+
+    def end(self, task: Task, outcome: Outcome) -> None:
+        with self.lock:
+            self.running.pop(task.key, None)
+            self.left.discard(task.key)
+            if task.unavailable is None and outcome.status not in DONE:
+                self.wrong.append(f"{task.label}: {outcome.status}, {display.first_line(outcome.reason or '')}")
+
+    def freeze(self) -> None:
+        self._draw(f"timing, {self.timed} processes, one at a time")
+
+    def close(self) -> None:
+        self._draw("done" if not self.left else "stopped")
+
+    def _draw(self, doing: str) -> None:
+        done = self.total - len(self.left)
+        told = "".join(f"<div>{html.escape(line)}</div>" for line in self.wrong)
+        text = (
+            f'<progress max="{max(1, self.total)}" value="{done}"></progress> {done}/{self.total} {html.escape(doing)}'
+        )
+        shown = {"text/html": f"<div>{text}</div>{told}", "text/plain": f"{done}/{self.total} {doing}"}
+        if self.handle is None:
+            self.handle = self.show(shown, raw=True, display_id=True)
+        else:
+            self.handle.update(shown, raw=True)
+
+
+def shower() -> Any:
+    """IPython's display where a kernel shows what this process says; None elsewhere, a plain IPython included."""
+    ipython = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython else None
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display as show
+
+    return show

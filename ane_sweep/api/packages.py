@@ -1,0 +1,30 @@
+"""A prediction of a package, made elsewhere or here, by the reference runtime."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ane_sweep import installed
+from ane_sweep.errors import PackageError
+
+
+def predict(
+    package: "str | os.PathLike[str]",
+    inputs: "Mapping[str, Any] | np.ndarray[Any, Any]",
+    *,
+    function: str,
+    numerics: str | None,
+    device: str,
+) -> "dict[str, np.ndarray[Any, Any]]":
+    installed.need_worker("ane_sweep.predict")
+    from ane_sweep import reference
+
+    model = reference.load(Path(package), function, numerics=numerics, device=device)
+    if not isinstance(inputs, Mapping):
+        if len(model.inputs) != 1:
+            raise PackageError(f"{package}: which input is it? Give {{name: array}}; inputs: {', '.join(model.inputs)}")
+        inputs = {next(iter(model.inputs)): inputs}
+    return model.predict(dict(inputs), model.new_state() if model.states else None)

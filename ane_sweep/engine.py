@@ -1,0 +1,204 @@
+"""The main path, from a plan to what a sweep leaves: run, record, show, report, track."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from ane_sweep import installed, tracking
+from ane_sweep.bridge import record
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bridge.trouble import explained
+from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
+from ane_sweep.machine import host, memory
+from ane_sweep.planner import overview
+from ane_sweep.planner.matrix import Request
+from ane_sweep.planner.settle import plan_for
+from ane_sweep.report import drift, page, table
+from ane_sweep.results import assemble
+from ane_sweep.runner import display, walk
+from ane_sweep.store import files, runs
+from ane_sweep.store.cache import Store, open_store
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, say, shown
+
+
+class View(walk.Display, Protocol):
+    """What is seen while a plan runs."""
+
+    def close(self) -> None: ...
+
+
+class Terminal:
+    """Whom a sweep is told to: a person, or a log, at the command line."""
+
+    def tell(self, line: str) -> None:
+        """What goes on, and doubts."""
+        say(line)
+
+    def result(self, line: str) -> None:
+        print(line)
+
+    def records(self, folder: Path, records: list[Record]) -> None:
+        show(folder, records)
+
+    def watch(self, plan: Plan) -> View:
+        return display.make(plan)
+
+
+TERMINAL = Terminal()
+
+
+def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TERMINAL) -> tuple[Path, list[Record]]:
+    """Plan a request, run it and leave records, a report and a log: (the run's folder, its records)."""
+    with open_store(out) as store:
+        store.sweep_tmp()
+        plan = plan_for(request, store, out)
+        run, records, fresh = perform(plan, request.settings, store, out, args, audience)
+        publish(run, records, fresh, request.settings, store, audience)
+    return run.folder, records
+
+
+@contextmanager
+def begun() -> Iterator[None]:
+    """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""
+    try:
+        yield
+    except OSError as error:
+        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
+
+
+@contextmanager
+def held(run: runs.Run) -> Iterator[None]:
+    """Whatever ends a run lets go of it: this process may live on, and go on with it."""
+    try:
+        yield
+    except BaseException:
+        run.release()
+        raise
+
+
+@begun()
+def perform(
+    plan: Plan, settings: dict[str, Any], store: Store, out: Path, args: list[str], audience: Terminal = TERMINAL
+) -> tuple[runs.Run, list[Record], bool]:
+    """(run, its records, whether they are still to be published): a finished run is only read."""
+    if not plan.chains:
+        raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+    if settings["tracking"]["enabled"] and (uri := settings["tracking"]["uri"]):
+        tracking.check_scheme(uri)
+    if settings["resume"] is None:
+        installed.need_worker("a sweep")
+    run = runs.open_run(out, plan, args, settings)
+    with held(run):
+        if gone := runs.tidy(out):
+            audience.tell(f"deleted, interrupted more than {runs.ABANDONED_DAYS} days ago: {', '.join(gone)}")
+        if run.finished and (records := record.kept_records(run.folder)) is not None:
+            if not run.published:
+                audience.tell(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")
+            return run, records, not run.published
+        installed.need_worker("a sweep")
+        budget, total = memory.budget_and_total(settings["memory_gib"])
+        audience.tell(overview.describe(plan, store.has, files.free_bytes(out), (budget, total)))
+        if run.lock is not None and (run.folder / "tasks").exists():
+            audience.tell(f"going on with {run.stamp}, which was interrupted")
+        return run, execute(plan, run, settings, store, audience), True
+
+
+def execute(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
+    """Run what is not done, and write the records."""
+    view = audience.watch(plan)
+    try:
+        outcomes = walk.execute(plan, run, store, settings, view, memory.memory_budget(settings["memory_gib"]))
+    finally:
+        view.close()
+    records = assemble.make_records(
+        plan,
+        outcomes,
+        sweep=run.stamp,
+        host=host.fingerprint(),
+        toolchain=host.toolchain(),
+        files=files.artifact_files,
+    )
+    record.write_records(run.folder, records)
+    run.finish()
+    return records
+
+
+@begun()
+def publish(
+    run: runs.Run,
+    records: list[Record],
+    fresh: bool,
+    settings: dict[str, Any],
+    store: Store,
+    audience: Terminal = TERMINAL,
+) -> None:
+    """Show the records; what is new also gets its report and is logged."""
+    with held(run):
+        audience.records(run.folder, records)
+        if fresh:
+            write_report(run.folder, records, store, audience)
+            if settings["tracking"]["enabled"]:
+                track(run.folder, settings["tracking"], audience)
+            run.publish()
+
+
+def exit_code(records: list[Record]) -> int:
+    """What the cells of a sweep amount to. A cell that is refused beside others that ran is told, and does not count."""
+    found = {record.status for record in records} - {Status.OK, Status.REFUSED}
+    if found - {Status.DEGRADED, Status.SKIPPED}:
+        return NOT_ALL_OK
+    return IN_DOUBT if found else OK
+
+
+def show(folder: Path, records: list[Record]) -> None:
+    """Print the final table and where the records are."""
+    console = Console()
+    if console.is_terminal:
+        console.print(table.as_table(records, console.width))
+    else:
+        print(table.as_text(records, width=160))
+    print(f"records: {shown(folder / record.FILE_NAME)}")
+
+
+def write_report(folder: Path, records: list[Record], store: Store, audience: Terminal) -> None:
+    """Leave report.html and report.md beside the records."""
+    looked = "nobody looked where the worst cell loses accuracy"
+    with in_doubt(looked, f"ane-sweep report {folder.name} --drift", audience):
+        drift.look_where_called_for(folder, records, store)
+    with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE", audience):
+        audience.result(f"report: {shown(page.write(folder))}")
+
+
+@contextmanager
+def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
+    """What follows the records costs neither them nor what follows it, not even by a mistake of ours."""
+    try:
+        yield
+    except AneSweepError as error:
+        audience.tell(f"doubt: {what}: {error}")
+    except OSError as error:
+        audience.tell(f"doubt: {what}: {explained(error)}")
+    except Exception as error:
+        audience.tell(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
+
+
+def track(folder: Path, settings: dict[str, Any], audience: Terminal) -> None:
+    """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
+    with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
+        logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
+        for line in links(logged, settings["ui"]):
+            audience.result(line)
+
+
+def links(logged: tracking.Logged, ui: str | None) -> list[str]:
+    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
+    command = tracking.ui_command(logged, ui)
+    return [
+        *([f"MLflow: {command}"] if command else []),
+        f"charts: {tracking.experiment_link(logged, ui=ui)}",
+        f"compare: {tracking.compare_link(logged, ui=ui)}",
+    ]

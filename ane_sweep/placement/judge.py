@@ -1,0 +1,167 @@
+"""The verdict on a package, ours or anybody's: where its ops would run, why not on the ANE, and whether that is enough.
+
+Reads protobufs only. Everything in it is predicted.
+"""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.key import suggestion
+from ane_sweep.errors import ConfigError
+from ane_sweep.mil import package as packages
+from ane_sweep.placement import chips, predict, programs
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.predict import COMPUTE_UNITS, OpRow, Prediction
+from ane_sweep.placement.programs import Program
+
+if TYPE_CHECKING:
+    import pandas
+
+SHARES = ("ops", "cost")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is predicted for a package on a chip. As text: the verdict, why ops leave the ANE, and what to change.
+
+    ok         whether at least `min_ane_share` stays on the ANE, or the ANE was not asked
+    ane_share  from 0 to 1, of the ops or of their estimated cost; a gate that closes the ANE leaves 0
+    """
+
+    path: Path
+    chip: str
+    compute_units: str
+    ok: bool
+    ane_share: float
+    prediction: Prediction
+
+    @property
+    def summary(self) -> Placement:
+        """Numbers of ops by unit, their shares of the cost, `reasons` with op types and names, and `advice`."""
+        return self.prediction.summary()
+
+    @property
+    def ops(self) -> list[OpRow]:
+        """Every op with its unit, and the rule and reason why it is not on the ANE."""
+        return self.prediction.rows
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row an op, as `ane-sweep lint --json` gives them."""
+        import pandas
+
+        return pandas.DataFrame(self.prediction.table())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `ane-sweep lint --json` prints it."""
+        is_chain = len(self.prediction.chunks) > 1
+        gates = [
+            {**vars(gate), "chunk": chunk.program.chunk if is_chain else None}
+            for chunk in self.prediction.chunks
+            for gate in chunk.gates
+        ]
+        return {
+            "path": str(self.path), "chip": self.chip, "compute_units": self.compute_units, "verdict": self.ok,
+            "ane_share": self.ane_share, "gates": gates, "estimate": self.prediction.estimate_entry(),
+            "ops": self.prediction.table(),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return text(self.path, self.prediction, self.ok)
+
+    __repr__ = __str__
+
+
+def judge(
+    path: "str | os.PathLike[str]",
+    *,
+    chip: str = "m4",
+    compute_units: str = "cpu_and_ne",
+    min_ane_share: float = 0.9,
+    share: str = "ops",
+) -> Verdict:
+    """The verdict on one package for one chip. Raises PackageError for what cannot be read, ConfigError for a wrong word."""
+    for name, word, choices in (("compute_units", compute_units, COMPUTE_UNITS), ("share", share, SHARES)):
+        if word not in choices:
+            raise ConfigError(f"{name}={word}: unknown{suggestion(word, choices)}; choices: {', '.join(choices)}")
+    if not 0 <= min_ane_share <= 1:
+        raise ConfigError(f"min_ane_share={min_ane_share}: expected a number from 0 to 1")
+    wanted = chips.get(chip)
+    with uncollected():
+        return of(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """A large program is some million small objects that all live to the end: collecting them is a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def load(path: Path) -> list[Program]:
+    """The programs at a path: a package, or a folder that holds model.mlpackage or a chain of chunks."""
+    is_folder = path.is_dir() and path.suffix not in (".mlpackage", ".mlmodelc")
+    return programs.load_chain(packages.program_paths(path) if is_folder else [path])
+
+
+def of(path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str) -> Verdict:
+    """The verdict on loaded programs. A gate that closes the ANE leaves a share of 0."""
+    prediction = predict.predict_chain(loaded, chip, compute_units)
+    rows = prediction.rows
+    found = predict.cost_share(rows).ane if share == "cost" else predict.count_ops(rows).share("ane")
+    asked = compute_units in ("all", "cpu_and_ne") and bool(rows)
+    holds = not asked or found >= min_ane_share
+    return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction)
+
+
+def text(path: Path, prediction: Any, holds: bool) -> str:
+    """The verdict for people: where ops go, why they leave, what to change. Everything in it is predicted."""
+    summary = prediction.summary()
+    ops, share = summary.ops, summary.cost_share
+    chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
+    lines = [
+        f"{path}: {'ok' if holds else 'NOT mainly on the ANE'} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
+        f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "
+        f"{share.ane:.1%} of the estimated cost on the ANE; {summary.segments} segments, {summary.transitions} transitions",
+        f"  time  {time_text(prediction)}",
+    ]
+    for chunk in prediction.chunks:
+        lines += [f"  gate  {gate.gate} ({gate.effect}): {gate.reason}" for gate in chunk.gates]
+    for entry in summary.reasons[:8]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
+        lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
+    lines += [f"  do    {advice}" for advice in summary.advice[:5]]
+    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
+    if summary.compute_units in ("all", "cpu_and_gpu"):
+        lines.append("  note  the choice against the GPU has no public constants and is not modelled")
+    return "\n".join(lines)
+
+
+def time_text(prediction: Any) -> str:
+    """The estimate with its band and what it rests on, or why there is none."""
+    found = prediction.estimate
+    if found is None:
+        return f"not estimated: {prediction.not_estimated}"
+    return f"about {found.ms:.3g} ms ({found.low_ms:.3g} to {found.high_ms:.3g}), estimated from {found.anchor}"
+
+
+def shape_text(flexible: Any) -> str:
+    """What is judged of an input that takes several shapes."""
+    if flexible.default is None:
+        return (
+            f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"
+        )
+    kinds = {"enumerated": "one of several shapes", "range": "a range of shapes"}
+    return (
+        f"input {flexible.name} takes {kinds[flexible.kind]}: all of this is for its default, {list(flexible.default)}"
+    )
