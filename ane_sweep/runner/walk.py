@@ -71,7 +71,8 @@ def execute(
         Gate(**settings["gate"], tell=display.say),
         outcomes={} if outcomes is None else outcomes,
     )
-    prepared = [task for task in plan.tasks.values() if not task.alone]
+    todo = [task for task in plan.tasks.values() if task.key not in worker.outcomes]
+    prepared = [task for task in todo if not task.alone]
     began, minutes = time.monotonic(), settings["budget_minutes"]
     worker.until = None if minutes is None else began + PREPARING_SHARE * 60 * minutes
     lanes = Lanes(prepared, worker.outcomes, budget)
@@ -83,7 +84,7 @@ def execute(
             raise lanes.error
         display.freeze()
         worker.until = None if minutes is None else began + 60 * minutes
-        for task in in_rounds([task for task in plan.tasks.values() if task.alone]):
+        for task in in_rounds([task for task in todo if task.alone]):
             worker.outcomes[task.key] = worker.perform(task)
     return worker.outcomes
 

@@ -30,7 +30,9 @@ def said(found: Search, records: list[Record], explain: bool) -> str:
     if not best:
         lines.append(f"no cell fits: {_obstacles(found)}")
     for record in best:
-        figures = ", ".join(f"{name} {value:.4g}" for name in _named(found.goal) if (value := figure(record, name)) is not None)
+        figures = ", ".join(
+            f"{name} {value:.4g}" for name in _named(found.goal) if (value := figure(record, name)) is not None
+        )
         doubt = "" if record.status == Status.OK else f"  [{record.status}: {record.reason}]"
         lines.append(f"  {found.labels[record.cell_key]}: {figures}{doubt}")
     if best and explain:
@@ -46,8 +48,13 @@ def _named(goal: Goal) -> list[str]:
 
 def _obstacles(found: Search) -> str:
     """Reasons, the most frequent first, with the figures of single cells left out."""
-    reasons = Counter(reason.split(" is ")[0] + " breaks its limit" if " was asked for" in reason else reason for reason in found.never.values())
-    told = [f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)]
+    reasons = Counter(
+        reason.split(" is ")[0] + " breaks its limit" if " was asked for" in reason else reason
+        for reason in found.never.values()
+    )
+    told = [
+        f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)
+    ]
     return "; ".join(told) or "nothing was left to try"
 
 
@@ -63,7 +70,9 @@ def bought(found: Search, records: list[Record], best: Record) -> list[str]:
             top = max(fits, key=lambda v: sign * v, default=None)
             dropped = Counter(found.never[r.cell_key] for r in members if r.cell_key in found.never)
             why = f"{dropped.total()} not timed: {dropped.most_common(1)[0][0]}" if dropped else ""
-            rows.append((axis, value + (" (best)" if value == str(mine) else ""), "" if top is None else f"{top:.4g}", why))
+            rows.append(
+                (axis, value + (" (best)" if value == str(mine) else ""), "" if top is None else f"{top:.4g}", why)
+            )
     return tables.aligned(rows, heads=("axis", "value", name, "of its cells"), right=(2,)).splitlines()
 
 

@@ -4,9 +4,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from ane_sweep.bridge.figures import KINDS
+from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError
@@ -19,10 +19,19 @@ SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first 
     "ane_cost_share": ("predicted", "cost_share_ane", 1.0),
     **{
         name: ("measured", name, 1.0)
-        for name in ("psnr_db", "cosine", "rank_agreement", "top1_agreement", "bits_per_weight", "load_ms", "latency_p90_ms")
+        for name in (
+            "psnr_db",
+            "cosine",
+            "rank_agreement",
+            "top1_agreement",
+            "bits_per_weight",
+            "load_ms",
+            "latency_p90_ms",
+        )
     },
 }
 ANE_SHARE = "ane_share"  # of the ops, predicted
+KINDS = get_args(Kind)
 _LIMIT = re.compile(r"([\w.]+)(>=|<=)(.*)")
 _WORDS = {"minimise": -1, "maximise": 1}
 
@@ -74,7 +83,7 @@ class Goal:
 
 
 def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
-    """(goal, the words that are none of it). Raises ConfigError; without an objective it is the least latency."""
+    """(goal, the words that are none of it). Raises ConfigError."""
     limits, rest = [], []
     objectives: dict[str, int] = {}
     for word in words:
@@ -86,7 +95,17 @@ def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
             objectives |= {known(one.strip(), f"{name}="): _WORDS[name] for one in named}
         else:
             rest.append(word)
-    return Goal(objectives or {"latency_ms": -1}, tuple(limits)), rest
+    return Goal(objectives, tuple(limits)), rest
+
+
+def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
+    """What `search.minimise`, `search.maximise` and `search.limits` of a kept matrix say, and beside it the command line's
+    limits and in its place the command line's objectives. Without any it is the least latency."""
+    words = [f"{way}={','.join(settings[way])}" for way in _WORDS if settings[way]]
+    kept, other = parse([*words, *settings["limits"]])
+    if other:
+        raise ConfigError(f"search.limits: {other[0]}: expected FIGURE>=NUMBER or FIGURE<=NUMBER")
+    return Goal(given.objectives or kept.objectives or {"latency_ms": -1}, (*kept.limits, *given.limits))
 
 
 def _limit(name: str, way: str, text: str) -> Limit:

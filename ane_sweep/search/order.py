@@ -21,10 +21,11 @@ class Order(Protocol):
 
 @dataclass(frozen=True)
 class Band:
-    """An estimated latency in ms, and the least that it is thought to be."""
+    """An estimated latency in ms, and between what it is thought to lie."""
 
     low: float
     middle: float
+    high: float
 
 
 @dataclass
@@ -34,8 +35,8 @@ class Predicted:
     bands   key -> its estimate
     hopes   key -> the gains it would have at a latency of so many ms
 
-    A band that a measurement undercuts is no band: `slack` shrinks all of them by the worst of what was seen, so that a
-    predictor that is wrong costs trials, not the optimum.
+    Measurements outside their bands, on either side, say how wrong the bands are: `slack` lowers all that are left by the
+    worst of what was seen, so that a predictor that is wrong costs trials, not the optimum.
     """
 
     bands: Mapping[str, Band]
@@ -49,13 +50,14 @@ class Predicted:
 
     def tell(self, key: str, value: float | None, gains: Gains | None) -> None:
         if value is not None:
-            self.slack = min(self.slack, value / self.bands[key].low)
+            band = self.bands[key]
+            self.slack = min(self.slack, value / band.low, band.high / value)
         if gains is not None:
             self.seen.append(gains)
 
     def least(self, key: str) -> float:
         """The latency in ms that a cell may have at best, as far as the estimates held so far."""
-        return self.bands[key].low * self.slack
+        return self.bands[key].low * self.slack**2
 
     def hopeless(self, key: str) -> bool:
         """Whether a cell that was tried is as good in everything as this one can be at its best."""
@@ -83,9 +85,13 @@ class Asked:
         samplers = optuna.samplers
         made = samplers.TPESampler(seed=self.seed) if self.objectives == 1 else samplers.NSGAIISampler(seed=self.seed)
         self.study = optuna.create_study(directions=["maximize"] * self.objectives, sampler=made)
-        axes = {axis: sorted({cell[axis] for cell in self.cells.values()}) for axis in next(iter(self.cells.values()), {})}
+        axes = {
+            axis: sorted({cell[axis] for cell in self.cells.values()}) for axis in next(iter(self.cells.values()), {})
+        }
         self.space = {
-            axis: optuna.distributions.CategoricalDistribution(values) for axis, values in axes.items() if len(values) > 1
+            axis: optuna.distributions.CategoricalDistribution(values)
+            for axis, values in axes.items()
+            if len(values) > 1
         }
         self.keys = {self._place(cell): key for key, cell in self.cells.items()}
 
@@ -99,7 +105,7 @@ class Asked:
         for _ in range(ASKS):
             trial = self.study.ask(self.space)
             key = self.keys.get(self._place(trial.params))
-            if key in open_:
+            if key is not None and key in open_:
                 self.asked[key] = trial
                 return key
             self._fail(trial)

@@ -10,16 +10,16 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageStatus, Status, flat_cell
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES, Stage
+from ane_sweep.engine import Terminal
 from ane_sweep.machine import host, memory
 from ane_sweep.placement import sizes
 from ane_sweep.results import assemble
-from ane_sweep.runner import display, walk
+from ane_sweep.runner import walk
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import Asked, Band, Gains, Order, Predicted
 from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
-from ane_sweep.terminal import say
 
 # What is known ever later, and costs ever more: packages and predictions, then scores, then timings.
 PHASES: tuple[Callable[[Stage], bool], ...] = (
@@ -38,6 +38,7 @@ class Search:
     store: Store
     settings: dict[str, Any]
     goal: Goal
+    audience: Terminal
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     never: dict[str, str] = field(default_factory=dict)
     trials: list[str] = field(default_factory=list)
@@ -84,11 +85,11 @@ class Search:
 
     def _perform(self, part: Plan) -> None:
         """Run what is not done. Raises KeyboardInterrupt."""
-        part = replace(part, tasks={key: task for key, task in part.tasks.items() if key not in self.outcomes})
-        if not part.tasks:
+        todo = {key: task for key, task in part.tasks.items() if key not in self.outcomes}
+        if not todo:
             return
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
-        view = display.make(part)
+        view = self.audience.watch(replace(part, tasks=todo))
         try:
             walk.execute(
                 part,
@@ -128,13 +129,21 @@ class Search:
         if not traits(runtime).coreml:
             return None
         chip = sizes.chip_of(self.host.get("chip"))
-        low, middle = (record.value(name, "estimated", chip) for name in ("latency_low_ms", "latency_ms"))
-        return Band(low, middle) if low and middle else None
+        names = ("latency_low_ms", "latency_ms", "latency_high_ms")
+        low, middle, high = (record.value(name, "estimated", chip) for name in names)
+        return Band(low, middle, high) if low and middle and high else None
 
     def _hopes(self, key: str, latency_ms: float) -> Gains:
         record = self.record(key)
         return tuple(
-            sign * (latency_ms if name == "latency_ms" else value if (value := figure(record, name)) is not None else sign * 1e300)
+            sign
+            * (
+                latency_ms
+                if name == "latency_ms"
+                else value
+                if (value := figure(record, name)) is not None
+                else sign * 1e300
+            )
             for name, sign in self.goal.objectives.items()
         )
 
@@ -142,7 +151,7 @@ class Search:
         while (key := order.next(self.open())) is not None:
             if why := self._ended():
                 break
-            say(f"trial {len(self.trials) + 1}, {len(self.open())} cells left: {self.labels[key]}")
+            self.audience.tell(f"trial {len(self.trials) + 1}, {len(self.open())} cells left: {self.labels[key]}")
             self._perform(self.plan.only({key}))
             for done in [key, *(other for other in self.open() if other != key and self._is_done(other))]:
                 self._note(done, order)
