@@ -14,6 +14,7 @@ from ane_sweep.bench.__main__ import NAMES
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.planner import config, help
 from ane_sweep.planner.schema import KEYS
+from ane_sweep.search import goal
 from ane_sweep.terminal import EXIT_CODES
 
 ROOT = Path(__file__).parent.parent
@@ -59,7 +60,9 @@ def test_a_topic_has_a_title_and_a_sentence_and_is_linked(path):
 def test_every_command_is_one(line, monkeypatch):
     words = shlex.split(line)[1:]
     verb = words.pop(0) if words[0] in verbs.names() else "sweep"
-    if verb not in ("sweep", "plan"):
+    if verb == "best":
+        words = goal.parse([word for word in words if word != "--explain"])[1]
+    elif verb not in ("sweep", "plan"):
         end = words.index("--") if "--" in words else len(words)
         parser(verb, monkeypatch).read(words[:end])
         words = words[end + 1 :]  # what a nightly starts
