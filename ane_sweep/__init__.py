@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ane_sweep.placement.judge import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["lint", "load", "plan", "predict", "sweep"]
 
 
 def plan(*words: str, **axes: Any) -> "Planned":

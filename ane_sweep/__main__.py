@@ -12,11 +12,9 @@ try:
     from collections.abc import Sequence
 
     from ane_sweep import terminal, verbs
-    from ane_sweep.bridge.key import suggestion
-    from ane_sweep.bridge.trouble import explained
     from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished
-    from ane_sweep.terminal import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, say
-    from ane_sweep.words import asks_help
+    from ane_sweep.terminal import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, asks_help, say
+    from ane_sweep.verbs import _pages
 except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of ours is there yet
     print("interrupted", file=sys.stderr)
     raise SystemExit(130) from None
@@ -43,6 +41,9 @@ def cli() -> None:
 def main(args: Sequence[str]) -> int:
     """Run one command; returns its exit code (ane_sweep/docs/errors.md)."""
     args = ["version"] if list(args) == ["--version"] else list(args)
+    if not args:
+        print(_pages.START)
+        return OK
     verb, rest = (args[0], args[1:]) if args and args[0] in verbs.names() else ("sweep", args)
     try:
         reject_unknown_verb(args)
@@ -56,6 +57,8 @@ def main(args: Sequence[str]) -> int:
         say(f"error: {error}")
         return NOT_ALL_OK if isinstance(error, (TrackingError, Unfinished)) else BAD_CONFIGURATION
     except OSError as error:
+        from ane_sweep.bridge.trouble import explained
+
         say(f"error: {explained(error)}")
         return BAD_CONFIGURATION
     except SystemExit as ended:  # argparse, after a help text
@@ -66,14 +69,22 @@ def main(args: Sequence[str]) -> int:
 
 
 def is_sweep(args: Sequence[str]) -> bool:
-    return not args or args[0] not in verbs.names() or args[0] == "sweep"
+    return (bool(args) and args[0] not in verbs.names()) or args[:1] == ["sweep"]
 
 
 def reject_unknown_verb(args: list[str]) -> None:
     first = args[0] if args else ""
     if first and first not in verbs.names() and "=" not in first and first[0] not in "-+~":
+        import re
+
+        from ane_sweep.bridge.key import nearest, suggestion
+
+        if first == "last" or re.fullmatch(r"\d{8}-\d{6}(-\d+)?", first):
+            raise ConfigError(
+                f"{first}: that is a run; `ane-sweep report {first}` shows it, `ane-sweep list` all of them"
+            )
         raise ConfigError(
-            f"{first}: unknown word{suggestion(first, verbs.names())}; verbs: {', '.join(verbs.names())}; "
+            f"{first}: unknown word{suggestion(first, verbs.names())}; verbs: {nearest(first, verbs.names(), 'ane-sweep --help')}; "
             "a sweep is asked for with key=value"
         )
 

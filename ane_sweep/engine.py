@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.style import Style
+from rich.text import Text
 
 from ane_sweep import installed, tracking
 from ane_sweep.bridge import record
@@ -17,12 +19,12 @@ from ane_sweep.machine import host, memory
 from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
-from ane_sweep.report import drift, page, table
+from ane_sweep.report import drift, page, screen
 from ane_sweep.results import assemble
 from ane_sweep.runner import display, walk
 from ane_sweep.store import files, runs
 from ane_sweep.store.cache import Store, open_store
-from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, say, shown
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
 
 class View(walk.Display, Protocol):
@@ -40,6 +42,9 @@ class Terminal:
 
     def result(self, line: str) -> None:
         print(line)
+
+    def links(self, pages: dict[str, str]) -> None:
+        show_links(pages)
 
     def records(self, folder: Path, records: list[Record]) -> None:
         show(folder, records)
@@ -165,11 +170,11 @@ def exit_code(records: list[Record]) -> int:
 
 def show(folder: Path, records: list[Record]) -> None:
     """Print the final table and where the records are."""
-    console = Console()
+    console, width, within = Console(), columns(), shown(folder.parent)
     if console.is_terminal:
-        console.print(table.as_table(records, console.width))
+        console.print(screen.as_table(records, width, within), width=width)
     else:
-        print(table.as_text(records, width=160))
+        print(screen.as_text(records, width, within), end="")
     print(f"records: {shown(folder / record.FILE_NAME)}")
 
 
@@ -199,15 +204,22 @@ def track(folder: Path, settings: dict[str, Any], audience: Terminal) -> None:
     """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
     with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
         logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
-        for line in links(logged, settings["ui"]):
-            audience.result(line)
+        audience.links(links(logged, settings["ui"]))
 
 
-def links(logged: tracking.Logged, ui: str | None) -> list[str]:
+def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
     """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
     command = tracking.ui_command(logged, ui)
-    return [
-        *([f"MLflow: {command}"] if command else []),
-        f"charts: {tracking.experiment_link(logged, ui=ui)}",
-        f"compare: {tracking.compare_link(logged, ui=ui)}",
-    ]
+    pages = {"charts": tracking.experiment_link(logged, ui=ui), "compare": tracking.compare_link(logged, ui=ui)}
+    return {"MLflow": command, **pages} if command else pages
+
+
+def show_links(pages: dict[str, str]) -> None:
+    """A page as one line on a terminal, which opens the whole address however much of it is seen (OSC 8); all of it elsewhere."""
+    console, width = Console(), columns()
+    for name, address in pages.items():
+        if name == "MLflow" or not console.is_terminal or console.is_dumb_terminal:
+            print(f"{name}: {address}")
+            continue
+        seen = address if len(name) + 2 + len(address) <= width else address[: width - len(name) - 5] + "..."
+        console.print(Text(f"{name}: ") + Text(seen, style=Style(link=address)), width=width, soft_wrap=True)

@@ -31,6 +31,8 @@ def aligned(
 def plain(what: RenderableType, width: int) -> str:
     """What rich would print, as text without colour; no line ends in spaces."""
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, highlight=False)
+    console = Console(
+        file=buffer, width=width, color_system=None, force_terminal=False, force_jupyter=False, highlight=False
+    )
     console.print(what)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())

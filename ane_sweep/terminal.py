@@ -5,9 +5,12 @@ that goes away and a full disk cost what was printed, no more; a terminal that k
 import codecs
 import errno
 import io
+import math
 import os
 import select
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,13 @@ EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whate
     BAD_CONFIGURATION: "a wrong word, or a file or folder that cannot be used; nothing was run",
     IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
     INTERRUPTED: "interrupted",
+}
+SWEEP_EXITS = EXIT_CODES | {
+    OK: "every cell that could run is ok",
+    NOT_ALL_OK: "a cell failed, or ran elsewhere than asked; a nightly: a regression",
+    BAD_CONFIGURATION: "a wrong word, an unusable folder, or all cells refused; nothing was run",
+    IN_DOUBT: "a cell is degraded or was skipped; a nightly: nothing could be compared",
+    INTERRUPTED: "interrupted; the same command goes on where it stopped",
 }
 
 PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "–": "-", "—": "-"}
@@ -99,8 +109,38 @@ def shown(path: Path) -> str:
         return str(path)
 
 
+def tell(**content: Any) -> None:
+    """A result for scripts: one JSON object on standard output. In ASCII, so that a terminal obeys none of it; what is no
+    finite number is null."""
+    import json
+
+    print(json.dumps({"schema": 1, **_finite(content)}, indent=1, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def asks_help(args: Sequence[str]) -> bool:
+    return any(arg in ("--help", "-h") for arg in args)
+
+
 def say(*lines: str) -> None:
-    print(*(visible(credentials(line)) for line in lines), sep="\n", file=sys.stderr, flush=True)
+    told = [visible(credentials(line)) for line in "\n".join(lines).split("\n")]
+    if sys.stderr is not None and sys.stderr.isatty():  # a terminal breaks words where it ends
+        told = [part for line in told for part in _folded(line)]
+    print(*told, sep="\n", file=sys.stderr, flush=True)
+
+
+def _folded(line: str) -> list[str]:
+    from textwrap import wrap
+
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def duration(seconds: float | None) -> str:
@@ -111,6 +151,16 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 cell`, `4 cells`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def columns(otherwise: int = 160) -> int:
+    """How wide to print: $COLUMNS, else the terminal, else what a pipe gets."""
+    return max(40, shutil.get_terminal_size((otherwise, 24)).columns)
 
 
 def size(nbytes: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, asks_help, columns
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """A word `name=value`; its value, or the default where it is not given, is an attribute of what `read` returns."""
         self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
+
+    def json(self, holds: str, instead: str) -> None:
+        """--json, as every verb has it that prints a result: one object with `schema`, whose other keys `holds` names."""
+        self.add_argument("--json", action="store_true", help=f"one JSON object: {holds} (default: {instead})")
 
     def outputs(self) -> None:
         shown = "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)"
@@ -111,7 +115,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog}: {message}; {self.usage}")
 
     def format_help(self) -> str:
-        lines = [f"usage: {self.usage}", "", *wrap(self.what, 100), "", *self.words()]
+        lines = [f"usage: {self.usage}", "", *wrap(self.what, min(100, columns())), "", *self.words()]
         lines += ["", "exit codes:", *(f"  {code:<4} {self.exits[code]}" for code in sorted(self.exits))]
         return "\n".join([*lines, "", "example:", f"  {self.example}"])
 
@@ -128,12 +132,10 @@ class Parser(argparse.ArgumentParser):
         return [
             line
             for shown, help in rows
-            for line in wrap(help, 116, initial_indent=f"  {shown.strip()}".ljust(wide), subsequent_indent=" " * wide)
+            for line in wrap(
+                help, min(116, columns()), initial_indent=f"  {shown.strip()}".ljust(wide), subsequent_indent=" " * wide
+            )
         ]
-
-
-def asks_help(args: Sequence[str]) -> bool:
-    return any(arg in ("--help", "-h") for arg in args)
 
 
 def amount(text: str) -> float:

@@ -6,11 +6,20 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # hub_server, tiny: shared by tests in every room
 
+from browsers import chromium, opened, screenshots  # noqa: F401  fixtures for every room
+
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
     """The hub is out of bounds unless a test serves one itself."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_tracker_of_ours(monkeypatch):
+    """Whoever runs the tests may have one, and MLflow itself sets the variable in a process that it is used in."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

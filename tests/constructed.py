@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from ane_sweep.bridge.figures import Kind, Metric, Ops, Placement, Shares
+from ane_sweep.bridge.figures import Kind, Metric, Ops, Placement, Reason, Shares
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
 
 STAMP = "constructed-20260102-030405"
@@ -74,7 +74,7 @@ def _record(cell: dict, n: int, drawn: random.Random, bad: bool, stamp: str, cha
         cell={**cell, **request, **changes},
         status=Status(status),
         reason=reason,
-        stages=_stages(status, stage, reason),
+        stages=_stages(status, stage, reason, f"{cell['model']}-{cell['seq_len']}-".ljust(64, "k")),
         realised={"runtime": "coreml", "compute_units": "all", "texts": "real", "latency_task": f"t{n}"} if ran else {},
         metrics=_metrics(median, size, cell, drawn) if ran else [],
         placement=_placement(cell, n) if ran else [],
@@ -84,14 +84,18 @@ def _record(cell: dict, n: int, drawn: random.Random, bad: bool, stamp: str, cha
     )
 
 
-def _stages(status: str, bad: str | None, reason: str | None) -> list[StageOutcome]:
+def _stages(status: str, bad: str | None, reason: str | None, reference: str) -> list[StageOutcome]:
     if status == "refused":
         return []
     names = ("reference", "convert", "predict", "latency", "score")
     reached = names[: names.index(bad) + 1] if bad else names
     return [
         StageOutcome(
-            s, StageStatus(status if s == bad else "ok"), reason if s == bad else None, seconds=1.5, key="k" * 64
+            s,
+            StageStatus(status if s == bad else "ok"),
+            reason if s == bad else None,
+            seconds=1.5,
+            key=(reference if s == "reference" else "k" * 64).replace(".", "_"),
         )
         for s in reached
     ]
@@ -105,7 +109,8 @@ def _metrics(median: float, size: float, cell: dict, drawn: random.Random) -> li
         "latency_median_ms": median, "latency_iqr_ms": 0.04 * median, "latency_after_idle_ms": 4 * median,
     }  # fmt: skip
     found = [Metric(name, value, source="constructed") for name, value in figures.items()]
-    return [*found, Metric("latency_ms", 0.7 * median, "ms", kind="estimated", source="", chip="m1")]
+    band = {"latency_low_ms": 0.4 * median, "latency_ms": 0.7 * median, "latency_high_ms": 2.0 * median}
+    return [*found, *(Metric(name, ms, "ms", "estimated", "m1: constructed", "m1") for name, ms in band.items())]
 
 
 def placement(kind: Kind, chip: str, ops: Ops, *, segments: int = 3, transitions: int = 2, **more) -> Placement:
@@ -120,5 +125,10 @@ def _placement(cell: dict, n: int) -> list[Placement]:
     found = []
     for kind, chip, lost in (("predicted", "m1", 4), ("planned", "m1", 30)):
         ops = Ops(cpu=620 - max(0, ane - lost), gpu=0, ane=max(0, ane - lost), total=620)
-        found.append(placement(kind, chip, ops, segments=3 + n % 4))
+        why = Reason(
+            rule="fp32", reason="reads fp32: the ANE computes in fp16", ops=ops.cpu, op_types={"linear": ops.cpu},
+            cost_share=ops.share("cpu"), names=["a"], source="constructed", confidence="high",
+        )  # fmt: skip
+        said = {"reasons": [why], "advice": [f"convert with precision=fp16 ({ops.cpu} ops: linear)"]} if ops.cpu else {}
+        found.append(placement(kind, chip, ops, segments=3 + n % 4, **said))
     return found

@@ -7,7 +7,7 @@ reads (ETag, X-Repo-Commit), and the model-info call that a snapshot download be
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,8 +17,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextmanager
-def serve(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yields (endpoint URL, list that collects "METHOD path" of every request)."""
+def serve(root: Path, token: str | None = None, gated: Collection[str] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Yields (endpoint URL, list that collects "METHOD path" of every request).
+
+    token   with it, every model is given only to who brings it
+    gated   repositories that are given only to who brings any
+    """
     seen: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,6 +37,8 @@ def serve(root: Path) -> Iterator[tuple[str, list[str]]]:
         def _answer(self, body: bool) -> None:
             path = unquote(urlsplit(self.path).path)
             seen.append(f"{self.command} {path}")
+            if token and self.headers.get("Authorization") != f"Bearer {token}":
+                return self._send(401, b"{}", {"X-Error-Code": "GatedRepo"}, body)
             if path.startswith("/api/models/"):
                 repo = "/".join(path.removeprefix("/api/models/").split("/")[:2])
                 files = sorted(p.name for p in (root / repo).glob("*")) if (root / repo).is_dir() else None
@@ -55,6 +61,10 @@ def serve(root: Path) -> Iterator[tuple[str, list[str]]]:
             file = root / repo / rest.partition("/")[2]
             if not (root / repo).is_dir():
                 return self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, body)
+            if repo in gated and "Authorization" not in self.headers:
+                return self._send(401, b"{}", {"X-Error-Code": "GatedRepo"}, body)
+            if rest.partition("/")[0] not in ("main", COMMIT, "v1"):
+                return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"}, body)
             if not file.is_file():
                 return self._send(404, b"{}", {"X-Error-Code": "EntryNotFound"}, body)
             content = file.read_bytes()

@@ -103,7 +103,7 @@ def copied(tmp_path_factory):
 
 def test_one_more_axis_is_a_field_and_a_default(copied):
     """Two files, and all of it follows: help, check, matrix, labels, keys, refusals."""
-    said = copied("-m", "ane_sweep", "--help").stdout
+    said = copied("-m", "ane_sweep", "help", "keys").stdout
     assert (
         "tiling                 how the loops are tiled (none, rows; default: none)" in said.partition("settings:")[0]
     )
@@ -111,6 +111,21 @@ def test_one_more_axis_is_a_field_and_a_default(copied):
     assert wrong.returncode == 2 and "tiling=row: unknown (did you mean 'rows'?); choices: none, rows" in wrong.stderr
     planned = copied("-m", "ane_sweep", "plan", "-m", "model=tiny-gpt2", "weights=random", "tiling=none,rows")
     assert planned.returncode == 0 and "2 cells" in planned.stdout and "tiling=rows" in planned.stdout
+
+
+def test_an_axis_without_a_default_is_said_once(copied):
+    where = "from ane_sweep.planner.paths import conf_dir; print(conf_dir())"
+    conf = Path(copied("-c", where).stdout.strip()) / "config.yaml"
+    kept = conf.read_text()
+    conf.write_text(kept.replace("tiling: none\n", ""))
+    try:
+        found = copied("-m", "ane_sweep", "plan", "tiling=rows")
+    finally:
+        conf.write_text(kept)
+    said = [line for line in found.stderr.splitlines() if "tiling" in line]
+    assert (
+        found.returncode == 2 and len(said) == 1 and "tiling: has no default: conf/config.yaml lacks the key" in said[0]
+    )
 
 
 def test_its_value_enters_the_stages_that_it_names_and_its_plain_value_none(copied):

@@ -36,6 +36,9 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
         "report/page.js",
         "report/templates/page.html.j2",
         "machine/log_lines.csv",
+        "docs/notebook.md",
+        "examples/which_ops.ipynb",
+        "py.typed",
     ):
         assert f"ane_sweep/{needed}" in names
     assert not [name for name in names if name.startswith(("tests/", "outputs/", "conf/"))]

@@ -495,9 +495,9 @@ def test_the_crash_test_ends_each_cell_in_its_own_true_status(tmp_path):
 def test_the_users_own_line_against_a_hub(tmp_path):
     gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2")
     gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2-xl", seed=1, n_layer=6)
-    with serve(tmp_path / "hub") as (endpoint, seen):
+    with serve(tmp_path / "hub", token="hf_s3cret") as (endpoint, seen):
         line = ["-m", "model=gpt2,gpt2-xl", "chunks=1,2,4"]
-        env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+        env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_s3cret"}
         process = spawn(tmp_path / "out", *line, **env)
         output, _ = process.communicate(timeout=600)
     assert process.returncode in RAN, output
@@ -509,6 +509,12 @@ def test_the_users_own_line_against_a_hub(tmp_path):
     assert {r.weights.kind for r in records} == {"pretrained"} and {r.realised["texts"] for r in records} == {"real"}
     assert all("openai-community" in r.weights.source for r in records) and "weights=random" not in output
     assert sum(line.startswith("GET") and "model.safetensors" in line for line in seen) == 2
+    kept = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size < 1 << 24]
+    assert (tmp_path / "out" / "mlflow.db") in kept
+    assert not [path for path in kept if b"hf_s3cret" in path.read_bytes()], (
+        "a token is in no record, log, page or tracker"
+    )
+    assert "hf_s3cret" not in output
 
 
 @pytest.mark.slow

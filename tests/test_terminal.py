@@ -110,7 +110,9 @@ def test_ctrl_c_is_a_sentence_from_the_first_import_on(tmp_path):
         assert done.stderr.startswith("interrupted") and len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", ["plan model=tiny-gpt2", "report", "lint x", "doctor", "", "report --help", "--help"])
+@pytest.mark.parametrize(
+    "words", ["plan model=tiny-gpt2", "report", "lint x", "doctor", "-m", "report --help", "--help"]
+)
 def test_a_working_folder_that_is_gone_is_a_sentence(words, tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()

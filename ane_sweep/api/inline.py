@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ class Reader(engine.Terminal):
 
     def result(self, line: str) -> None:
         self.said.append(line)
+
+    def links(self, pages: dict[str, str]) -> None:
+        self.said.append(f"compare: {pages['compare']}")
 
     def records(self, folder: Path, records: list[Record]) -> None:
         """They are what is returned."""
@@ -123,6 +127,4 @@ def shower() -> Any:
     shell: Any = ipython.get_ipython() if ipython else None
     if getattr(shell, "kernel", None) is None:
         return None
-    from IPython.display import display as show
-
-    return show
+    return import_module("IPython.display").display

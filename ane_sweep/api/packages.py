@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from ane_sweep import installed
-from ane_sweep.errors import PackageError
+from ane_sweep.bridge.key import suggestion
+from ane_sweep.errors import ConfigError, PackageError
+
+DEVICES = ("cpu", "cuda")
 
 
 def predict(
@@ -20,6 +23,8 @@ def predict(
     device: str,
 ) -> "dict[str, np.ndarray[Any, Any]]":
     installed.need_worker("ane_sweep.predict")
+    if device not in DEVICES:
+        raise ConfigError(f"device={device}: unknown{suggestion(device, DEVICES)}; choices: {', '.join(DEVICES)}")
     from ane_sweep import reference
 
     model = reference.load(Path(package), function, numerics=numerics, device=device)

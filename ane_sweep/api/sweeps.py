@@ -16,7 +16,7 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
 from ane_sweep.planner import overview
-from ane_sweep.report import document, page, table
+from ane_sweep.report import document, page, screen
 from ane_sweep.store import runs
 from ane_sweep.terminal import OK
 
@@ -91,12 +91,13 @@ class Sweep:
 
     def __repr__(self) -> str:
         doubts = [line for line in self.said if line.startswith("doubt: ")]
-        return "\n".join([table.as_text(self.records, width=_WIDTH), *doubts, f"records: {self.path}"])
+        return "\n".join([screen.as_text(self.records, width=_WIDTH), *doubts, f"records: {self.path}"])
 
 
 def plan(words: Iterable[str], axes: Mapping[str, Any]) -> Planned:
     request, _ = asked.request(words, axes)
-    return Planned(*overview.planned(request, outputs_folder(request.settings["out"])))
+    made, text, _ = overview.planned(request, outputs_folder(request.settings["out"]))
+    return Planned(made, text)
 
 
 def sweep(words: Iterable[str], axes: Mapping[str, Any]) -> Sweep:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.bench.lint import typed
-from ane_sweep.mil import element_types, graph, package
+from ane_sweep.mil import element_types, package
 from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
-from ane_sweep.mil.weights import BlobWriter
+from ane_sweep.mil.weights import BlobWriter, blob_values
 
 _HALF = 1  # the weight file's code for fp16
 
@@ -45,7 +45,7 @@ def with_weights(path: Path) -> Path:
     """The package of `bench.lint.build`, made fit to run: one weight record that all its convolutions share."""
     found = package.read(path)
     (block,) = found.spec.mlProgram.functions["main"].block_specializations.values()
-    values = [value for proto in block.operations for value in graph.blob_values(proto)]
+    values = [value for proto in block.operations for value in blob_values(proto)]
     kind = element_types.tensor_type(values[0].type)
     assert kind is not None
     with BlobWriter(found.model_path.parent / "weights" / "weight.bin") as weights:

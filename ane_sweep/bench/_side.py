@@ -9,17 +9,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bench import families
+from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.protocol import peak_bytes
 from ane_sweep.worker import models, runtimes
 from ane_sweep.worker.stages._timing import measure
 
 
 def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """Seeded ids and masks of ones, for the inputs of the model that `params` describes."""
+    """Seeded ids and masks of ones, or what else the inputs of the model that `params` describes are."""
     import numpy as np
 
     model = params["model"]
     ports = models.get(model["family"]).ports(model, params["seq_len"])
+    if model["task"] in ONE_SIZE:
+        return {port.name: families.fed(port, model, params["seq_len"], seed).numpy() for port in ports.inputs}
     ids = np.random.default_rng(seed)
     return {
         port.name: ids.integers(2, model["arch"]["vocab_size"], port.shape).astype(np.int32)

@@ -1,5 +1,6 @@
 """README's first sweep: MiniLM with its trained weights, both variants, whole and in two chunks"""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -14,10 +15,11 @@ def run() -> list[Row]:
 
 
 def swept(args: list[str]) -> list[record.Record]:
-    """The records of one sweep on a cold cache."""
+    """The records of one sweep, on a cold cache unless $ANE_SWEEP_OUT names a folder, where its report then lies."""
     with tempfile.TemporaryDirectory() as folder:
-        ane_sweep(args, Path(folder))
-        return record.read_records(next(Path(folder).glob("runs/*")))
+        out = Path(os.environ.get("ANE_SWEEP_OUT") or folder)
+        ane_sweep(args, out)
+        return record.read_records(max(out.glob("runs/*")))
 
 
 def what(one: record.Record) -> str:

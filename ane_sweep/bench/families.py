@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bench import Row
+from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
 from ane_sweep.planner.paths import conf_dir
@@ -56,14 +57,10 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
     model = {key: option[key] for key in ("family", "task", "arch")}
     family = models.get(model["family"])
     state = weights.random_state(model, seed)
-    generator = torch.Generator().manual_seed(seed)
-    # Ids below 2 are padding or beginnings to some families.
-    ids = torch.randint(2, model["arch"]["vocab_size"], (1, seq_len), generator=generator, dtype=torch.int32)
-    real = seq_len if model["task"] == "causal_lm" else max(1, 2 * seq_len // 3)
-    mask = (torch.arange(seq_len) < real).long()[None]
+    real = max(1, 2 * seq_len // 3) if model["task"] in model_tasks.SENTENCES else seq_len
     ports = family.ports(model, seq_len)
-    ours = [mask.float() if port.name == "attention_mask" else ids for port in ports.inputs]
-    theirs = {port.name: mask if port.name == "attention_mask" else ids for port in ports.inputs}
+    theirs = {port.name: fed(port, model, real, seed) for port in ports.inputs}
+    ours = [theirs[port.name].to(getattr(torch, port.dtype)) for port in ports.inputs]
     with torch.no_grad():
         got = family.VARIANTS[variant](model, state, seq_len)(*ours)
         said = _hf.filled(lambda: family.skeleton(model), state)(**theirs)
@@ -71,10 +68,29 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
     for port, value in zip(ports.outputs, got):
         name = "encoder_" + port.name if model["task"] == "seq2seq" and port.name != "logits" else port.name
         expected = said[name]
-        if value.dim() == 3 and model["task"] != "causal_lm":
+        if value.dim() == 3 and model["task"] in model_tasks.SENTENCES:
             value, expected = value[:, :real], expected[:, :real]
         worst = max(worst, float((value - expected).abs().max() / expected.abs().max()))
     return worst
+
+
+def fed(port, model: dict[str, Any], real: int, seed: int):
+    """What Hugging Face's module takes: seeded ids, a 2-D mask, or numbers of the port's range."""
+    import numpy as np
+    import torch
+
+    from ane_sweep.worker.stages import _seeds
+
+    if port.seeded:
+        return torch.from_numpy(_seeds.values(port, np.random.default_rng(seed)))
+    if port.name == "attention_mask":
+        return (torch.arange(port.shape[1]) < real).long()[None]
+    # Ids below 2 are padding or beginnings to some families.
+    most = model_tasks.vocabulary(model["task"], model["arch"]) if port.last is None else port.last
+    ids = torch.randint(2, most, port.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
+    if port.last is not None:
+        ids[:, -port.shape[1] // 3 :] = port.last  # the text ends with the first of them
+    return ids
 
 
 def measure(option: dict[str, Any], variant: str, target: str, compute: str = "fp16", **options: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ane_sweep.bench import Row, timed
 from ane_sweep.mil import package
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
+from ane_sweep.mil.weights import ALIGNMENT, BlobWriter
 
 OPS = 16_500
 WIDTH, TOKENS = 256, 128
@@ -18,9 +19,10 @@ _PATTERN = ("conv", "add", "softmax", "mul", "reduce_mean")
 
 
 def build(folder: Path, ops: int = OPS) -> Path:
-    """Write a package of `ops` ops in a chain, with the constants that such ops have, and no weight bytes to speak of."""
+    """Write a package of `ops` ops in a chain, with the constants that such ops have; all convolutions read one weight."""
     target = folder / "large.mlpackage"
-    package.create(target).write_bytes(bytes(64))
+    with BlobWriter(package.create(target)) as weights:
+        weights.add_pieces(1, 2 * WIDTH * WIDTH, 0, iter([bytes(2 * WIDTH * WIDTH)]))
     spec = Model_pb2.Model(specificationVersion=9)
     function = spec.mlProgram.functions["main"]
     function.opset = "CoreML8"
@@ -43,6 +45,7 @@ def _add_op(block: Any, kind: str, before: str, name: str) -> str:
         typed(weight.outputs.add(name=f"{name}_weight").type, "fp16", (WIDTH, WIDTH, 1, 1))
         typed(weight.attributes["val"].type, "fp16", (WIDTH, WIDTH, 1, 1))
         weight.attributes["val"].blobFileValue.fileName = package.WEIGHTS_NAME
+        weight.attributes["val"].blobFileValue.offset = ALIGNMENT
         inputs["weight"] = f"{name}_weight"
         for parameter, values in (("strides", (1, 1)), ("pad", (0, 0, 0, 0)), ("dilations", (1, 1))):
             inputs[parameter] = _integers(block, f"{name}_{parameter}", values)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.axes.targets import since
+from ane_sweep.bridge.model_tasks import ONE_SIZE, TEXTS
 
 PREFILL, DECODE = "prefill", "decode"  # the functions of a program with cache=stateful
 POSITION = "cache_position"  # the input of decode that says where its token stands
@@ -20,8 +21,13 @@ _INTERFACE = ("reference", "convert", RUNS)  # these change what goes in and com
 _IN_TORCH = ("convert", RUNS)
 _PROBES = Only(
     "task",
-    ("causal_lm", "encoder", "classifier", "seq2seq"),
-    "{name}={value}: {model} is a probe of plain layers, which has nothing of the kind; leave it out",
+    (*TEXTS, *ONE_SIZE),
+    "{name}={value} is for the models of blocks that are built here, and {model} is of task {task}; leave it out",
+)
+_OF_TEXTS = Only(
+    "task",
+    (*TEXTS, "features"),
+    "{name}={value} is built for models that take seq_len tokens; {model} is of task {task}, whose input has one size; leave it out",
 )
 _FOR_DECODERS = "{name}={value} is for decoders; {model} is of task {task}, which "
 _DECODERS = Only("task", ("causal_lm",), f"{_FOR_DECODERS}has no causal mask and head")
@@ -29,7 +35,7 @@ _DECODERS = Only("task", ("causal_lm",), f"{_FOR_DECODERS}has no causal mask and
 
 def _padded_too_long(asked: Asked) -> str | None:
     multiple, seq_len, longest = asked["pad_last_axis"], asked["seq_len"], asked["longest"]
-    if (inside := Options(pad_last_axis=multiple).padded(seq_len)) > longest:
+    if multiple and (inside := Options(pad_last_axis=multiple).padded(seq_len)) > longest:
         return f"pad_last_axis={multiple} makes seq_len={seq_len} {inside} inside, beyond the {longest} positions of {asked['model']}"
     return None
 
@@ -68,14 +74,14 @@ class Options:
         choices=("all", "last"),
         plain="all",
         enters=_INTERFACE,
-        only=(_PROBES, _DECODERS),
+        only=(_PROBES, _OF_TEXTS, _DECODERS),
     )
     mask: str = axis(
         "decoders: the causal mask",
         choices=("causal_const", "causal_input", "qk_and_k"),
         plain="causal_const",
         enters=_INTERFACE,
-        only=(_PROBES, _DECODERS),
+        only=(_PROBES, _OF_TEXTS, _DECODERS),
     )
     embeddings: str = axis(
         "the token lookup inside the program, or outside",
@@ -84,6 +90,7 @@ class Options:
         enters=_INTERFACE,
         only=(
             _PROBES,
+            _OF_TEXTS,
             Only(
                 "task",
                 ("causal_lm", "encoder", "classifier"),
@@ -100,6 +107,7 @@ class Options:
         enters=_IN_TORCH,
         only=(
             _PROBES,
+            _OF_TEXTS,
             _DECODERS,
             Only(
                 "variant",
@@ -134,7 +142,10 @@ class Options:
         choices=(0, 64),
         plain=0,
         enters=_IN_TORCH,
-        only=(_PROBES,),
+        only=(
+            _PROBES,
+            _OF_TEXTS,
+        ),
         refuses=_padded_too_long,
     )
     cache: str = axis(
@@ -144,6 +155,7 @@ class Options:
         enters=_IN_TORCH,
         only=(
             _PROBES,
+            _OF_TEXTS,
             Only("task", ("causal_lm", "seq2seq"), f"{_FOR_DECODERS}decodes no text"),
             Only("task", ("causal_lm",), f"{_FOR_DECODERS}is one program that encodes and decodes a whole window"),
             Only(

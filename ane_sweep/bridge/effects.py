@@ -11,6 +11,7 @@ from ane_sweep.errors import ConfigError
 
 MODES = ("fp16", "fp32", "ane")
 LIMIT = 32768.0  # of the accumulator (Q15.16): at this magnitude a running sum becomes infinite and stays so
+GRAIN = 2.0**-16  # what its products are multiples of
 RUN = 32  # products summed between two looks at the accumulator; the hardware's own order is not known
 
 
@@ -29,14 +30,22 @@ EFFECTS = {
     for effect in (
         Effect(
             "accumulator",
-            f"linear, matmul and conv: a running sum of magnitude {LIMIT:.0f} or more becomes infinite and stays so; the "
+            f"products of matrices, attention and convolutions too: a running sum of magnitude {LIMIT:.0f} or more becomes "
+            "infinite and stays so; the "
             f"bias is the first summand; looked at every {RUN} products",
             "fixed-point accumulator probes on M4 and M6; the same limit on M1, M1 Max, M2 Pro, M4, M5 and M5 Pro",
             "several",
         ),
         Effect(
+            "products",
+            "each product that such a sum is made of is rounded to a multiple of 2^-16, halves away from zero, and is 0 where "
+            "the exponents of its operands add up to -17 or less (768 products of 1e-3 and 1e-3 vanish)",
+            "fixed-point accumulator probes on M4 and M6",
+            "several",
+        ),
+        Effect(
             "operands",
-            "linear, matmul and conv read infinite operands as 65536 and NaN as 98304",
+            "the same read infinite operands as 65536 and NaN as 98304",
             "accumulator probes on M4; NaN seen to vanish before isnan in a converted language model",
             "several",
         ),
@@ -60,7 +69,7 @@ EFFECTS = {
         ),
         Effect(
             "half_away",
-            "linear, matmul and conv round halves away from zero (2049 becomes 2050)",
+            "the same round halves away from zero (2049 becomes 2050)",
             "probes on M4; another party finds halves to even",
             "conflict",
         ),

@@ -1,20 +1,42 @@
 """Which model families there are, and their variants, read from their sources without importing them (and torch)."""
 
 import ast
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import ane_sweep
-from ane_sweep.bridge import declared
+from ane_sweep.bridge import declared, plugins
 from ane_sweep.errors import ConfigError
 
 FOLDER = Path(ane_sweep.__file__).parent / "worker" / "models"
 _NOT_FAMILIES = {"weights"}
 
 
+@dataclass(frozen=True)
+class Serves:
+    """Which checkpoints of transformers a family takes: one literal of its module, `SERVES = Serves(...)`.
+
+    architectures    a name in config.json's `architectures` -> the task that the model is built for
+    model_types      values of config.json's `model_type`
+    layers, longest  keys of config.json: the number of blocks; the longest input, or None where no key holds it
+    otherwise        the longest input where config.json does not say
+    reserved         of the positions, those that no text gets
+    tied             whether the head is the table of embeddings, unless config.json says otherwise
+    """
+
+    architectures: dict  # type: ignore[type-arg]  # of texts; read from a literal
+    model_types: tuple[str, ...]
+    layers: str
+    longest: str | None
+    otherwise: int = 0
+    reserved: int = 0
+    tied: bool = True
+
+
 def names() -> list[str]:
-    """Known families, sorted: the modules of the folder that are not helpers."""
-    return _listed(FOLDER)
+    """Known families, sorted: the modules of the folder that are not helpers, and what other packages declare."""
+    return sorted({*_listed(FOLDER), *plugins.found("families")})
 
 
 @cache
@@ -24,6 +46,8 @@ def _listed(folder: Path) -> list[str]:
 
 def source(family: str) -> Path:
     """The family's module. Raises ConfigError for an unknown one; what is no plain name (os.path, _ane) never is one."""
+    if (plugin := plugin_of(family)) is not None and plugin.source is not None:
+        return plugin.source
     if family not in (known := names()):
         raise ConfigError(
             f"unknown model family {family!r}; known: {', '.join(known)}. To add it, write "
@@ -32,13 +56,37 @@ def source(family: str) -> Path:
     return FOLDER / f"{family}.py"
 
 
+def problem(family: str) -> str | None:
+    """Why a family that a package declares cannot be used: it is broken, or its name is taken."""
+    return plugins.problem("families", family, _listed(FOLDER))
+
+
+def plugin_of(family: str) -> plugins.Plugin | None:
+    """The package that brings a family; None for one of ours. Raises ConfigError where it is broken."""
+    return plugins.only("families", family, _listed(FOLDER))
+
+
 @cache
 def variants(family: str) -> list[str]:
     """Names of a family's variants. Raises ConfigError for an unknown family, or one that declares none."""
-    path = source(family)
-    for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+    path, plugin = source(family), plugin_of(family)
+    where = f"{path} of {plugin}" if plugin else f"{path}"
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8"), str(path)).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{where} cannot be read: {error}") from None
+    for node in body:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
             continue
         if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in node.targets):
             return [ast.literal_eval(key) for key in node.value.keys if key is not None]
-    raise ConfigError(f'{path} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do')
+    raise ConfigError(
+        f'{where} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do'
+    )
+
+
+@cache
+def serves(family: str) -> Serves | None:
+    """What a family says of checkpoints; None for one that has none (probe)."""
+    path = source(family)
+    return declared.read(path, "SERVES", Serves) if "\nSERVES = " in path.read_text(encoding="utf-8") else None

@@ -17,7 +17,7 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 _UNWRITTEN = {
-    "advice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule", "prefill_median_ms",
+    "advice", "at_shapes", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule", "prefill_median_ms",
 }  # fmt: skip
 
 
@@ -112,6 +112,7 @@ class Placement:
 
     segments       stretches of ops on one unit; transitions: changes between them
     flexible       inputs that take several shapes, whose programs are predicted at their default shape
+    at_shapes      the same in short at each enumerated shape: ops, share of the cost, estimate
     not_estimated  why there is no latency estimate
     unplaced       ops for which Core ML's plan names no unit
     """
@@ -128,6 +129,7 @@ class Placement:
     advice: list[str] | None = None
     confidence: str | None = None
     flexible: list[dict[str, Any]] | None = None
+    at_shapes: list[dict[str, Any]] | None = None
     not_estimated: str | None = None
     unplaced: Count | None = None
     function: str | None = None

@@ -35,7 +35,8 @@ class Key:
     def problem(self, name: str, value: Any) -> str | None:
         """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
         if not _is(value, self.types):
-            return f"{name}={shown(value)}: expected {_named(self.types)}, got {type(value).__name__}"
+            strange = "" if isinstance(value, (*NUMBER, str, list, dict, NONE)) else f", got {type(value).__name__}"
+            return f"{name}={shown(value)}: expected {_named(self.types)}{strange}"
         if unfit := _unfit(value):
             return f"{name}={shown(value)}: {unfit}"
         if self.words and isinstance(value, str):
@@ -44,8 +45,8 @@ class Key:
         if self.choices and value is not None and value not in self.choices:
             choices = ", ".join(map(str, self.choices))
             return f"{name}={shown(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
-        if self.items and value is not None and not all(_is(item, self.items) for item in value):
-            return f"{name}={shown(value)}: expected a list of {_named(self.items)}"
+        if self.items and isinstance(value, list) and not all(_is(item, self.items) for item in value):
+            return f"{name}={shown(value)}: expected a list of {_named(self.items).replace('a number', 'numbers')}"
         if beyond := self._out_of_bounds(name, value):
             return beyond
         return self.check(name, value) if self.check and value is not None else None
@@ -71,7 +72,9 @@ def _is(value: Any, types: tuple[type, ...]) -> bool:
 
 
 def _named(types: tuple[type, ...]) -> str:
-    return " or ".join({"NoneType": "null", "str": "text"}.get(t.__name__, t.__name__) for t in types)
+    words: dict[type, str] = {NONE: "null", str: "text", bool: "true or false", list: "a list", dict: "a mapping"}
+    words |= {float: "a number", int: "a number" if float in types else "a whole number"}
+    return " or ".join(dict.fromkeys(words.get(t, t.__name__) for t in types))
 
 
 def _unfit(value: Any) -> str | None:
@@ -91,7 +94,30 @@ def _unfit(value: Any) -> str | None:
     return "whole numbers have at most 64 bits" if isinstance(value, int) and abs(value) >= 2**63 else None
 
 
+# What other tools call it; where it is no choice of ours it is not suggested.
+_ELSEWHERE = {"float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+_SHOWN = 8  # choices that a sentence bears
+
+
 def suggestion(word: Any, choices: Iterable[Any]) -> str:
     """` (did you mean 'chunks'?)`, or nothing when no choice is close."""
-    close = get_close_matches(str(word), [str(choice) for choice in choices], n=1)
+    close = _close(str(word), [str(choice) for choice in choices])
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def nearest(word: Any, choices: Iterable[Any], where: str) -> str:
+    """All of a few choices; of many the nearest, how many more there are, and the command that lists them."""
+    known = [str(choice) for choice in choices]
+    if len(known) <= _SHOWN + 2:
+        return ", ".join(known)
+    first = list(dict.fromkeys([*_close(str(word), known), *known]))[:_SHOWN]
+    return f"{', '.join(first)} and {len(known) - _SHOWN} more (`{where}`)"
+
+
+def _close(word: str, choices: list[str]) -> list[str]:
+    """Choices that may be meant, the likeliest first: other tools' and other cases' spellings, small slips, beginnings."""
+    plain = word.lower().rpartition(".")[2] or word.lower()  # ct.ComputeUnit.CPU_AND_NE
+    same = [choice for choice in choices if choice.lower() in (plain, _ELSEWHERE.get(plain))]
+    begin = [choice for choice in choices if len(plain) > 2 and choice.lower().startswith(plain)]
+    slips = get_close_matches(word, choices, n=_SHOWN) + get_close_matches(plain, choices, n=_SHOWN)
+    return list(dict.fromkeys([*same, *slips, *begin]))

@@ -72,7 +72,7 @@ class StageOutcome:
 
 @dataclass(frozen=True)
 class Weights:
-    """Where a cell's weights are from: `kind` is pretrained, path or random."""
+    """Where a cell's weights are from: `kind` is pretrained, path, random, or own (a given module's own code)."""
 
     kind: str | None = None
     source: str | None = None

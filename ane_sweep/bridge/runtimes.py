@@ -2,11 +2,13 @@
 protocol `Runtime` in runtimes/__init__.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
+from ane_sweep.bridge import declared, plugins
 from ane_sweep.bridge.declared import Declared
+from ane_sweep.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,34 @@ class Traits:
     asks: tuple[str, ...] = ()
 
 
-RUNTIMES = Declared("ane_sweep.worker.runtimes", "RUNTIME", Traits)
+class Runtimes(Declared[Traits]):
+    """Ours, and what other packages declare; why one of theirs cannot be used is said when it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("ane_sweep.worker.runtimes", "RUNTIME", Traits)
+        self.ours, self.broken = tuple(self), dict[str, str]()
+        for name, one in plugins.usable("runtimes", self.ours).items():
+            try:
+                assert one.source is not None  # of a usable one
+                self[name] = replace(declared.read(one.source, self.literal, Traits), auto=0)
+            except (ConfigError, OSError, ValueError) as error:
+                self.broken[name] = f"runtime {name!r} of {one} cannot be used: {error}"
+
+    def problem(self, name: str) -> str | None:
+        """Why a name that is declared cannot be used; None also for one that nobody declares."""
+        return plugins.problem("runtimes", name, self.ours) or self.broken.get(name)
+
+    def __missing__(self, name: str) -> Traits:
+        if said := self.problem(name):
+            raise ConfigError(said)
+        return super().__missing__(name)
+
+    def plugin_of(self, name: str) -> plugins.Plugin | None:
+        """The package that brings a runtime; None for one of ours. Raises ConfigError where it is broken."""
+        return plugins.only("runtimes", name, self.ours)
+
+
+RUNTIMES = Runtimes()
 UNKNOWN = Traits(needs="program", measured="", hardware="CPU")
 
 

@@ -32,7 +32,9 @@ class Stage:
     compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill
     pooled       it times: its processes' figures are pooled, and no cell is without one
     fatal        False: when it fails the cell keeps its figures, with a doubt
-    guess_s      seconds that a task is taken to last where none like it was ever run
+    guess_s, guess_per_gb   seconds that a task is taken to last where none like it was ever run: of a process that does
+                 little, and for each GB of parameters in fp32
+    limited      False: it is short, and nobody sets its limits; a cell, whose key holds all limits, says nothing of it
     reads        data files that decide its result beside code, as patterns below the package
     ignores      modules that its code reaches and that decide nothing of its result
     """
@@ -56,9 +58,15 @@ class Stage:
     compiles_for_ane: bool = False
     pooled: bool = False
     fatal: bool = True
-    guess_s: float = 60.0
+    guess_s: float = 10.0
+    guess_per_gb: float = 30.0
+    limited: bool = True
     reads: tuple[str, ...] = ()
     ignores: tuple[str, ...] = ()
+
+    def guess(self, work: int) -> float:
+        """Seconds for a task over `work` bytes of parameters (fp32), from what small and large models took on two cores."""
+        return self.guess_s + self.guess_per_gb * work / 1e9
 
 
 ALL = Declared("ane_sweep.worker.stages", "STAGE", Stage, lambda stage: stage.order)
@@ -67,4 +75,8 @@ STAGES = {name: stage for name, stage in ALL.items() if stage.planned}
 
 def limits() -> dict[str, dict[str, float | None]]:
     """The block `limits` of the configuration as the stages declare it."""
-    return {name: {"timeout_s": stage.timeout_s, "memory_gib": stage.memory_gib} for name, stage in STAGES.items()}
+    return {name: limit(stage) for name, stage in STAGES.items() if stage.limited}
+
+
+def limit(stage: Stage) -> dict[str, float | None]:
+    return {"timeout_s": stage.timeout_s, "memory_gib": stage.memory_gib}

@@ -170,9 +170,7 @@ def read(path: Path) -> Bundle:
         with open(path, "rb") as file:
             digest = _digest(file)
             if file.read() != SEAL + digest:
-                raise StoreError(
-                    "it was cut short or changed since it was exported (its seal does not fit); export it again"
-                )
+                raise StoreError(_unsealed(file))
         with zipfile.ZipFile(path) as archive:
             manifest = _manifest(archive)
             contents = {item.name: _content(archive, item) for item in manifest.files}
@@ -183,6 +181,16 @@ def read(path: Path) -> Bundle:
         raise StoreError(f"{path}: no such file") from None
     except _BROKEN as error:
         raise StoreError(f"{path}: refused: no whole bundle ({_words(error)}); export it again") from error
+
+
+def _unsealed(file: BinaryIO) -> str:
+    file.seek(0)
+    if file.read(4) != b"PK\x03\x04":
+        return "it is no file that `ane-sweep export` wrote"
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(file) as archive:
+        if MANIFEST not in archive.namelist():
+            return "it is a zip, and none that `ane-sweep export` wrote"
+    return "it was cut short or changed since it was exported (its seal does not fit); export it again"
 
 
 def _manifest(archive: zipfile.ZipFile) -> form.Manifest:

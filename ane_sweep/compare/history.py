@@ -151,6 +151,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
 
 def as_json(cells: list[Series], notes: list[str]) -> str:
     whole: dict[str, Any] = {
+        "schema": 1,
         "notes": notes,
         "cells": [
             {

@@ -75,6 +75,7 @@ def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, l
     """One object: {a, b, verdict, exit, level, least_percent, tests, cells, tested, untested, only_a, only_b, marks, changes,
     timings}."""
     whole: dict[str, Any] = {
+        "schema": 1,
         "a": a,
         "b": b,
         "verdict": headline,

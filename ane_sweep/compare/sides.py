@@ -16,6 +16,7 @@ from typing import Any
 from ane_sweep import folders
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
+from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.results.pool import in_vain
@@ -50,8 +51,15 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
     cells = [{as_typed(axis): text_of(value) for axis, value in flat_cell(record).items()} for record in records]
     kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
-        known = {axis: sorted({cell.get(axis, "not an axis there") for cell in cells}) for axis in typed}
-        raise ConfigError(f"{word}: no cell there has {word[len(name) + 1 :]}; values there: {known}")
+        axes = sorted({axis for cell in cells for axis in cell})
+        lacking = [f"no axis is called {axis}{suggestion(axis, axes)}" for axis in typed if axis not in axes]
+        there = [
+            f"{axis}={','.join(sorted({cell[axis] for cell in cells if axis in cell}))}"
+            for axis in typed
+            if axis in axes
+        ]
+        known = "; ".join([*lacking, *([f"there are: {'  '.join(there)}"] if there else [])])
+        raise ConfigError(f"{word}: no cell there has {word[len(name) + 1 :]}; {known}")
     return Side(word, kept, {axis for record in kept for axis in flat_cell(record) if as_typed(axis) in typed})
 
 

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge import kept, plugins
+
 TOOL = "log"
 DAEMONS = ("aned", "ANECompilerService", "ANEStorageMaintainer")
 SUBSYSTEMS = ("com.apple.coreml", "com.apple.espresso", "com.apple.e5rt", "com.apple.ane", "com.apple.ANECompiler")
@@ -21,6 +23,7 @@ KEPT_LINES = 200  # of those that mean something; the rest is only counted
 LINE_CHARS = 400
 # What a row of log_lines.csv says about where the program runs.
 FAILED_ON_ANE = ("ane_failed", "memory", "limit")
+SAYS = (*FAILED_ON_ANE, "plan", "op", "disk")
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,27 @@ def command(pid: int) -> list[str]:
 
 @cache
 def meanings() -> list[Meaning]:
-    """The table, in the order in which rows are tried."""
-    with (Path(__file__).parent / "log_lines.csv").open(encoding="utf-8", newline="") as file:
-        return [Meaning(**row) for row in csv.DictReader(file)]
+    """The table, in the order in which rows are tried: ours, then those of other packages."""
+    rows = _read(Path(__file__).parent / "log_lines.csv")
+    for said in plugins.broken("log_lines"):
+        kept.tell(said)
+    for one in plugins.usable("log_lines").values():
+        try:
+            rows += _read(one.file)
+        except (OSError, TypeError, ValueError, re.error) as error:
+            kept.tell(f"log lines {one.name!r} of {one} cannot be used: {one.file}: {error}")
+    return rows
+
+
+def _read(path: Path) -> list[Meaning]:
+    """Raises TypeError for columns that are none of a Meaning's, ValueError for another word of `says`, re.error."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [Meaning(**row) for row in csv.DictReader(file)]
+    for row in rows:
+        re.compile(row.pattern)
+        if row.says not in SAYS:
+            raise ValueError(f"says={row.says!r}; choices: {', '.join(SAYS)}")
+    return rows
 
 
 def explain(text: str) -> Meaning | None:
@@ -108,7 +129,7 @@ class Findings:
 
     def found(self) -> list[dict[str, Any]]:
         """Our own lines first, then the gravest."""
-        order = {says: place for place, says in enumerate((*FAILED_ON_ANE, "plan", "op", "disk"))}
+        order = {says: place for place, says in enumerate(SAYS)}
         ranked = sorted(self._found.values(), key=lambda f: (not f.ours, order.get(f.says, 99)))
         return [finding.as_dict() for finding in ranked]
 

@@ -2,6 +2,7 @@
 
     proto.py      the protobuf classes, without importing coremltools (0.03 s instead of seconds)
     package.py    a .mlpackage on disk: where its protobuf and weights are, reading, writing
+    compiled.py   a compiled model: its text, and what else it says of its inputs and parts
     weights.py    weight.bin: mapped reader, streaming writer
     graph.py      a light view of a program: ops in order, what they read, write and hold
     line.py       a program as a line of ops, and where that line can be cut

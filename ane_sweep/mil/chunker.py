@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import cuts, ends, graph, joint, package, writer
+from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, writer
 from ane_sweep.mil.graph import Op
 from ane_sweep.mil.line import Line, line_up
+from ane_sweep.mil.weights import blob_values
 from ane_sweep.mil.writer import Chunk
 
 AUTO = "auto"
+UNEVEN = 1.5  # times an equal share: more than that in one chunk is said
 OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("embeddings", "head")}
 
 
@@ -47,12 +49,13 @@ class Request:
 def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     """Write `source` as packages `chunk_01.mlpackage` ... into `out`.
 
-    Returns facts: `chunks`, `chunk_bytes` (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by
-    all functions), `cut_points` (legal cuts), `largest_tensor_bytes` (some chunk holds it; numbers, table and scale of
-    a compressed weight are one). Raises errors.ChunkError when the program cannot be cut as asked, errors.PackageError
-    when it cannot be read.
+    Of a pipeline its one ML Program is cut, and the other models are left out. Returns facts: `chunks`, `chunk_bytes`
+    (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by all functions), `cut_points` (legal
+    cuts), `largest_tensor_bytes` (some chunk holds it; numbers, table and scale of a compressed weight are one), and where
+    there are any `left_out` (kinds of models) and `notes` (sentences). Raises errors.ChunkError when the program cannot be
+    cut as asked, errors.PackageError when it cannot be read.
     """
-    read = package.read(source)
+    read, left_out = _program(source)
     default = graph.default_function(read.spec)
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
     lines = {name: line_up(graph.program(read, name)) for name in names}
@@ -71,7 +74,34 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
         "boundary_bytes": [joined.line.crossing[place] for place in chosen],
         "cut_points": len(joined.line.positions),
         "largest_tensor_bytes": joined.line.largest,
+        **({"left_out": left_out} if left_out and chosen else {}),
+        **({"notes": [uneven]} if (uneven := _uneven(joined.line, chosen)) else {}),
     }
+
+
+def _uneven(line: Line, chosen: list[int]) -> str | None:
+    """A sentence about a cut whose largest chunk has far more than its share, with the reason."""
+    held = cuts.weight_bytes(line, chosen)
+    largest, share = max(held), sum(line.sizes.values()) / len(held)
+    if largest <= UNEVEN * share or sum(line.sizes.values()) < cuts.TINY_BYTES_PER_OP * len(line.compute):
+        return None
+    why = "one tensor has" if line.largest > UNEVEN * share else "the ops between two cut points have"
+    return (
+        f"uneven: the largest of {len(held)} chunks has {largest} bytes of weights, {largest / share:.1f} times an equal share: "
+        f"{why} that many, and a chunk ends at a cut point"
+    )
+
+
+def _program(source: Path) -> tuple[package.Package, list[str]]:
+    """(the program to cut, kinds of the models of its pipeline that are not cut)."""
+    found = package.read(source, kinds=pipeline.KINDS)
+    programs, others = pipeline.split(found)
+    if len(programs) > 1:
+        raise ChunkError(
+            f"{source.name}: a pipeline of {len(programs)} ML Programs is cut already; take one of them (a pipeline of one "
+            "program and other models is cut)"
+        )
+    return programs[0], others
 
 
 def _link_or_copy(source: str, target: str) -> None:
@@ -93,9 +123,13 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
     if count > most or (count > 1 and count <= wish.own):
         points = len(line.positions)
         least = max(1, wish.own + 1)
+        sizes = (
+            f"; at {line.unsized} more places what crosses has a size that is only known when it runs, and a "
+            "chunk declares fixed ones: convert the model with one shape"
+        ) * bool(line.unsized)
         raise ChunkError(
             f"chunks={count}: {name} has {points} cut points, so it makes at most {most} chunks; "
-            f"ask for chunks={least} to {most}"
+            f"ask for chunks={least} to {most}{sizes}"
         )
     return [] if count == 1 else cuts.choose(line, count, wish)
 
@@ -136,7 +170,7 @@ def _unpacked_bytes(line: Line) -> int:
     packed = {op.index: op for op in line.constant.values() if op.type.startswith("constexpr_")}
     feeding = {name for op in packed.values() for name in op.reads}
     stored = {op.index: op for op in line.constant.values() if op.index in packed or not feeding.isdisjoint(op.outputs)}
-    values = [value.blobFileValue for op in stored.values() for value in graph.blob_values(op.proto)]
+    values = [value.blobFileValue for op in stored.values() for value in blob_values(op.proto)]
     held = sum(line.sizes.get(key, 0) for key in {(value.fileName, value.offset) for value in values})
     made = [name for op in packed.values() for name in op.outputs if name not in feeding]
     kinds = [kind for name in made if (kind := line.program.tensor_type(name)) is not None]

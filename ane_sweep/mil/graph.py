@@ -4,7 +4,6 @@ The protobuf messages stay as they are and are only looked at; a program of 16,5
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, TensorType, tensor_type
-from ane_sweep.mil.weights import DTYPES
+from ane_sweep.mil.weights import Record
 
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
 MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
@@ -136,23 +135,6 @@ def view(index: int, proto: Any) -> Op:
     return Op(index, proto.type, name, inputs, outputs, proto)
 
 
-def blob_values(proto: Any) -> Iterator[Any]:
-    """Every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable
-    order.
-    """
-    for name in sorted(proto.attributes):
-        value = proto.attributes[name]
-        if value.WhichOneof("value") == "blobFileValue":
-            yield value
-    for name in sorted(proto.inputs):
-        for binding in proto.inputs[name].arguments:
-            if binding.WhichOneof("binding") == "value" and binding.value.WhichOneof("value") == "blobFileValue":
-                yield binding.value
-    for block in proto.blocks:
-        for inner in block.operations:
-            yield from blob_values(inner)
-
-
 def decode(value: Any, package: packages.Package) -> Any:
     """A Value message as numpy array (tensors, rank 0 included), str or bool array, list, or dict.
 
@@ -225,26 +207,42 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
     return flat
 
 
-def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
+def stored(value: Any, package: packages.Package) -> Record:
+    """The weight record that a Value message refers to, held against what the program says of it. Raises PackageError.
+
+    Nothing of the payload is read: whoever only looks at a program and whoever runs it refuse the same files.
+    """
     kind = tensor_type(value.type)
     reference = value.blobFileValue
     blobs = package.blobs(reference.fileName)
     record = blobs.record(reference.offset)
-    where = f"the weight record at byte {reference.offset} of {blobs.path}"
-    if kind is not None and kind.is_static and kind.dtype in PACKED_BITS and record.dtype_name == kind.dtype:
-        count = kind.count
-        if count * PACKED_BITS[kind.dtype] > record.size * 8:
-            raise PackageError(
-                f"{package.path}: the program needs {count} {kind.dtype}, {where} has {record.size} bytes"
-            )
-        return _shaped(unpack(blobs.payload(reference.offset), kind.dtype, count), kind, package, where)
-    if kind is None or not kind.is_static or kind.dtype not in NUMPY:
+    where = _place(value, package)
+    if kind is None or not kind.is_static or (kind.dtype not in NUMPY and kind.dtype not in PACKED_BITS):
         raise PackageError(f"{package.path}: {where} has type {kind.dtype if kind else 'none'}, which is not read here")
-    if DTYPES[record.dtype][0] != kind.dtype and not (kind.dtype == "bool" and record.dtype in (3, 4)):
+    if record.dtype_name != kind.dtype and not (kind.dtype == "bool" and record.dtype in (3, 4)):
         raise PackageError(f"{package.path}: the program says {kind.dtype}, {where} says {record.dtype_name}")
-    if record.size != kind.byte_count:
+    if kind.dtype in PACKED_BITS:
+        if kind.count * PACKED_BITS[kind.dtype] > record.size * 8:
+            raise PackageError(
+                f"{package.path}: the program needs {kind.count} {kind.dtype}, {where} has {record.size} bytes"
+            )
+    elif record.size != kind.byte_count:
         raise PackageError(f"{package.path}: the program needs {kind.byte_count} bytes, {where} has {record.size}")
-    return _shaped(blobs.payload(reference.offset).view(NUMPY[kind.dtype]), kind, package, where)
+    return record
+
+
+def _place(value: Any, package: packages.Package) -> str:
+    reference = value.blobFileValue
+    return f"the weight record at byte {reference.offset} of {package.blobs(reference.fileName).path}"
+
+
+def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
+    stored(value, package)
+    kind = tensor_type(value.type)
+    assert kind is not None  # `stored` refuses the rest
+    payload = package.blobs(value.blobFileValue.fileName).payload(value.blobFileValue.offset)
+    flat = unpack(payload, kind.dtype, kind.count) if kind.dtype in PACKED_BITS else payload.view(NUMPY[kind.dtype])
+    return _shaped(flat, kind, package, _place(value, package))
 
 
 def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what: str) -> np.ndarray:

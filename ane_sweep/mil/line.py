@@ -4,8 +4,8 @@ The ops that compute (those that depend on an input) stand in a line; a cut goes
 ops that depend on constants alone, belong to whatever uses them and are no part of the line.
 
     boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
-    legal      every boundary value is a feature that Core ML takes: fp16, fp32 or int32, static shape, rank 1 to 5;
-               and no state is used on both sides
+    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, static shape, rank 1 to 5, or
+               what one of those holds exactly (CARRIERS: a bool, a small integer); and no state is used on both sides
     size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
 """
 
@@ -13,11 +13,25 @@ from dataclasses import dataclass
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.element_types import TensorType
-from ane_sweep.mil.graph import Op, Program, blob_values, check_sizes
+from ane_sweep.mil.graph import Op, Program, check_sizes
+from ane_sweep.mil.weights import blob_values
 
-BOUNDARY_DTYPES = ("fp16", "fp32", "int32")
 BOUNDARY_RANKS = range(1, 6)
-FP16_FEATURES_VERSION = 7  # specification version of iOS16
+_FP16, _INT8 = (
+    ("fp16", 7),
+    ("int8", 10),
+)  # features of these types came with specification versions 7 (iOS16) and 10 (iOS26)
+# what a value may travel as, narrowest first: (type of the feature, specification version from which it is one)
+CARRIERS = {
+    "fp32": (("fp32", 0),),
+    "int32": (("int32", 0),),
+    "fp16": (_FP16, ("fp32", 0)),
+    "bool": (_INT8, _FP16, ("fp32", 0)),
+    "int8": (_INT8, _FP16),
+    "uint8": (_FP16,),
+    "int16": (("int32", 0),),
+    "uint16": (("int32", 0),),
+}
 _STATEFUL = ("read_state", "write_state", "make_list", "list_write", "list_scatter")
 
 
@@ -33,6 +47,7 @@ class Line:
     positions  legal cuts: p cuts before compute[p]
     crossing   boundary bytes by position, for the legal ones
     largest    bytes of the largest weight that an op reads: numbers, table and scale of a compressed one together
+    unsized    places that would be legal if the sizes of all that crosses there were known
     """
 
     program: Program
@@ -44,6 +59,7 @@ class Line:
     positions: list[int]
     crossing: dict[int, int]
     largest: int
+    unsized: int = 0
 
 
 def line_up(program: Program) -> Line:
@@ -123,33 +139,40 @@ def _find_positions(line: Line) -> None:
     for name, first in first_state_use.items():  # a state lives in one chunk: no cut between its uses
         starts[first + 1] += 1
         starts[last_use[name] + 1] -= 1
-    alive_bytes = illegal = held = 0
-    ends: list[list[tuple[int, bool]]] = [[] for _ in range(len(line.compute) + 1)]
+    alive_bytes = illegal = unsized = held = 0
+    ends: list[list[tuple[int, bool, bool]]] = [[] for _ in range(len(line.compute) + 1)]
     for place in range(1, len(line.compute)):
         for name in line.compute[place - 1].outputs:
             if last_use.get(name, -1) >= place:
-                size, legal = _feature(program, name)
-                alive_bytes += size
-                illegal += not legal
-                ends[last_use[name] + 1].append((size, legal))
-        for size, legal in ends[place]:
-            alive_bytes -= size
-            illegal -= not legal
+                size, legal, sized = found = _feature(program, name)
+                alive_bytes, illegal, unsized = alive_bytes + size, illegal + (not legal), unsized + (not sized)
+                ends[last_use[name] + 1].append(found)
+        for size, legal, sized in ends[place]:
+            alive_bytes, illegal, unsized = alive_bytes - size, illegal - (not legal), unsized - (not sized)
         held += starts[place]
-        if not illegal and not held:
+        if illegal or held:
+            continue
+        if unsized:
+            line.unsized += 1
+        else:
             line.positions.append(place)
             line.crossing[place] = alive_bytes
 
 
-def _feature(program: Program, name: str) -> tuple[int, bool]:
-    """Bytes of a value, and whether Core ML takes it as an input or output."""
+def _feature(program: Program, name: str) -> tuple[int, bool, bool]:
+    """(bytes of a value as it travels, whether it can but for its sizes, whether its sizes are known)."""
     kind = program.tensor_type(name)
-    if kind is None or not kind.is_static:
-        return 0, False
-    legal = kind.dtype in BOUNDARY_DTYPES and len(kind.shape) in BOUNDARY_RANKS
-    return kind.byte_count * (2 if needs_cast(program, kind) else 1), legal
+    if kind is None:
+        return 0, False, True
+    dtype = carrier(program, kind)
+    if dtype is None or len(kind.shape) not in BOUNDARY_RANKS:
+        return 0, False, True
+    return TensorType(dtype, kind.shape).byte_count, True, kind.is_static
 
 
-def needs_cast(program: Program, kind: TensorType) -> bool:
-    """Whether a boundary value travels as fp32: fp16 features came with iOS16. The way there and back is exact."""
-    return kind.dtype == "fp16" and program.spec.specificationVersion < FP16_FEATURES_VERSION
+def carrier(program: Program, kind: TensorType) -> str | None:
+    """The narrowest type of feature that holds a boundary value exactly, so that the way there and back changes nothing;
+    None where there is none.
+    """
+    version = program.spec.specificationVersion
+    return next((dtype for dtype, since in CARRIERS.get(kind.dtype, ()) if version >= since), None)

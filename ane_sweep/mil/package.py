@@ -19,12 +19,11 @@ from google.protobuf.message import DecodeError
 
 from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import text
+from ane_sweep.mil import compiled
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.mil.weights import BlobFile
+from ane_sweep.mil.weights import BlobFile, refuse_pointer
 
 WEIGHTS_NAME = "@model_path/weights/weight.bin"  # how a program refers to its weight file
-TEXT_NAME = "model.mil"  # of a compiled model
 MOST_SPEC_BYTES = (1 << 31) - 1  # of one protobuf message
 _AUTHOR = "com.apple.CoreML"
 _NAMESPACE = uuid.UUID("6f4ed2a5-7a35-5c0c-9a43-0c2e1f1d9a11")  # any fixed value: equal packages get equal manifests
@@ -42,12 +41,19 @@ class Package:
     def blobs(self, file_name: str) -> BlobFile:
         """The weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
         if file_name not in self._blobs:
-            prefix = "@model_path/"
-            target = self.model_path.parent / file_name.removeprefix(prefix)
-            if not file_name.startswith(prefix) or not _is_inside(target, self.path):
-                raise PackageError(f"{self.path}: its program asks for weights at {file_name!r}, outside the package")
-            self._blobs[file_name] = BlobFile(target.resolve())
+            self._blobs[file_name] = BlobFile(self._weights(file_name).resolve())
         return self._blobs[file_name]
+
+    def has(self, file_name: str) -> bool:
+        """Whether there is a file where the program looks for its weights."""
+        return file_name in self._blobs or os.path.isfile(self._weights(file_name))
+
+    def _weights(self, file_name: str) -> Path:
+        prefix = "@model_path/"
+        target = self.model_path.parent / file_name.removeprefix(prefix)
+        if not file_name.startswith(prefix) or not _is_inside(target, self.path):
+            raise PackageError(f"{self.path}: its program asks for weights at {file_name!r}, outside the package")
+        return target
 
 
 def program_paths(folder: Path) -> list[Path]:
@@ -80,11 +86,13 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     `kinds`: which models the caller can use, by the name of the field in Model.proto.
     """
     path = Path(path)
+    if compiled.is_compiled(path):
+        return _of_kind(Package(path, path / compiled.TEXT_NAME, compiled.read(path)), kinds)
     model_path = _model_file(path)
-    if model_path.stat().st_size > MOST_SPEC_BYTES:
+    size = model_path.stat().st_size
+    refuse_pointer(model_path, size)
+    if size > MOST_SPEC_BYTES:
         raise PackageError(f"{model_path}: larger than any Core ML model (2 GiB); is it a weight file?")
-    if model_path.name == TEXT_NAME:
-        return Package(path, model_path, text.read(model_path))
     try:
         data = model_path.read_bytes()
     except OSError as error:
@@ -99,22 +107,22 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     kind = spec.WhichOneof("Type")
     if kind is None or not spec.specificationVersion:
         raise PackageError(f"{model_path}: an empty or truncated Core ML model ({len(data)} bytes); convert it again")
+    return _of_kind(Package(path, model_path, spec), kinds)
+
+
+def _of_kind(found: Package, kinds: tuple[str, ...]) -> Package:
+    kind = found.spec.WhichOneof("Type")
     if kind not in kinds:
         raise PackageError(
-            f"{path}: holds a {kind}, and only ML Programs are read here; convert the model with convert_to='mlprogram'"
+            f"{found.path}: holds a {kind}, and only ML Programs are read here; convert the model with "
+            "convert_to='mlprogram'"
         )
-    return Package(path, model_path, spec)
+    return found
 
 
 def _model_file(path: Path) -> Path:
     if not path.exists():
         raise PackageError(f"{path}: no such model; is the path right?")
-    if path.suffix == ".mlmodelc" or (path / "coremldata.bin").exists():
-        if (path / TEXT_NAME).is_file():
-            return path / TEXT_NAME
-        raise PackageError(
-            f"{path}: a compiled model without {TEXT_NAME}; give the .mlpackage that it was compiled from"
-        )
     if path.is_file():
         return path
     manifest = path / "Manifest.json"

@@ -8,10 +8,13 @@ from the format's description only.
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.errors import ChunkError
-from ane_sweep.mil import chain, graph, package
+from ane_sweep.errors import ChunkError, PackageError
+from ane_sweep.mil import chain, package
 from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import Model_pb2
+from ane_sweep.mil.weights import blob_values
+
+KINDS = ("mlProgram", "pipeline")  # what is read here
 
 
 def merge(paths: list[Path], target: Path) -> None:
@@ -48,23 +51,35 @@ def _rename(model: Any, file_name: str) -> None:
     for function in model.mlProgram.functions.values():
         for block in function.block_specializations.values():
             for proto in block.operations:
-                for value in graph.blob_values(proto):
+                for value in blob_values(proto):
                     value.blobFileValue.fileName = file_name
 
 
 def parts(path: Path) -> list[Package]:
-    """The ML Programs of a package in the order they run: itself, or the models of a pipeline. Raises PackageError."""
-    found = package.read(path, kinds=("mlProgram", "pipeline"))
+    """The ML Programs of a package in the order they run: itself, or those of a pipeline. Raises PackageError."""
+    return split(package.read(path, kinds=KINDS))[0]
+
+
+def split(found: Package) -> tuple[list[Package], list[str]]:
+    """(ML Programs, kinds of the other models) of a package of KINDS, each in the order they run. Raises PackageError where
+    there is no program.
+    """
     if found.spec.WhichOneof("Type") == "mlProgram":
-        return [found]
-    return [Package(found.path, found.model_path, model) for model in found.spec.pipeline.models]
+        return [found], []
+    models = [(str(model.WhichOneof("Type") or "nothing"), model) for model in found.spec.pipeline.models]
+    programs = [Package(found.path, found.model_path, model) for kind, model in models if kind == "mlProgram"]
+    others = [kind for kind, _ in models if kind != "mlProgram"]
+    if not programs:
+        raise PackageError(f"{found.path}: a pipeline of {', '.join(others) or 'no models'}: no ML Program is in it")
+    return programs, others
 
 
 def weight_file(found: Package) -> Path | None:
-    """The weight file that a program refers to; None when all its constants are written into it."""
+    """The weight file that a program refers to; None when all its constants are written into it, or it is not there."""
     for function in found.spec.mlProgram.functions.values():
         for block in function.block_specializations.values():
             for proto in block.operations:
-                for value in graph.blob_values(proto):
-                    return found.blobs(value.blobFileValue.fileName).path
+                for value in blob_values(proto):
+                    name = value.blobFileValue.fileName
+                    return found.blobs(name).path if found.has(name) else None
     return None

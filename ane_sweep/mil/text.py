@@ -8,8 +8,8 @@
 
 Apple has not published the grammar: this one is what compiled models show, in the dialects of `program(1.0)` and
 `program(1.3)` (where rank 0 has types of its own). Nested blocks are known from our own writer alone
-(coreml_anywhere/miltext.py). What only coremldata.bin knows is lost: inputs and outputs are the program's own, arrays, so
-pictures and class labels are not; a size that the text calls `?` may be anything from 1 up.
+(coreml_anywhere/miltext.py). Inputs and outputs are the program's own: arrays, and a classifier's label and probabilities;
+a size that the text calls `?` may be anything from 1 up. What else a compiled model says of them: compiled.py.
 """
 
 import re
@@ -248,7 +248,7 @@ class _Parser:
         else:
             into = held.list if which == "listType" else held.tuple
             into.SetInParent()
-            for index, _ in enumerate(self.separated("(", ")")):
+            for index, _ in enumerate(self.separated(*("[]" if self.next == "[" else "()"))):
                 item = into.values.add()
                 item.type.CopyFrom(kind.listType.type if which == "listType" else kind.tupleType.types[index])
                 self.content(item)

@@ -90,6 +90,10 @@ def describe(spec: Any) -> None:
             _feature((into.state if is_state else into.input).add(name=value.name), value.type)
         for output in block.outputs:
             _feature(into.output.add(name=output), types[output])
+        for proto in block.operations:
+            if proto.type == "classify" and {value.name for value in proto.outputs} <= set(block.outputs):
+                into.predictedFeatureName, into.predictedProbabilitiesName = (value.name for value in proto.outputs)
+                _label(next(one for one in into.output if one.name == into.predictedFeatureName))
     if not several:
         spec.description.ClearField("defaultFunctionName")
 
@@ -99,6 +103,14 @@ def _feature(feature: Any, kind: Any) -> None:
     if kind.WhichOneof("type") == "stateType":
         array, kind = feature.type.stateType.arrayType, kind.stateType.wrappedType
     found = element_types.tensor_type(kind)
+    if kind.WhichOneof("type") == "dictionaryType":
+        is_text = DTYPE_NAMES[kind.dictionaryType.keyType.tensorType.dataType] == "string"
+        into = feature.type.dictionaryType
+        (into.stringKeyType if is_text else into.int64KeyType).SetInParent()
+        return
+    if found is not None and found.dtype == "string":
+        feature.type.stringType.SetInParent()
+        return
     if found is None:
         raise ValueError(f"{feature.name} is no tensor, and only tensors can come in and go out")
     array.dataType = _FEATURES.get(found.dtype, _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32)
@@ -106,3 +118,9 @@ def _feature(feature: Any, kind: Any) -> None:
     if not found.is_static:
         for size in found.shape:
             array.shapeRange.sizeRanges.add(lowerBound=size or 1, upperBound=-1 if size is None else size)
+
+
+def _label(feature: Any) -> None:
+    """What a classifier says: a word or a whole number, no array."""
+    if feature.type.WhichOneof("Type") != "stringType":
+        feature.type.int64Type.SetInParent()

@@ -7,15 +7,17 @@ Layout (coremltools 9.0, mlmodel/src/MILBlob/Blob/StorageFormat.hpp), little-end
     data     `size` bytes at `data offset` (from the start of the file)
 
 A program refers to the offset of the *record*. Element types below one byte are packed, lowest bits first;
-`padding_bits` are the unused bits of the last byte.
+`padding_bits` are the unused bits of the last byte, and mean something for those types alone: coremltools up to 7.2 leaves
+what its memory held in these eight bytes.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -27,6 +29,8 @@ VERSION = 2
 _HEADER = struct.Struct("<II")
 _RECORD = struct.Struct("<IIQQQ")
 _PIECE_BYTES = 8 << 20
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_MOST_POINTER_BYTES = 1024
 
 # code in the file -> (name as in MIL, bits an element)
 DTYPES = {
@@ -48,6 +52,17 @@ DTYPES = {
     16: ("fp8e4m3fn", 8),
     17: ("fp8e5m2", 8),
 }
+
+
+def refuse_pointer(path: Path, size: int) -> None:
+    """Raise PackageError for a file of which git-lfs has left its pointer alone (git-lfs.com, specification v1)."""
+    if size > _MOST_POINTER_BYTES:
+        return
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise PackageError(
+                f"{path}: a git-lfs pointer of {size} bytes and not the file itself; get it with `git lfs pull`"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,7 @@ class BlobFile:
             raise PackageError(
                 f"{path}: the weight file cannot be read ({error.strerror}); convert the model again"
             ) from error
+        refuse_pointer(self.path, self.size)
         if self.size < ALIGNMENT:
             raise PackageError(f"{path}: {self.size} bytes are too few for a weight file; convert the model again")
         self.bytes = np.memmap(self.path, dtype=np.uint8, mode="r")
@@ -109,6 +125,8 @@ class BlobFile:
             raise refuse(f"its element type {dtype} is not known")
         if data_offset % ALIGNMENT or data_offset < offset + ALIGNMENT or data_offset + size > self.size:
             raise refuse(f"its data ({size} bytes at {data_offset}) is not inside the file of {self.size} bytes")
+        if DTYPES[dtype][1] >= 8:
+            padding_bits = 0
         if padding_bits > 7:
             raise refuse(f"{padding_bits} padding bits cannot be right")
         return Record(dtype, size, data_offset, padding_bits)
@@ -185,3 +203,20 @@ class BlobWriter:
         if padding:
             self._file.write(bytes(padding))
         return position + padding
+
+
+def blob_values(proto: Any) -> Iterator[Any]:
+    """Every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable
+    order.
+    """
+    for name in sorted(proto.attributes):
+        value = proto.attributes[name]
+        if value.WhichOneof("value") == "blobFileValue":
+            yield value
+    for name in sorted(proto.inputs):
+        for binding in proto.inputs[name].arguments:
+            if binding.WhichOneof("binding") == "value" and binding.value.WhichOneof("value") == "blobFileValue":
+                yield binding.value
+    for block in proto.blocks:
+        for inner in block.operations:
+            yield from blob_values(inner)

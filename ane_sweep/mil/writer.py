@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import chain, graph, line, package
-from ane_sweep.mil.element_types import DTYPE_NUMBERS
+from ane_sweep.mil import chain, line, package
+from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS
 from ane_sweep.mil.graph import Op, Program
 from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
-from ane_sweep.mil.weights import BlobWriter
+from ane_sweep.mil.weights import BlobWriter, blob_values
 
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
-_FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32}
+_FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32, "int8": _ARRAY.INT8}
 
 
 @dataclass
@@ -105,20 +105,25 @@ def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str
     feature.name = _feature_name(program, name)
     array = feature.type.multiArrayType
     array.shape.extend(kind.shape)
-    array.dataType = _FEATURE_DTYPES["fp32" if line.needs_cast(program, kind) else kind.dtype]
+    array.dataType = _FEATURE_DTYPES[line.carrier(program, kind) or kind.dtype]
 
 
-def _is_cast(program: Program, name: str) -> bool:
-    """Whether a boundary value travels as fp32; the program's own inputs and outputs stay as they are."""
+def _cast_to(program: Program, name: str) -> str | None:
+    """The type that a boundary value travels as where that is not its own; the program's own inputs and outputs stay as
+    they are.
+    """
     kind = program.tensor_type(name)
-    own = name in program.inputs or name in program.outputs
-    return kind is not None and not own and line.needs_cast(program, kind)
+    if kind is None or name in program.inputs or name in program.outputs:
+        return None
+    dtype = line.carrier(program, kind)
+    return None if dtype == kind.dtype else dtype
 
 
 def _feature_name(program: Program, name: str) -> str:
-    if not _is_cast(program, name):
+    dtype = _cast_to(program, name)
+    if dtype is None:
         return name
-    feature = f"{name}_as_fp32"
+    feature = f"{name}_as_{dtype}"
     while feature in program.types:
         feature += "_"
     return feature
@@ -128,15 +133,16 @@ def _add_input(program: Program, function: Any, block: Any, name: str, names: se
     feature = function.inputs.add()
     feature.name = _feature_name(program, name)
     feature.type.CopyFrom(program.types[name])
-    if _is_cast(program, name):
-        feature.type.tensorType.dataType = MIL_pb2.FLOAT32
-        _add_cast(block, feature.name, name, program.types[name], "fp16", names)
+    if dtype := _cast_to(program, name):
+        own = DTYPE_NAMES[feature.type.tensorType.dataType]
+        feature.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
+        _add_cast(block, feature.name, name, program.types[name], own, names)
 
 
 def _add_output(program: Program, block: Any, name: str, names: set[str]) -> str:
     feature = _feature_name(program, name)
-    if _is_cast(program, name):
-        _add_cast(block, name, feature, program.types[name], "fp32", names)
+    if dtype := _cast_to(program, name):
+        _add_cast(block, name, feature, program.types[name], dtype, names)
     return feature
 
 
@@ -169,7 +175,7 @@ def _string(text: str) -> Any:
 def _move_weights(program: Program, block: Any, writer: BlobWriter, moved: dict[tuple[str, int], int]) -> None:
     """Copy the weights that a block refers to, each once, and point the block to where they are now."""
     for proto in block.operations:
-        for value in graph.blob_values(proto):
+        for value in blob_values(proto):
             reference = value.blobFileValue
             key = (reference.fileName, reference.offset)
             if key not in moved:

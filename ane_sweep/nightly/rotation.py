@@ -90,4 +90,4 @@ def seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
     """What a task is expected to take tonight."""
     if task.unavailable or is_cached(task):
         return 0.0
-    return task.seconds if task.seconds is not None else STAGES[task.stage].guess_s
+    return task.seconds if task.seconds is not None else STAGES[task.stage].guess(task.work)

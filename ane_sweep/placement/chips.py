@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.key import nearest, suggestion
 from ane_sweep.errors import ConfigError
 
 DATA = Path(__file__).parent / "data" / "chips.json"
@@ -60,4 +61,7 @@ def get(name: str) -> Chip:
     wanted = str(name).strip().lower().replace("-", "_").replace(" ", "_")
     if wanted in table():
         return table()[wanted]
-    raise ConfigError(f"chip={name}: unknown; known: {', '.join(table())}. A new one is a row in {DATA.name}")
+    raise ConfigError(
+        f"chip={name}: unknown{suggestion(name, table())}; known: {nearest(name, table(), 'ane-sweep devices')}. "
+        f"A new one is a row in ane_sweep/placement/data/{DATA.name}"
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep.mil.compiled import NO_DEFAULT
 from ane_sweep.placement import shapes
 from ane_sweep.placement.sites import Site, Tensor
 
@@ -18,7 +19,11 @@ _MOST_VALUES = 64  # elements of a value that is followed: shapes, and what is m
 
 
 def of_input(feature: Any, rank: int) -> tuple[int, ...] | None:
-    """The default shape of an input by its FeatureDescription; None where it states none of that rank."""
+    """The default shape of an input by its FeatureDescription; None where it states none of that rank (a compiled model
+    without FlexibleShapeInformation: mil/compiled.py).
+    """
+    if feature.shortDescription == NO_DEFAULT:
+        return None
     if feature.type.WhichOneof("Type") == "imageType":
         image = feature.type.imageType
         found: tuple[int, ...] = (1, 1 if image.colorSpace in _GREY else 3, image.height, image.width)
@@ -26,6 +31,17 @@ def of_input(feature: Any, rank: int) -> tuple[int, ...] | None:
         array = feature.type.multiArrayType
         found = tuple(array.shape or next((one.shape for one in array.enumeratedShapes.shapes), ()))
     return found if len(found) == rank and all(size > 0 for size in found) else None
+
+
+def enumerated(feature: Any, rank: int) -> tuple[tuple[int, ...], ...]:
+    """All shapes that an input of a few is given."""
+    if feature.type.WhichOneof("Type") == "imageType":
+        image = feature.type.imageType
+        channels = 1 if image.colorSpace in _GREY else 3
+        found = [(1, channels, size.height, size.width) for size in image.enumeratedSizes.sizes]
+    else:
+        found = [tuple(one.shape) for one in feature.type.multiArrayType.enumeratedShapes.shapes]
+    return tuple(shape for shape in found if len(shape) == rank and all(size > 0 for size in shape))
 
 
 def flexibility(feature: Any) -> str | None:

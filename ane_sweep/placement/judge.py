@@ -17,7 +17,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.mil import package as packages
 from ane_sweep.placement import chips, predict, programs
 from ane_sweep.placement.chips import Chip
-from ane_sweep.placement.predict import COMPUTE_UNITS, OpRow, Prediction
+from ane_sweep.placement.predict import AT_DEFAULT, COMPUTE_UNITS, OpRow, Prediction
 from ane_sweep.placement.programs import Program
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def judge(
     share: str = "ops",
 ) -> Verdict:
     """The verdict on one package for one chip. Raises PackageError for what cannot be read, ConfigError for a wrong word."""
+    compute_units = compute_units.lower()  # as coremltools spells them
     for name, word, choices in (("compute_units", compute_units, COMPUTE_UNITS), ("share", share, SHARES)):
         if word not in choices:
             raise ConfigError(f"{name}={word}: unknown{suggestion(word, choices)}; choices: {', '.join(choices)}")
@@ -115,11 +116,13 @@ def load(path: Path) -> list[Program]:
 
 
 def of(path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str) -> Verdict:
-    """The verdict on loaded programs. A gate that closes the ANE leaves a share of 0."""
+    """The verdict on loaded programs; of enumerated shapes the worst decides. A gate that closes the ANE leaves a share of 0."""
     prediction = predict.predict_chain(loaded, chip, compute_units)
-    rows = prediction.rows
-    found = predict.cost_share(rows).ane if share == "cost" else predict.count_ops(rows).share("ane")
-    asked = compute_units in ("all", "cpu_and_ne") and bool(rows)
+    every = [prediction.rows, *(at.rows for _, at in prediction.at_shapes)]
+    found = min(
+        predict.cost_share(one).ane if share == "cost" else predict.count_ops(one).share("ane") for one in every
+    )
+    asked = compute_units in ("all", "cpu_and_ne") and bool(prediction.rows)
     holds = not asked or found >= min_ane_share
     return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction)
 
@@ -141,7 +144,19 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
     lines += [f"  do    {advice}" for advice in summary.advice[:5]]
-    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible]
+    others = [kind for chunk in prediction.chunks for kind in chunk.program.others]
+    lines += [
+        f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU" for kind in others
+    ]
+    for shapes, found in prediction.at_shapes:
+        there = found.summary().ops
+        sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        lines.append(f"  at    {sizes}: {there.ane} of {there.total} ops ANE; {time_text(found)}")
+    lines += [f"  note  {shape_text(one)}" for one in prediction.flexible if not one.shapes]
+    lines += [
+        f"  note  {file.removeprefix('@model_path/')} is not there: judged by what the program declares, it cannot be run"
+        for file in dict.fromkeys(file for chunk in prediction.chunks for file in chunk.program.without)
+    ]
     if summary.compute_units in ("all", "cpu_and_gpu"):
         lines.append("  note  the choice against the GPU has no public constants and is not modelled")
     return "\n".join(lines)
@@ -161,7 +176,4 @@ def shape_text(flexible: Any) -> str:
         return (
             f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"
         )
-    kinds = {"enumerated": "one of several shapes", "range": "a range of shapes"}
-    return (
-        f"input {flexible.name} takes {kinds[flexible.kind]}: all of this is for its default, {list(flexible.default)}"
-    )
+    return f"input {flexible.name} takes a range of shapes: all of this is for its default, {list(flexible.default)}; {AT_DEFAULT}"

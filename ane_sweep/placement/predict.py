@@ -10,7 +10,7 @@ and say so by their confidence.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,6 +25,12 @@ COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 UNITS = ("cpu", "gpu", "ane")
 GPU_FROM_CPU_MS = (
     1.0  # a guess: of two measured programs one with 3.2 ms on the CPU went to the GPU, one with 0.3 stayed
+)
+
+# 20 ms on the ANE, fixed and as a range of batches (#1909, 2023); three quarters of the ops there at the default shape (#2370)
+AT_DEFAULT = (
+    "of a range only the default shape is judged: programs were seen on the ANE there (coremltools#1909, #2370), and off it at "
+    "other shapes and as a whole"
 )
 
 
@@ -66,6 +72,11 @@ class Prediction:
     chunks: list[ChunkResult] = field(default_factory=list)
     estimate: latency.Estimate | None = None
     not_estimated: str | None = None
+    at_shapes: list[tuple[dict[str, tuple[int, ...]], "Prediction"]] = field(default_factory=list)
+
+    @property
+    def is_ranged(self) -> bool:
+        return any(chunk.program.is_ranged for chunk in self.chunks)
 
     @property
     def rows(self) -> list[OpRow]:
@@ -73,7 +84,7 @@ class Prediction:
 
     @property
     def flexible(self) -> list[Flexible]:
-        """Inputs of several shapes; all is judged at their default ones."""
+        """Inputs of several shapes; all is judged at their default ones, and `at_shapes` at each of the enumerated."""
         return list(dict.fromkeys(one for chunk in self.chunks for one in chunk.program.flexible))
 
     def summary(self) -> Placement:
@@ -91,9 +102,17 @@ class Prediction:
             reasons=reasons(rows),
             advice=advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible),
             confidence=confidence(self),
-            flexible=[asdict(one) for one in self.flexible] or None,
+            flexible=[_told(one) for one in self.flexible] or None,
+            at_shapes=[self._at(*one) for one in self.at_shapes] or None,
             not_estimated=self.not_estimated,
         )
+
+    @staticmethod
+    def _at(shapes: dict[str, tuple[int, ...]], found: "Prediction") -> dict[str, Any]:
+        return {
+            "shapes": shapes, "ops": asdict(count_ops(found.rows)), "cost_share_ane": cost_share(found.rows).ane,
+            "estimate": found.estimate_entry(),
+        }  # fmt: skip
 
     def estimate_entry(self) -> dict[str, Any]:
         """The latency estimate with everything that must be shown beside it, or why there is none."""
@@ -139,8 +158,35 @@ def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -
         works.append(work)
     prediction.not_estimated = latency.missing(works, chip)
     if prediction.not_estimated is None:
-        prediction.estimate = latency.estimate(works, chip, is_flexible=bool(prediction.flexible))
+        prediction.estimate = latency.estimate(works, chip, is_flexible=prediction.is_ranged)
+    prediction.at_shapes = [
+        (shapes, predict_chain(there, chip, compute_units)) for shapes, there in _each_shape(programs)
+    ]
     return prediction
+
+
+def _each_shape(programs: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int, ...]], list[Program]]]:
+    """A chain at the first enumerated shape of each of its programs, at the second, and so on."""
+    for index in range(max((len(program.at_shapes) for program in programs), default=0)):
+        shapes: dict[str, tuple[int, ...]] = {}
+        chain = []
+        for program in programs:
+            chosen, there = (
+                program.at_shapes[min(index, len(program.at_shapes) - 1)] if program.at_shapes else ({}, program)
+            )
+            shapes |= chosen
+            chain.append(there)
+        yield shapes, chain
+
+
+def _told(flexible: Flexible) -> dict[str, Any]:
+    """An input of several shapes with why what is said of it is worth less, where it is."""
+    said: dict[str, Any] = {"name": flexible.name, "kind": flexible.kind, "default": flexible.default}
+    if flexible.shapes:
+        said["shapes"] = flexible.shapes
+    if flexible.kind == "range":
+        said["doubt"] = AT_DEFAULT
+    return said
 
 
 def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> tuple[ChunkResult, latency.Work]:
@@ -167,7 +213,7 @@ def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: s
     closed = next((gate for gate in found if gate.effect == "cpu"), None)
     if compute_units in ("all", "cpu_and_ne") and closed is None:
         _along_the_path(rows, chip, compute_units)
-        for row in rows if program.flexible else ():
+        for row in rows if program.is_ranged else ():
             row.confidence = "low"
         return rows
     for row in rows:
@@ -267,5 +313,5 @@ def reasons(rows: Sequence[OpRow]) -> list[Reason]:
 
 def confidence(prediction: Prediction) -> str:
     """Of the whole: never above medium, because estimates decide; low off the calibrated family or with the GPU in it."""
-    calibrated = prediction.chip.is_calibrated and not prediction.flexible
+    calibrated = prediction.chip.is_calibrated and not prediction.is_ranged
     return "medium" if calibrated and prediction.compute_units in ("cpu_and_ne", "cpu_only") else "low"

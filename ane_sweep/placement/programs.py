@@ -1,7 +1,8 @@
 """From a package to op descriptions: every function, ops in file order, nested blocks after their parent.
 
-Only the protobuf is read. Constants that are written into the program are decoded when a rule asks for them; weights in
-the weight file are known by type and size alone.
+Constants that are written into the program are decoded when a rule asks for them; weights in the weight file are known by
+type and size alone, which must be what the file says (graph.stored), so that what cannot be run is not judged either. A
+package whose weight file was left out is judged all the same: see `without`.
 """
 
 from dataclasses import dataclass, field
@@ -22,22 +23,37 @@ _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "ui
 
 @dataclass(frozen=True)
 class Flexible:
-    """An input that takes several shapes: an "enumerated" few or a "range"; `default` None where it is not stated."""
+    """An input that takes several shapes: an "enumerated" few (`shapes`) or a "range"; `default` None where it is not
+    stated.
+    """
 
     name: str
     kind: str
     default: tuple[int, ...] | None
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass
 class Program:
-    """One package: its functions' ops at the default shape, and what the whole-program gates look at."""
+    """One package: its functions' ops at the default shape, and what the whole-program gates look at.
+
+    `without`: weight files that its program names and that are not there. `others`: models of the same pipeline that are
+    no ML Programs. `at_shapes`: the same program at each of its enumerated shapes, by input.
+    """
 
     path: Path
     functions: dict[str, list[Site]] = field(default_factory=dict)
     weight_file_bytes: int = 0
     chunk: str = "model"
     flexible: list[Flexible] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    at_shapes: list[tuple[dict[str, tuple[int, ...]], "Program"]] = field(default_factory=list)
+
+    @property
+    def is_ranged(self) -> bool:
+        """Whether some input's sizes are not settled: of a range only the default shape is judged."""
+        return any(one.kind == "range" or one.default is None for one in self.flexible)
 
     @property
     def sites(self) -> list[Site]:
@@ -46,22 +62,28 @@ class Program:
 
 def load(path: Path) -> Program:
     """Describe a package or .mlmodel. Raises errors.PackageError."""
-    package = packages.read(path)
-    return _described(package, Path(path).stem, _largest_weight_file(package))
+    return of(packages.read(path))
+
+
+def of(package: packages.Package) -> Program:
+    """Describe a package that was read."""
+    return _described(package, package.path.stem, _largest_weight_file(package))
 
 
 def load_chain(paths: list[Path]) -> list[Program]:
-    """Describe programs in the order they run; a pipeline package counts as the programs it holds."""
+    """Describe programs in the order they run; a pipeline package counts as the ML Programs it holds."""
     found = []
     for path in paths:
-        parts = pipeline.parts(path)
-        if len(parts) == 1:
-            found.append(_described(parts[0], Path(path).stem, _largest_weight_file(parts[0])))
+        package = packages.read(path, kinds=pipeline.KINDS)
+        if package.spec.WhichOneof("Type") == "mlProgram":
+            found.append(_described(package, Path(path).stem, _largest_weight_file(package)))
             continue
+        parts, others = pipeline.split(package)
         for index, part in enumerate(parts):
             file = pipeline.weight_file(part)
-            name = Path(packages.chunk_name(index)).stem
+            name = Path(packages.chunk_name(index)).stem if len(parts) > 1 else Path(path).stem
             found.append(_described(part, name, file.stat().st_size if file else 0))
+        found[-1].others = others
     return found
 
 
@@ -73,6 +95,18 @@ def _largest_weight_file(package: packages.Package) -> int:
 
 
 def _described(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
+    """The program at its default shape, and at each of its enumerated ones (the first of every input, and so on)."""
+    program = _at(package, chunk, weight_file_bytes)
+    listed = [one for one in program.flexible if one.shapes]
+    for index in range(max((len(one.shapes) for one in listed), default=0)):
+        chosen = {one.name: one.shapes[min(index, len(one.shapes) - 1)] for one in listed}
+        program.at_shapes.append((chosen, _at(package, chunk, weight_file_bytes, chosen)))
+    return program
+
+
+def _at(
+    package: packages.Package, chunk: str, weight_file_bytes: int, chosen: dict[str, tuple[int, ...]] | None = None
+) -> Program:
     path = package.path
     program = Program(path, weight_file_bytes=weight_file_bytes, chunk=chunk)
     functions = package.spec.mlProgram.functions
@@ -85,26 +119,29 @@ def _described(package: packages.Package, chunk: str, weight_file_bytes: int) ->
             )
         known = {value.name: _tensor(value.type) for value in function.inputs}
         features = {feature.name: feature for feature in chain.described(package.spec, name).input}
-        varying = _at_default(known, features, states_default=package.model_path.name != packages.TEXT_NAME)
+        varying = _at_shape(known, features, chosen or {})
         program.flexible += [one for one in varying if one not in program.flexible]
         reader = _Reader(package, name, is_flexible=bool(varying))
         program.functions[name] = reader.block(function.block_specializations[function.opset], known)
+        program.without = sorted({*program.without, *(file for file, is_there in reader.files.items() if not is_there)})
     if not program.functions:
         raise PackageError(f"{path}: its program has no function; convert the model again")
     return program
 
 
-def _at_default(known: dict[str, Tensor], features: dict[str, Any], *, states_default: bool) -> list[Flexible]:
-    """Give inputs of several shapes their default one, and list them."""
+def _at_shape(known: dict[str, Tensor], features: dict[str, Any], chosen: dict[str, tuple[int, ...]]) -> list[Flexible]:
+    """Give inputs of several shapes the chosen one, else their default one, and list them."""
     found = []
     for name, tensor in known.items():
-        kind = defaults.flexibility(features[name]) if name in features else None
         if tensor.is_static:
             continue
-        shape = defaults.of_input(features[name], tensor.rank) if kind and states_default else None
+        feature = features.get(name)
+        kind = defaults.flexibility(feature) if feature is not None else None
+        shapes = defaults.enumerated(feature, tensor.rank) if kind == "enumerated" else ()
+        shape = chosen.get(name) or (defaults.of_input(feature, tensor.rank) if kind else None)
         if shape is not None and any(said not in (None, size) for said, size in zip(tensor.shape, shape)):
             shape = None
-        found.append(Flexible(name, kind or "range", shape))
+        found.append(Flexible(name, kind or "range", shape, shapes))
         if shape is not None:
             known[name] = Tensor(tensor.dtype, shape, is_default=True)
     return found
@@ -117,6 +154,14 @@ class _Reader:
         self.package = package
         self.function = function
         self.is_flexible = is_flexible
+        self.files: dict[str, bool] = {}  # weight files by name: whether they are there
+
+    def _check(self, value: Any) -> None:
+        file = value.blobFileValue.fileName
+        if file not in self.files:
+            self.files[file] = self.package.has(file)
+        if self.files[file]:
+            graph.stored(value, self.package)
 
     def block(self, block: Any, known: dict[str, Tensor], *, nested: bool = False) -> list[Site]:
         made: list[Site] = []
@@ -169,6 +214,7 @@ class _Reader:
         """A constant; values in the weight file are never read."""
         found = _tensor(kind if kind is not None else value.type)
         if value.WhichOneof("value") == "blobFileValue":
+            self._check(value)
             return Tensor(found.dtype, found.shape, const=True)
         return Tensor(found.dtype, found.shape, const=True, decode=lambda: _plain(value, self.package))
 
@@ -178,10 +224,11 @@ class _Reader:
         parts: dict[str, Tensor] = {}
         for value in proto.attributes.values():
             if value.WhichOneof("value") == "blobFileValue":
+                self._check(value)
                 bits += _bits(_tensor(value.type))
         for parameter, argument in proto.inputs.items():
             for binding in argument.arguments:
-                read = known.get(binding.name) if binding.name else _tensor(binding.value.type)
+                read = known.get(binding.name) if binding.name else self._literal(binding.value)
                 if read is not None:
                     parts[parameter] = read
                     bits += read.stored_bytes * 8 if read.stored_bytes is not None else _bits(read)

@@ -11,12 +11,14 @@ from ane_sweep.bridge.key import NUMBER, Key
 
 _LARGEST = 2**24  # of a vocabulary, a width or a number of layers
 _SIZES = (
-    "d_ff", "d_kv", "d_model", "dim", "ffn_dim", "head_dim", "hidden_dim", "hidden_size", "max_position_embeddings",
-    "n_embd", "n_head", "n_heads", "n_layer", "n_layers", "n_positions", "num_attention_heads", "num_decoder_layers",
-    "num_heads", "num_hidden_layers", "num_layers", "relative_attention_max_distance", "relative_attention_num_buckets",
-    "type_vocab_size", "vocab_size", "word_embed_proj_dim",
+    "d_ff", "d_kv", "d_model", "dim", "encoder_attention_heads", "encoder_ffn_dim", "encoder_layers", "ffn_dim",
+    "hidden_dim", "hidden_size", "max_position_embeddings", "max_source_positions", "n_embd", "n_head", "n_heads", "n_layer",
+    "n_layers", "n_positions", "num_attention_heads", "num_channels", "num_decoder_layers", "num_heads", "num_hidden_layers",
+    "num_labels", "num_layers", "num_mel_bins", "num_stages", "projection_dim", "relative_attention_max_distance",
+    "relative_attention_num_buckets", "type_vocab_size", "vocab_size", "word_embed_proj_dim",
 )  # fmt: skip
 _SIZES_OR_NULL = (
+    "head_dim",
     "intermediate_size",
     "n_ctx",
     "n_inner",
@@ -45,29 +47,48 @@ RULES: dict[str, Key] = {
     **dict.fromkeys(_NUMBERS, Key(NUMBER, "a number", least=0)),
     **dict.fromkeys(_FLAGS, Key((bool,), "yes or no")),
     **dict.fromkeys(_ACTIVATIONS, Key((str,), "an activation", KNOWN_ACTIVATIONS)),
+    **dict.fromkeys(("depths", "hidden_sizes"), Key((list,), "a size for each stage", items=(int,))),
+    **dict.fromkeys(("image_size", "patch_size"), Key((int, list), "a size, or height and width", items=(int,))),
     "feed_forward_proj": Key(
         (str,), "an activation", (*KNOWN_ACTIVATIONS, *(f"gated-{name}" for name in KNOWN_ACTIVATIONS))
     ),
 }
 _ANY = Key((bool, int, float, str, list, dict, type(None)), "what a family here does not read")
-_WIDTHS = ("n_embd", "hidden_size", "dim")
-_HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads")
+_WIDTHS = ("n_embd", "hidden_size", "dim", "d_model")
+_HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads")
+
+
+def at(arch: Mapping[str, Any], key: str) -> Any:
+    """The value of a key; a.b reaches into a. None where there is none."""
+    value: Any = arch
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def problems(arch: Mapping[str, Any]) -> list[str]:
     """One sentence for every value that no model could be built with."""
+    return [problem for name, part in ({"arch": arch} | parts(arch)).items() for problem in _problems_of(name, part)]
+
+
+def parts(arch: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Architectures within the architecture, by their dotted names."""
+    return {f"arch.{name}": arch[name] for name in ("text_config", "vision_config") if isinstance(arch.get(name), dict)}
+
+
+def _problems_of(name: str, arch: Mapping[str, Any]) -> list[str]:
     found = [
-        problem for name, value in arch.items() if (problem := RULES.get(name, _ANY).problem(f"arch.{name}", value))
+        problem for key, value in arch.items() if (problem := RULES.get(key, _ANY).problem(f"{name}.{key}", value))
     ]
-    return found or _uneven(arch)
+    return found or [f"{name}.{problem}" for problem in _uneven(arch)]
 
 
 def _uneven(arch: Mapping[str, Any]) -> list[str]:
     """Heads share a width evenly, unless theirs is given; groups of heads share keys and values evenly."""
     width, heads = (next((name for name in names if name in arch), None) for names in (_WIDTHS, _HEADS))
     found = []
-    if width and heads and not {"head_dim", "d_kv"} & arch.keys() and arch[width] % arch[heads]:
-        found.append(f"arch.{heads}={arch[heads]}: does not divide {width}={arch[width]}")
+    if width and heads and not (arch.get("head_dim") or arch.get("d_kv")) and arch[width] % arch[heads]:
+        found.append(f"{heads}={arch[heads]}: does not divide {width}={arch[width]}")
     if heads and arch[heads] % (shared := arch.get("num_key_value_heads") or 1):
-        found.append(f"arch.num_key_value_heads={shared}: does not divide {heads}={arch[heads]}")
+        found.append(f"num_key_value_heads={shared}: does not divide {heads}={arch[heads]}")
     return found

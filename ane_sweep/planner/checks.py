@@ -1,18 +1,20 @@
 """What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ane_sweep import data
 from ane_sweep.bridge import axes, effects, families, recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
+from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import stand_in, usb
 from ane_sweep.placement import chips
-from ane_sweep.planner import chunking
+from ane_sweep.planner import chunking, packages
 
 
 def resolved_runtime(cell: Cell) -> str:
@@ -27,12 +29,17 @@ def unknown_names(cell: Cell) -> list[str]:
     found = []
     if cell.family not in families.names():
         found.append(
-            f"model={cell.model}: unknown family {cell.family!r}; known: {', '.join(families.names())}. "
+            f"model={cell.model}: unknown family {cell.family!r}{suggestion(cell.family, families.names())}; "
+            f"known: {', '.join(families.names())}. "
             f"A new one is ane_sweep/worker/models/{cell.family}.py and conf/model/NAME.yaml"
         )
-    if cell.runtime != "auto" and cell.runtime not in RUNTIMES:
+    elif said := families.problem(cell.family):
+        found.append(said)
+    if said := RUNTIMES.problem(cell.runtime):
+        found.append(said)
+    elif cell.runtime != "auto" and cell.runtime not in RUNTIMES:
         found.append(
-            f"runtime={cell.runtime}: unknown; choices: auto, {', '.join(RUNTIMES)}. "
+            f"runtime={cell.runtime}: unknown{suggestion(cell.runtime, ['auto', *RUNTIMES])}; choices: auto, {', '.join(RUNTIMES)}. "
             f"A new one is ane_sweep/worker/runtimes/{cell.runtime}.py"
         )
     if cell.limits_for is not None:
@@ -56,11 +63,13 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
+        if "path" in cell.model_options:
+            return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
-    if cell.model_options["task"] != "causal_lm" and count > len(data.sentences()):
+    if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := cannot(runtime):
         return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
@@ -68,7 +77,11 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
         return reason
     if cell.device == "usb" and (reason := usb.refusal()):
         return reason
-    return _precision_refusal(cell)
+    if source.kind == packages.KIND:
+        if reason := packages.refusal(cell, source, runtime):
+            return reason
+        return precision_refusal(cell, source.arch["target"], f"{source.source} is of")
+    return precision_refusal(cell, cell.ios_target, "not")
 
 
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
@@ -83,7 +96,7 @@ def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -
         "runtime": runtime,
         "honours": honours,
         "longest": source.max_seq_len,
-        "vocabulary": source.arch.get("vocab_size", 0),
+        "vocabulary": vocabulary(cell.model_options["task"], source.arch),
     }
 
 
@@ -98,15 +111,21 @@ def idle(honours: Collection[str]) -> set[str]:
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
 
 
-def _precision_refusal(cell: Cell) -> str | None:
+def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
+    """The axes that mean something to the cell's model, whatever runs it."""
+    return [axis for axis in axes if axis != "seq_len" or cell.model_options["task"] not in ONE_SIZE]
+
+
+def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
+    """`has`: the OS that the program is for, `instead`: the words before it."""
     options = cell.precision_options
     needs = [(options["min_target"], "")]
     if (recipe := recipes.canonical(options["weights"])) is not None:
         target, what = recipes.least_target(recipe)
         needs.insert(0, (target, f" ({what})"))
     least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
-    if TARGETS.index(cell.ios_target) < TARGETS.index(least):
-        return f"precision={cell.precision} needs target={least} or newer{what}, not {cell.target}"
+    if TARGETS.index(has) < TARGETS.index(least):
+        return f"precision={cell.precision} needs target={least} or newer{what}, {instead} {cell.target if instead == 'not' else has}"
     if recipe is not None and cell.cache == "stateful":
         return (
             f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache=stateful has two; "
@@ -117,7 +136,7 @@ def _precision_refusal(cell: Cell) -> str | None:
     return None
 
 
-def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source]) -> list[str]:
+def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source]) -> list[str]:
     """Legal, but worth a word before the first process."""
     found = [note for source in sources for note in source.notes]
     if script := stand_in.active():
@@ -130,10 +149,24 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Iterable[Source])
             f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
             "all will run on the CPU; use precision=fp16"
         )
+    if "target" in axes and any(source.kind == packages.KIND for source in sources):
+        found.append(
+            "target not applicable to model=package: a package keeps the opset that it was saved with, so cells that differ only in "
+            "it share their work"
+        )
+    given = list(dict.fromkeys(cell.model for cell in cells if "path" in cell.model_options))
+    if given and "seq_len" in axes:
+        found.append(
+            f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"
+        )
     for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
-        unused = [axis for axis in axes if axis in idle(RUNTIMES[name].honours)]
+        varied = {axis: {repr(cell.value(axis)) for cell in cells} for axis in axes}
+        unused = [axis for axis in axes if len(varied[axis]) > 1 and axis in idle(RUNTIMES[name].honours)]
         for axis in unused:
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
             )
+    for cell in cells:
+        if cell.model_options["task"] in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
+            found.append(f"seq_len not applicable: the input of model={cell.model} has one size, whatever seq_len is")
     return list(dict.fromkeys(found))

@@ -27,15 +27,14 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep, Sweep
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from ane_sweep.bridge import stages
-from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge import plugins, stages
+from ane_sweep.bridge.key import nearest, suggestion
 from ane_sweep.errors import ConfigError
-from ane_sweep.folders import user_path
-from ane_sweep.planner import help, option_files, schema
+from ane_sweep.planner import help, option_files, schema, served
 from ane_sweep.planner.paths import conf_dir
 
 GROUPS = ("model", "precision", "sweep")
@@ -89,6 +88,30 @@ class OptionFiles(FileConfigSource):
         return super().load_config(config_path)
 
 
+class Checkpoints(ConfigSource):
+    """Options of the group `model` that no file holds: a checkpoint's own config.json says them."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "checkpoint"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        option = OmegaConf.create(served.option(config_path.removeprefix("model/")))
+        return ConfigResult(self.provider, self.full_path(), option, {"package": None})
+
+    def is_config(self, config_path: str) -> bool:
+        return config_path.startswith("model/") and served.is_checkpoint(config_path.removeprefix("model/"))
+
+    def is_group(self, config_path: str) -> bool:
+        return False
+
+    def available(self) -> bool:
+        return True
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []
+
+
 @dataclass(frozen=True)
 class Values:
     """What one override sweeps over: how many values, and the values, which may be too many to be listed."""
@@ -102,16 +125,19 @@ class Composer:
 
     def __init__(self, config_dir: str | None = None):
         search_path = create_config_search_path(str(conf_dir()))
-        if config_dir is not None:
-            folder = user_path(config_dir).resolve()
-            if not folder.is_dir():
+        for own in help.own_folders(config_dir):
+            if not (folder := own.resolve()).is_dir():
                 raise ConfigError(
                     f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
                 )
             search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
+        self.own = self._names(folder) if config_dir is not None else set()
+        for added in plugins.folders():
+            search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))
+        search_path.prepend("checkpoints", f"{Checkpoints.scheme()}://", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
-        SourcesRegistry.instance().types[FileConfigSource.scheme()] = OptionFiles
+        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Checkpoints.scheme(): Checkpoints}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
 
@@ -123,7 +149,23 @@ class Composer:
         return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
 
     def has(self, group: str, name: Any) -> bool:
-        return isinstance(name, str) and name in self.options(group)
+        return isinstance(name, str) and (
+            name in self.options(group) or (group == "model" and served.is_checkpoint(name))
+        )
+
+    @staticmethod
+    def _names(folder: Path) -> set[tuple[str, str]]:
+        return {(group, path.stem) for group in plugins.OPTIONS.values() for path in (folder / group).glob("*.yaml")}
+
+    def refused(self, group: str, name: str) -> str | None:
+        """Why an option cannot be used that other packages bring. One of a folder of the user's own stands before all."""
+        if (group, name) in self.own:
+            return None
+        owners = {conf_dir(): "ane-sweep", **plugins.folders()}
+        claims = [who for folder, who in owners.items() if (group, name) in self._names(folder)]
+        if len(claims) > 1:
+            return f"{group}={name} is claimed by {' and by '.join(claims)}: uninstall all but one, or rename it there"
+        return plugins.problem("precisions", name, ()) if group == "precision" else None
 
     def compose(self, overrides: list[str]) -> dict[str, Any]:
         """The configuration as plain values, interpolations kept. Raises ConfigError."""
@@ -138,7 +180,9 @@ class Composer:
         override = parse([line])[0]
         name = override.key_or_group
         if name in GROUPS and not override.is_delete() and not self.has(name, override.value()):
-            return [unknown_option(name, override.value(), self.options(name))]
+            return [
+                self.refused(name, str(override.value())) or unknown_option(name, override.value(), self.options(name))
+            ]
         try:
             return schema.problems(self.compose([line]))
         except ConfigError as error:
@@ -154,7 +198,8 @@ class Composer:
                 raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(GROUPS)})")
             names = found.filter(self.options(override.key_or_group))
             if not names:
-                known = ", ".join(self.options(override.key_or_group))
+                group = override.key_or_group
+                known = nearest(line, self.options(group), f"ane-sweep help {group}")
                 raise ConfigError(f"{line}: matches nothing; choices: {known}")
             return Values(len(names), names)
         if not override.is_discrete_sweep():
@@ -186,10 +231,13 @@ def parse(lines: Iterable[str]) -> list[Override]:
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
             found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue
+        form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
+        if "=" not in line and not line.startswith("~"):
+            found.append(f"{line}: no key=value. {form}")
+            continue
         try:
             override = _parsed(parser, line)
         except ConfigError as error:
-            form = "The form is key=value, key=a,b,c with -m, +key=value or ~key; text with other signs is key='...'"
             found += [f"{problem}. {form}" for problem in error.problems]
             continue
         name = override.key_or_group
@@ -228,15 +276,24 @@ def lacking_key(error: ConfigError) -> str | None:
 
 
 def unknown_key(name: str) -> str:
-    return (
-        f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep --help` lists the keys"
-    )
+    if name in schema.KEYS:
+        return schema.no_default(name)
+    return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
-    return (
-        f"{group}={name}: unknown{suggestion(name, options)}; choices: {', '.join(options)}. "
-        f"A new one is a file {group}/{name}.yaml in a folder given with --config-dir"
+    more = ""
+    if group == "model":
+        folder = Path(str(name)).is_dir()
+        more = f", the folder is model=./{name}" if folder else ", a checkpoint is ORG/NAME of the hub or ./FOLDER"
+    broken = plugins.broken(*(kind for kind, folder in plugins.OPTIONS.items() if folder == group))
+    choices = nearest(name, options, f"ane-sweep help {group}")
+    return ". ".join(
+        (
+            f"{group}={name}: unknown{suggestion(name, options)}; choices: {choices}",
+            f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir{more}",
+            *broken,
+        )
     )
 
 
@@ -294,10 +351,10 @@ def pass_to_hydra(args: list[str]) -> bool:
     if "-m" in args or "--multirun" in args:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
     words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
-    Composer(*help.config_dirs(args)[-1:]).compose(
-        words
-    )  # what cannot be composed is said by us; Hydra has tracebacks for it
+    given = help.config_dir(args)
+    Composer(given).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    own = [] if given else [word for folder in help.own_folders(None) for word in ("--config-dir", str(folder))]
     GlobalHydra.instance().clear()
-    sys.argv = ["ane-sweep", *args]
+    sys.argv = ["ane-sweep", *args, *own, f"hydra.searchpath=[{Checkpoints.scheme()}://]"]
     hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
     return True

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, help, schema
+from ane_sweep.planner import compose, help, inherited, schema
 from ane_sweep.planner.compose import Composer, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
@@ -32,6 +32,13 @@ def load(args: list[str]) -> Request:
     swept = [o for o in swept if o.key_or_group != "sweep"]
     requests = [_request([*fixed, *one], swept, composer) for one in ([[line] for line in kept] or [[]])]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
+    named = {
+        (group, name)
+        for cell in request.cells
+        for group, name in (("model", cell.model), ("precision", cell.precision))
+    }
+    if refused := [said for group, name in sorted(named) if (said := composer.refused(group, name))]:
+        raise ConfigError(refused)
     repeats = [cell.latency["repeats"] for cell in request.cells]
     timings = sum(one for one in repeats if isinstance(one, int))  # a word stands for a few
     if timings > 10 * request.settings["max_cells"]:
@@ -39,7 +46,14 @@ def load(args: list[str]) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    return replace(request, axes=varying(request.axes, request.cells))
+    tracking, told = inherited.settle(request.settings["tracking"])
+    settings = {**request.settings, "tracking": tracking}
+    found = [] if given.config_dir else help.own_folders(None)
+    own = [
+        f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
+    ]
+    axes = varying(request.axes, request.cells)
+    return replace(request, axes=axes, settings=settings, notes=[*request.notes, *own, *told])
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:
@@ -71,11 +85,11 @@ def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: li
     for axis in axes:
         if (key := axis.keys[0]) in schema.GROUP_KEYS:
             names = [row[0] for row in itertools.islice(axis.rows, _SHOWN)]
-            found += [
-                compose.unknown_option(key, name, composer.options(key))
-                for name in names
-                if not composer.has(key, name)
-            ]
+            for name in names:
+                if not composer.has(key, name):
+                    found.append(compose.unknown_option(key, name, composer.options(key)))
+                elif name not in composer.options(key):  # a checkpoint, of which there may be none
+                    found += composer.problems(f"{key}={compose.as_text(name)}")
     return list(dict.fromkeys(found))
 
 

@@ -1,30 +1,29 @@
-"""`ane-sweep --help`, from the tables that also check a configuration. Imports nothing heavy."""
+"""What each key is for, from the tables that also check a configuration. Imports nothing heavy."""
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
-from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.stages import limits
+from ane_sweep.folders import user_path
 from ane_sweep.planner import schema
 from ane_sweep.planner.paths import conf_dir
-from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, SWEEP_EXITS, columns
 from ane_sweep.words import Parser
 
-USAGE = """ane-sweep: run an experiment matrix over Core ML programs, each task in a fresh process
-
-  ane-sweep model=minilm                                one cell
-  ane-sweep -m model=gpt2,gpt2-xl chunks=1,2,4          a matrix (Hydra's grammar: a,b  range()  glob()  'quoted'  +key  ~key)
-  ane-sweep -m +sweep=quick                             a matrix kept in conf/sweep/
-"""
-MORE = """
-Every verb answers --help: its words with their defaults, its exit codes, an example.
-"""
 EXAMPLES = {
     "sweep": "ane-sweep -m model=gpt2 weights=random chunks=1,2",
     "plan": "ane-sweep plan -m model=gpt2 chunks=1,2,4",
+}
+JSON = {
+    "sweep": "sweep, folder, code, statuses, records",
+    "plan": "cells, tasks, refused, notes, seconds, disk_bytes",
 }
 WHAT = {
     "sweep": "Run a matrix: one cell for each combination of the values given, in fresh processes; the same command goes on "
@@ -32,56 +31,76 @@ WHAT = {
     "plan": "What would run, what is shared, what it costs, what is refused and why; nothing is run.",
 }
 EXITS = {
-    "sweep": {
-        OK: "every cell that could run is ok",
-        NOT_ALL_OK: "a cell failed, or ran elsewhere than asked; a nightly: a regression",
-        BAD_CONFIGURATION: "a wrong word, a folder that cannot be used, or all cells refused; nothing was run",
-        IN_DOUBT: "all ran, but a cell is degraded or was skipped; a nightly: nothing could be compared",
-        INTERRUPTED: "interrupted; the same command goes on where it stopped",
-    },
+    "sweep": SWEEP_EXITS,
     "plan": {BAD_CONFIGURATION: "a wrong word, or all cells would be refused"},
 }
 
 
 def grammar(verb: str = "sweep") -> Parser:
     """The words of the verbs that take a matrix; what its overrides mean is Hydra's grammar (compose.py)."""
-    usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--config-dir DIR]"
+    usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--json] [--config-dir DIR]"
     name = "" if verb == "sweep" else verb
     parser = Parser(name, usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="the keys below; +KEY adds one, ~KEY removes one"
+        "overrides", nargs="*", metavar="KEY=VALUE", help="`ane-sweep help keys`; +KEY adds one, ~KEY removes one"
     )
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="every combination of the lists given (default: one cell)"
     )
+    parser.json(JSON[verb], "text")
     parser.add_argument(
         "--config-dir", "-cd", metavar="DIR",
-        help="a folder of your own options: model/NAME.yaml, precision/NAME.yaml, sweep/NAME.yaml (default: none)",
+        help="a folder of your own options: model/NAME.yaml, precision/NAME.yaml, sweep/NAME.yaml (default: ./conf)",
     )  # fmt: skip
     return parser
 
 
-def text(args: list[str], verb: str = "sweep", verbs: list[str] | None = None) -> str:
-    """The whole help text; options of the groups are listed from the folders. `verbs`: a line of each, for the sweep's."""
-    folders = [conf_dir(), *(Path(folder) for folder in config_dirs(args))]
-    defaults = _defaults()
-    lines = [] if verbs is None else [USAGE, *verbs, MORE]
-    lines += [grammar(verb).format_help(), "", "axes (a cell is one value of each):"]
-    for axis in AXES:
-        if axis in schema.GROUP_KEYS:
-            lines += _listed(axis, _options(folders, axis), f" (default: {defaults[axis]})")
+def keys(config_dir: str | None = None) -> str:
+    """Every key, with its choices and default."""
+    rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
+    lines = ["axes (a cell is one value of each):", *_each(AXES, config_dir), "", "settings:", *_each(rest, config_dir)]
+    stages = ",".join(limits())
+    lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}"]
+    return "\n".join([*lines, "", *_each(["sweep"], config_dir)])
+
+
+def of(key: str, config_dir: str | None = None) -> str:
+    """What one key is for; nothing of a word that is none."""
+    return "\n".join(_each([key], config_dir)) if key in names() else ""
+
+
+def values(key: str, config_dir: str | None = None) -> list[str]:
+    """What a key may be, as far as that is a list of words; options of a group from their folders."""
+    if key in (*schema.GROUP_KEYS, "sweep"):
+        return options([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
+    entry = schema.KEYS.get(key)
+    if entry is None:
+        return []
+    if key == "runtime":
+        return ["auto", *RUNTIMES]
+    yes_no = ("true", "false") if bool in entry.types else ()
+    return [*map(str, entry.choices), *entry.words, *yes_no]
+
+
+def names() -> list[str]:
+    return [*schema.KEYS, *schema.GROUP_KEYS, "sweep"]
+
+
+def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
+    folders, shipped = [conf_dir(), *plugins.folders(), *own_folders(config_dir)], defaults()
+    lines = []
+    for key in keys:
+        if key == "sweep":
+            lines += _listed("+sweep=NAME", options(folders, key))
+        elif key in schema.GROUP_KEYS:
+            also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
+            lines += _listed(key, options(folders, key), f"{also} (default: {shipped[key]})")
         else:
-            lines += _line(axis, defaults)
-    lines += ["", *_listed("+sweep=NAME", _options(folders, "sweep")), "", "settings:"]
-    for key in schema.KEYS:
-        if key not in AXES and not key.startswith("limits."):
-            lines += _line(key, defaults)
-    stages = ",".join(STAGES)
-    lines.append(f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}")
-    return "\n".join(lines)
+            lines += _line(key, shipped)
+    return lines
 
 
-def _defaults() -> dict[str, Any]:
+def defaults() -> dict[str, Any]:
     """Dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
     import yaml
 
@@ -89,7 +108,7 @@ def _defaults() -> dict[str, Any]:
     options = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return {**dict(schema.leaves(shipped, schema.KEYS)), **options}
+    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | options
 
 
 def _line(key: str, defaults: dict[str, Any]) -> list[str]:
@@ -103,18 +122,29 @@ def _listed(name: str, options: list[str], default: str = "") -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return wrap(text, 118, subsequent_indent=" " * 25, drop_whitespace=True, break_on_hyphens=False)
+    return wrap(text, min(118, columns()), subsequent_indent=" " * 25, drop_whitespace=True, break_on_hyphens=False)
 
 
-def _options(folders: list[Path], group: str) -> list[str]:
+def options(folders: list[Path], group: str) -> list[str]:
     """Names as they are typed: of an option in a folder of its own, `notebooks/gpt2-family`."""
     roots = [folder / group for folder in folders]
     names = {path.relative_to(root).with_suffix("").as_posix() for root in roots for path in root.rglob("*.yaml")}
     return sorted(name for name in names if not name.startswith("_"))
 
 
-def config_dirs(args: list[str]) -> list[str]:
-    """Values of --config-dir, whatever else the words are."""
+def own_folders(config_dir: str | None) -> list[Path]:
+    """The folder of a user's own options: that of --config-dir, else ./conf where it holds options and no config.yaml, which
+    says that it is another program's, or the shipped one of a checkout."""
+    if config_dir is not None:
+        return [user_path(config_dir)]
+    here = Path("conf")
+    is_own = any((here / group).is_dir() for group in (*schema.GROUP_KEYS, "sweep"))
+    return [here] if is_own and not (here / "config.yaml").exists() else []
+
+
+def config_dir(args: list[str]) -> str | None:
+    """The last value of --config-dir, whatever else the words are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd", action="append", nargs="?", default=[])
-    return [folder for folder in parser.parse_known_args(args)[0].config_dir if folder is not None]
+    parser.add_argument("--config-dir", "-cd", nargs="?")
+    found: str | None = parser.parse_known_args(args)[0].config_dir
+    return found

@@ -155,7 +155,10 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
                 if not composer.has(key, value):
                     found.append(compose.unknown_option(key, value, composer.options(key)))
                 elif (key, value) not in composed:
-                    composed[key, value] = _option(composer, fixed, key, value)
+                    try:
+                        composed[key, value] = _option(composer, fixed, key, value)
+                    except ConfigError as error:
+                        found += error.problems
     return composed, found
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.stages import STAGES
@@ -12,15 +13,15 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.store import files
 from ane_sweep.store.cache import open_store
-from ane_sweep.terminal import duration, size
+from ane_sweep.terminal import count, duration, size
 
 
-def planned(request: Request, out: Path) -> tuple[Plan, str]:
-    """What a request would run, and the same as text; runs nothing."""
+def planned(request: Request, out: Path) -> tuple[Plan, str, dict[str, Any]]:
+    """What a request would run, and the same as text and as JSON values; runs nothing."""
     with open_store(out) as store:
         plan = plan_for(request, store, out)
         most = budget_and_total(request.settings["memory_gib"])
-        return plan, describe(plan, store.has, files.free_bytes(out), most)
+        return plan, describe(plan, store.has, files.free_bytes(out), most), as_plain(plan, store.has)
 
 
 def describe(
@@ -33,7 +34,7 @@ def describe(
 
     memory   bytes that all lanes may use together, and what this host has
     """
-    lines = [f"{len(plan.cells)} cells" + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
+    lines = [count(len(plan.cells), "cell") + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
     shared = Counter(key for chain in plan.chains.values() for key in chain)
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     for stage, declared in STAGES.items():
@@ -42,7 +43,7 @@ def describe(
             continue
         keys = {task.key for task in tasks}
         uses = sum(not keys.isdisjoint(chain) for chain in plan.chains.values())
-        line = f"  {len(tasks):>5} {declared.many:<16} for {uses} cells"
+        line = f"  {len(tasks):>5} {declared.many:<16} for {count(uses, 'cell')}"
         if alone := sum(not shared[task.key] for task in tasks):
             line += f"; {alone} of them for evidence=auto to compare with"
         if perhaps := sum(bool(task.more_of) for task in tasks):
@@ -61,15 +62,39 @@ def describe(
     return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
 
 
+def as_plain(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, Any]:
+    """The same as JSON values. `seconds` of a task is what it took before, or None; their sum has guesses for those."""
+    todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
+    users = Counter(key for chain in plan.chains.values() for key in chain)
+    tasks = [
+        {
+            "stage": task.stage, "label": task.label, "cells": users[task.key], "cached": is_cached(task),
+            "unavailable": task.unavailable, "seconds": task.seconds, "disk_bytes": task.disk_bytes,
+            "memory_bytes": task.memory_bytes,
+        }
+        for task in plan.tasks.values()
+    ]  # fmt: skip
+    cells = [{axis: cell.value(axis) for axis in plan.axes or ["model"]} for cell in plan.cells]
+    refused = [
+        {"cell": cell, "reason": plan.refused[one.key]}
+        for one, cell in zip(plan.cells, cells)
+        if one.key in plan.refused
+    ]
+    spent = {"seconds": sum(map(_seconds, todo)), "disk_bytes": sum(task.disk_bytes for task in todo)}
+    return {"cells": cells, "tasks": tasks, "refused": refused, "notes": plan.notes, **spent}
+
+
+def _seconds(task: Task) -> float:
+    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds
+
+
 def _cost(todo: list[Task], free_bytes: int | None) -> str:
-    seconds = [task.seconds for task in todo]
-    known = [value for value in seconds if value is not None]
-    unknown = len(seconds) - len(known)
-    time = duration(sum(known)) if known or not todo else "unknown"
-    if known and unknown:
-        time += f" + {unknown} tasks of unknown duration"
+    seconds = sum(map(_seconds, todo))
+    guessed = any(task.seconds is None for task in todo)
+    time = f"{'about ' if guessed else ''}{duration(seconds)}"
+    time += " (one lane; a first guess, as not all of it ran here before)" if guessed else " (one lane)"
     disk = sum(task.disk_bytes for task in todo)
-    line = f"  disk {size(disk)}, time {time} (one lane), largest process {size(max((t.memory_bytes for t in todo), default=0))}"
+    line = f"  disk {size(disk)}, time {time}, largest process {size(max((t.memory_bytes for t in todo), default=0))}"
     if free_bytes is not None and disk > free_bytes:
         line += f"\nnote: only {size(free_bytes)} are free where the outputs go; free space or choose another folder with out=PATH"
     return line

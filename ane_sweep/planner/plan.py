@@ -38,7 +38,6 @@ def make_plan(
     problems |= dict.fromkeys(checks.unknown_chips(predict_for))
     if problems:
         raise ConfigError(list(problems))
-    plan.notes += checks.notes(plan.cells, axes, plan.sources.values())
     for cell in cells:
         runtime = checks.resolved_runtime(cell)
         source = sources[cell.key]
@@ -50,5 +49,7 @@ def make_plan(
             plan.tasks.setdefault(task.key, task).also_for(task)
         plan.chains[cell.key] = [task.key for task in chain.tasks]
         plan.beside[cell.key] = {units: task.key for units, task in chain.beside.items()}
-    plan.notes += chunking.notes((cell, sources[cell.key]) for cell in cells if cell.key in plan.chains)
+    run = [cell for cell in cells if cell.key in plan.chains]  # what is refused has its reason, and needs no note
+    plan.notes += checks.notes(run, axes, plan.sources.values())
+    plan.notes += chunking.notes((cell, sources[cell.key]) for cell in run)
     return plan

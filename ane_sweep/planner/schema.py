@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ane_sweep.bridge import recipes
+from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
-from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.model_tasks import TASKS
+from ane_sweep.planner import architecture
 
 _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
@@ -97,13 +98,15 @@ KEYS: dict[str, Key] = {
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
     "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
     "tracking.enabled": Key((bool,), "log to MLflow at the end"),
-    "tracking.uri": Key((str, NONE), "any MLflow tracking URI; null: sqlite under the outputs folder"),
-    "tracking.experiment": Key((str,), "MLflow experiment"),
+    "tracking.uri": Key(
+        (str, NONE), "any MLflow tracking URI; null: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder"
+    ),
+    "tracking.experiment": Key((str, NONE), "MLflow experiment; null: $MLFLOW_EXPERIMENT_NAME, or ane-sweep"),
     "tracking.ui": Key(
         (str, NONE), "address of the MLflow UI in the printed link; null: the server, or http://127.0.0.1:5000"
     ),
 }
-for _stage in STAGES:
+for _stage in stages.limits():
     KEYS[f"limits.{_stage}.timeout_s"] = Key(
         NUMBER, f"wall time of one {_stage} task", least=1, most=_YEAR, why=_A_YEAR
     )
@@ -117,7 +120,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "name": Key((str,), "the option's name", label=True),
         "family": Key((str,), "a module of ane_sweep/worker/models"),
         "size": Key((str,), "for people", label=True),
-        "task": Key((str,), "what the outputs mean", ("causal_lm", "encoder", "classifier", "seq2seq", "features")),
+        "task": Key((str,), "what the outputs mean", TASKS),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
         "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),
@@ -128,8 +131,23 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
             (int,), "how many texts are scored", least=1, most=10**4, why="each is a forward pass in fp32"
         ),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
-        "arch_keys.layers": Key((str,), "the key of arch that holds the number of layers"),
+        "arch_keys.layers": Key(
+            (str,),
+            "the key of arch that holds the number of layers, or a list of them; a.b reaches into a",
+        ),
         "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
+        "path": Key((str, NONE), "a model that is given: nets.py:MyNet, my_pkg.nets:MyNet, or a package's folder"),
+        "inputs": Key((dict, NONE), "its inputs: name -> shape, or {shape, dtype, range}", check=shapes.problem),
+        "kwargs": Key((dict, NONE), "arguments of what its path names"),
+        "sources": Key(
+            (list, NONE),
+            "more files that it is made from",
+            items=(str,),
+            most=1000,
+            why="each is hashed",
+        ),
+        "samples": Key((str, NONE), "an .npz of inputs to score on"),
+        "reference": Key((str, NONE), "an .npz of inputs and outputs to score against"),
     },
     "precision": {
         "name": Key((str,), "the option's name", label=True),
@@ -151,6 +169,11 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         ),
     },
 }
+# What only an option with a `path` has, whose model is given; and what it has not, as nobody knows it before it is built.
+GIVEN = ("path", "inputs", "kwargs", "sources", "samples", "reference")
+_BUILT = (
+    "hub", "package", "parameters", "layers", "max_seq_len", "cut_points", "arch", "arch_keys.layers", "arch_keys.max_seq_len",
+)  # fmt: skip
 LABELS = {f"{group}.{name}" for group, keys in GROUP_KEYS.items() for name, key in keys.items() if key.label}
 SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
 
@@ -174,18 +197,28 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
     found = []
     for group, keys in GROUP_KEYS.items():
         option: Any = config.get(group)
+        keys = _keys_of_model(option) if group == "model" else keys
         found += _problems_in(option, keys, group) or (
             _problems_of_model(option) if group == "model" else recipes.problems(option["weights"])
         )
     return found
 
 
+def _keys_of_model(option: Any) -> dict[str, Key]:
+    """Of a model that is given by its path: the keys that every option has, and those of GIVEN that stand in it."""
+    keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
+    left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else GIVEN
+    return {name: key for name, key in keys.items() if name not in left_out}
+
+
 def _problems_of_model(option: dict[str, Any]) -> list[str]:
+    if "path" in option:
+        return []
     package, arch, keys = (option[name] for name in ("package", "arch", "arch_keys"))
     found = [
         f"model.arch_keys.{name}={key}: model.arch has no such key"
         for name, key in keys.items()
-        if key and key not in arch
+        if key and architecture.at(arch, key) is None
     ]
     if package and (
         set(package) != {"module", "folder"} or not all(isinstance(text, str) for text in package.values())
@@ -219,11 +252,16 @@ def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
     values = dict(leaves(config, keys))
     dot = f"{prefix}." if prefix else ""
     found = [f"{dot}{name}: nothing reads this key{suggestion(name, keys)}" for name in values if name not in keys]
-    found += [f"{dot}{name}: missing" for name in keys if name not in values]
+    found += [f"{dot}{name}: missing" if prefix else no_default(name) for name in keys if name not in values]
     for name, value in values.items():
         if name in keys and (problem := keys[name].problem(dot + name, value)):
             found.append(problem)
     return found
+
+
+def no_default(name: str) -> str:
+    """What is said of a key of the table that the configuration lacks, however that is met."""
+    return f"{name}: has no default: conf/config.yaml lacks the key (or ~{name} removed it)"
 
 
 def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -1,5 +1,6 @@
 """What a plan needs beside its cells: every model's weights settled, what past tasks took, and this host."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,16 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import host
-from ane_sweep.planner import checkpoints
+from ane_sweep.planner import checkpoints, modules, packages
 from ane_sweep.planner import plan as planning
 from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
+
+# Family of a model that is given by its path -> (option, weights, seed, digests) -> what it is made from
+GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
+    "module": modules.resolve,
+    "package": packages.resolve,
+}
 
 
 def plan_for(request: Request, store: Store, out: Path) -> Plan:
@@ -25,13 +32,7 @@ def plan_for(request: Request, store: Store, out: Path) -> Plan:
     problems: list[str] = []
     for key, cell in firsts.items():
         try:
-            settled[key] = checkpoints.resolve(
-                cell.model_options,
-                cell.weights,
-                seed=cell.seed,
-                allow_pickle=cell.allow_pickle,
-                digests=out / "cache" / "digests.json",
-            )
+            settled[key] = _source(cell, out / "cache" / "digests.json")
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -46,6 +47,15 @@ def plan_for(request: Request, store: Store, out: Path) -> Plan:
         predict_for=request.settings["chips"],
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=request.notes,
+    )
+
+
+def _source(cell: Cell, digests: Path) -> Source:
+    """Raises ConfigError. `digests` remembers those of large files."""
+    if "path" in cell.model_options:
+        return GIVEN[cell.family](cell.model_options, cell.weights, cell.seed, digests)
+    return checkpoints.resolve(
+        cell.model_options, cell.weights, seed=cell.seed, allow_pickle=cell.allow_pickle, digests=digests
     )
 
 

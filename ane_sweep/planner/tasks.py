@@ -7,6 +7,7 @@ beside the digest of the stage's own code and the versions of the packages that 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ane_sweep import data
@@ -14,12 +15,13 @@ from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes import LOADS, RUNS
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
+from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.runtimes import RUNTIMES, asked
 from ane_sweep.bridge.source import Source
-from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
 from ane_sweep.machine import apple, usb
-from ane_sweep.planner import checks, chunking, estimates, versions
+from ane_sweep.planner import checks, chunking, estimates, packages, versions
 from ane_sweep.store import files
 
 
@@ -69,26 +71,28 @@ class Chain:
         that the weights are already in."""
         cell, source, costs = self.cell, self.source, self.shared.costs
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
-        its_own, plain = _entering(stage, traits.honours, tuple(self.shared.axes))
+        its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
         if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
             params = {**params, "options": changed}
         varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
         upstream = {role: task.key for role, task in inputs.items() if task is not None}
+        # Weights are in params by their content: whether they had to be fetched makes nothing else of them.
+        made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
         version = versions.code_digest(stage, cell.family if "model" in params else None, params.get("runtime"))
         task = Task(
             stage=stage,
-            key=digest([files.VERSION, stage, version, params, upstream, dict(self.shared.versions), fault]),
+            key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), fault]),
             params=params,
             inputs=upstream,
-            folders={"checkpoint": source.folder} if "checkpoint" in inputs and source.folder else {},
-            limits={name: cell.limits[stage][name] for name in ("timeout_s", "memory_gib")},
+            folders=_folders(source) if "checkpoint" in inputs else {},
+            limits=dict(cell.limits[stage]) if declared.limited else limit(declared),
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work),
             disk_bytes=estimates.disk_bytes(
-                stage, _sizes(cell), source.parameter_bytes, source.arch, cell.precision_options["compute"]
+                stage, _sizes(cell, source), source.parameter_bytes, source.arch, cell.precision_options["compute"]
             ),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
@@ -110,7 +114,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
-        program = _add_program(chain, built, fetched, reference)
+        program = _add_program(chain, built, fetched, reference, source)
         compiled = _add_placement(chain, program)
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if RUNTIMES[runtime].coreml:
@@ -125,12 +129,28 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
 
 
 def _built(cell: Cell, source: Source) -> dict[str, Any]:
-    """What every stage that builds the model in torch needs: model, weights, seq_len."""
+    """What every stage that builds the model in torch needs: model, weights, seq_len (an input of one size has its own)."""
     weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
-    if source.kind == "random":
+    if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
     model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
-    return {"model": model, "weights": weights, "seq_len": cell.seq_len}
+    return {"model": model, "weights": weights, "seq_len": _positions(cell, source)}
+
+
+def _positions(cell: Cell, source: Source) -> int:
+    if given(cell):
+        return 0
+    return source.max_seq_len if cell.model_options["task"] in ONE_SIZE else cell.seq_len
+
+
+def given(cell: Cell) -> bool:
+    """Whether the model is given by its path, with shapes of its own, and seq_len means nothing."""
+    return "path" in cell.model_options
+
+
+def _folders(source: Source) -> dict[str, Path]:
+    """What of a model's weights lies on this disk already."""
+    return {**({"checkpoint": source.folder} if source.folder else {}), **source.beside}
 
 
 def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
@@ -140,9 +160,13 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
     return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
-def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task) -> Task:
+def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task, source: Source) -> Task:
     """From the model to the program, or chain of programs, that runs."""
     cell, precision = chain.cell, chain.cell.precision_options
+    fault = None if cell.fault == "none" else cell.fault
+    if source.kind == packages.KIND:
+        program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None}, fault=fault)
+        return _finished(chain, program, reference)
     wide = {"fp32_ops": precision["fp32_ops"]} if precision["fp32_ops"] else {}
     params = {
         **built,
@@ -151,8 +175,12 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
         "compute": precision["compute"],
         **wide,
     }
-    fault = None if cell.fault == "none" else cell.fault
-    program = chain.add("convert", params, {"checkpoint": fetched}, fault=fault)
+    return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}, fault=fault), reference)
+
+
+def _finished(chain: Chain, program: Task, reference: Task) -> Task:
+    """A program compressed and cut as the cell asks."""
+    cell, precision = chain.cell, chain.cell.precision_options
     if (recipe := recipes.canonical(precision["weights"])) is not None:
         program = _add_compression(chain, recipe, program, reference)
     if chunking.is_cut(cell):
@@ -244,11 +272,12 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
 
-def _sizes(cell: Cell) -> dict[str, Any]:
+def _sizes(cell: Cell, source: Source) -> dict[str, Any]:
     options = cell.model_options
     recipe = recipes.canonical(cell.precision_options["weights"])
     bits = recipes.average_bits(recipe) if recipe else None
-    return {"task": options["task"], "count": options["texts"]["count"], "seq_len": cell.seq_len, "bits": bits}
+    count = options["texts"]["count"]
+    return {"task": options["task"], "count": count, "seq_len": _positions(cell, source), "bits": bits}
 
 
 @cache

@@ -1,7 +1,7 @@
 """The version of each stage: a digest of the code that decides its result, which nobody can forget to raise.
 
 That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
-task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME) does not count.
+task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME, SERVES) does not count.
 """
 
 import hashlib
@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import ane_sweep
-from ane_sweep.bridge import declared
+from ane_sweep.bridge import declared, families
+from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import ALL
 
 PACKAGE = Path(ane_sweep.__file__).parent
@@ -27,6 +28,7 @@ DECIDE_NOTHING = (
     "ane_sweep.bridge.declared",
     "ane_sweep.bridge.disk",
     "ane_sweep.bridge.figures",
+    "ane_sweep.bridge.plugins",
     "ane_sweep.bridge.protocol",
     "ane_sweep.bridge.runtimes",
     "ane_sweep.bridge.stages",
@@ -42,19 +44,33 @@ _IMPORT = re.compile(
 @cache
 def code_digest(stage: str, family: str | None = None, runtime: str | None = None) -> str:
     """sha256 of the code that decides a stage's result, of this family and on this runtime."""
+    theirs = {
+        path: f"{one.distribution} {one.version}/{name}"
+        for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)
+        if one is not None
+        for name, path in one.code().items()
+    }
     sha256 = hashlib.sha256()
-    for path in sorted(code_files(stage, family, runtime)):
-        sha256.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + _content(path))
+    named = {
+        theirs.get(path) or path.relative_to(PACKAGE).as_posix(): path for path in code_files(stage, family, runtime)
+    }
+    for name, path in sorted(named.items()):
+        sha256.update(name.encode() + b"\0" + _content(path))
     return sha256.hexdigest()
 
 
 def code_files(stage: str, family: str | None = None, runtime: str | None = None) -> set[Path]:
-    """The files that count. A family's own does where the code builds models at all."""
+    """The files that count. A family's own does where the code builds models at all; of another package, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
-    started = [f"ane_sweep.worker.stages.{stage}", *([f"ane_sweep.worker.runtimes.{runtime}"] if runtime else [])]
-    found = _closure(map(_file, started), left_out)
+    started = [_file(f"ane_sweep.worker.stages.{stage}")]
+    if runtime:
+        plugin = RUNTIMES.plugin_of(runtime)
+        started += plugin.code().values() if plugin else [_file(f"ane_sweep.worker.runtimes.{runtime}")]
+    found = _closure(started, left_out)
     if family and _file("ane_sweep.worker.models") in found:
-        found |= _closure([_file(f"ane_sweep.worker.models.{family}")], left_out)
+        plugin = families.plugin_of(family)
+        own = plugin.code().values() if plugin else [_file(f"ane_sweep.worker.models.{family}")]
+        found |= _closure(own, left_out)
     return found | {path for pattern in ALL[stage].reads for path in PACKAGE.glob(pattern) if path.is_file()}
 
 
@@ -72,7 +88,7 @@ def _closure(files: Iterable[Path | None], left_out: set[Path | None]) -> set[Pa
 def imported(path: Path) -> frozenset[Path]:
     """Files of ours that a file imports, wherever in it."""
     names = set()
-    for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+    for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
         base = module or plain
         names |= {base, *(f"{base}.{name}" for name in re.findall(r"\w+", re.sub("#.*", "", members)))}
     return frozenset(file for name in names if (file := _file(name)))
@@ -88,4 +104,5 @@ def _file(module: str) -> Path | None:
 @cache
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
-    return declared.without(content.decode(), "STAGE", "RUNTIME").encode() if path.suffix == ".py" else content
+    ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
+    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES").encode() if ours else content

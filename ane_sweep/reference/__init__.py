@@ -24,12 +24,13 @@ What others may build on is `load` below and the `Model` and `State` that come o
 Everything that is wrong with a file or an input is errors.PackageError (UnsupportedOp for what is not executed here),
 raised by `load` where it can be known before running.
 
-    model.py                 the API above       pipeline.py   loading; pipelines and linear regressors behind the same API
+    model.py                 the API above       pipeline.py   loading, and pipelines behind the same API
+    plain.py                 models that are no programs: linear regressors, non-maximum suppression
     features.py              values at the border: arrays, images, classifiers, flexible shapes
     site.py                  what an op's builder sees, the table of ops, and the two laws below as helpers
     plan.py                  block -> flat plan of closures; constants prepared once, dead values freed
     layout.py                a flat plan, and running it             limits.py   sizes beyond the memory at hand
-    numerics.py              the modes; effects.py, ane.py: what is known of the Neural Engine; cuda.py: on a GPU
+    numerics.py              the modes; effects.py, ane.py, fixed.py: what is known of the Neural Engine; cuda.py: on a GPU
     trace.py                 watching values, and the drift of each op against fp32
     matching.py              which value of one program is which of another
     elementwise.py  linear.py  pooling.py  normalise.py  sorting.py  shapes.py  slices.py  blocks.py  indexing.py

@@ -5,21 +5,23 @@ A model, not a measurement: whatever runs under it is recorded as such, with the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.bridge.effects import LIMIT, RUN
-from ane_sweep.reference.linear import convolution
+from ane_sweep.bridge.effects import LIMIT
+from ane_sweep.reference import fixed
+from ane_sweep.reference.linear import attended, padded, paddings, transposed
 from ane_sweep.reference.site import Site, Step, aligned, widen
 
 
 def adjusted(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     """The step of an op under these effects."""
     kind = site.op.type
-    if kind in _PRODUCTS and _is_half(site) and {"accumulator", "operands", "half_away"} & set(effects):
+    if kind in _PRODUCTS and _is_half(site) and {"accumulator", "products", "operands", "half_away"} & set(effects):
         step = _PRODUCTS[kind](site, step, effects)
     elif kind == "softplus" and "softplus_cliff" in effects:
         step = _after(step, lambda y, x: torch.where(torch.exp(widen(x)) >= LIMIT, torch.zeros_like(y), y))
@@ -56,18 +58,6 @@ def _cleaned(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     return y + 0.0 if "positive_zero" in effects else y
 
 
-def summed(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The sum of partial sums as the accumulator makes it: infinite, with the sign it had, once it reaches LIMIT."""
-    total: torch.Tensor | None = None
-    stuck: torch.Tensor | None = None
-    for piece in pieces:
-        total = piece if total is None else total + piece
-        over = torch.where(total.abs() >= LIMIT, torch.sign(total) * torch.inf, torch.zeros_like(total))
-        stuck = over if stuck is None else torch.where(stuck == 0, over, stuck)
-    assert total is not None and stuck is not None  # there is at least one piece
-    return torch.where(stuck == 0, total, stuck)
-
-
 def _operand(x: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     x = widen(x)
     return torch.nan_to_num(x, nan=98304.0, posinf=65536.0, neginf=-65536.0) if "operands" in effects else x
@@ -82,19 +72,6 @@ def _rounded(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     return torch.where(y.isfinite() & (y.abs() >= 2.0**-14), away, y).half()
 
 
-def _pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
-    """Partial products of (.., M, K) and (.., K, N)."""
-    run = RUN if "accumulator" in effects else max(1, left.shape[-1])
-    for first in range(0, left.shape[-1], run):
-        yield left[..., first : first + run] @ right[..., first : first + run, :]
-
-
-def _total(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
-    if "accumulator" in effects:
-        return summed(pieces)
-    return sum(pieces)  # type: ignore[return-value]
-
-
 def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     weight, bias = site.tensor("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
@@ -105,7 +82,7 @@ def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     def run(x: torch.Tensor) -> torch.Tensor:
         x = _operand(x, effects)
         start = first.expand(*x.shape[:-1], -1)
-        return aligned(_rounded(_total([start, *_pieces(x, turned, effects)], effects), effects))
+        return aligned(_rounded(fixed.total([start, *fixed.pieces(x, turned, effects)], effects), effects))
 
     return Step(run, [site.name("x")])
 
@@ -118,45 +95,99 @@ def _matmul(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
             return (widen(x) @ widen(y)).half()
         x, y = _operand(x, effects), _operand(y, effects)
         x, y = x.mT if flip_x else x, y.mT if flip_y else y
-        return aligned(_rounded(_total(_pieces(x, y, effects), effects), effects))
+        return aligned(_rounded(fixed.total(fixed.pieces(x, y, effects), effects), effects))
 
     return Step(run, [site.name("x"), site.name("y")])
 
 
 def _conv(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    """Input channels in runs; grouped convolutions are looked at once, when they are done."""
     weight, bias = site.tensor("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
         return step
-    weight = _operand(weight, effects)
-    per_run = max(1, RUN // max(1, weight[0, 0].numel()))
-    if site.static("groups", 1) != 1 or "accumulator" not in effects:
-        per_run = weight.shape[1]
-    wide = Site(site.op, [], site.known, site.where, site.opset, {**site.dtypes, "fp16": torch.float32})
-    wide.outputs = site.outputs
-    spans = [slice(first, first + per_run) for first in range(0, weight.shape[1], per_run)]
-    parts = [convolution(wide, weight[:, span].contiguous(), None).run for span in spans]
+    spatial, groups = weight.ndim - 2, site.static("groups", 1)
+    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    padding = paddings(site, list(weight.shape[2:]), strides, dilations)
+    grouped = _operand(weight, effects).unflatten(0, (groups, -1))
+    start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        x = _operand(x, effects)
-        made = (part(x if len(parts) == 1 else x[:, span].contiguous()) for part, span in zip(parts, spans))
-        if bias is None:
-            return aligned(_rounded(_total(made, effects), effects))
-        shape = [1, -1] + [1] * (x.ndim - 2)
-        return aligned(_rounded(_total(_with_bias(made, widen(bias).reshape(shape)), effects), effects))
+        x = padded(_operand(x, effects), padding(x) if callable(padding) else padding)
+        made = fixed.convolved(x, grouped, strides, dilations, effects)
+        return aligned(_rounded(fixed.total([*start, *made], effects), effects))
 
     return Step(run, [site.name("x")])
 
 
-def _with_bias(pieces: Iterable[torch.Tensor], bias: torch.Tensor) -> Iterable[torch.Tensor]:
-    for index, piece in enumerate(pieces):
-        yield piece + bias if index == 0 else piece
+def _conv_transpose(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    weight, bias = site.tensor("weight"), site.tensor("bias")
+    if weight is None or (site.has("bias") and bias is None):
+        return step
+    spatial, groups = weight.ndim - 2, site.static("groups", 1)
+    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    turned = _operand(weight, effects).unflatten(0, (groups, -1)).transpose(1, 2)
+    turned = turned.flip(list(range(3, turned.ndim)))
+    start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        x = fixed.spread(_operand(x, effects), weight.shape[2:], strides, dilations)
+        made = fixed.convolved(x, turned, [1] * spatial, dilations, effects)
+        return _rounded(fixed.total([*start, *made], effects), effects)
+
+    return transposed(site, weight, whole, None)
+
+
+def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    """Of two values: axes of both and of the result are batches, axes of both alone are summed."""
+    terms, _, result = site.static("equation").replace(" ", "").partition("->")
+    first, _, second = terms.partition(",")
+    if (
+        not second
+        or "," in second
+        or any(len(set(term)) < len(term) or "." in term for term in (first, second, result))
+    ):
+        return step
+    batch = [axis for axis in first if axis in second and axis in result]
+    over = [axis for axis in first if axis in second and axis not in result]
+    rows = [axis for axis in first if axis not in second]
+    columns = [axis for axis in second if axis not in first]
+    if set(rows + columns) - set(result) or not over:
+        return step
+
+    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        size = dict(zip(first + second, [*x.shape, *y.shape]))
+        count, m, k, n = (math.prod(size[axis] for axis in group) for group in (batch, rows, over, columns))
+        left = _operand(x, effects).permute([first.index(axis) for axis in [*batch, *rows, *over]])
+        right = _operand(y, effects).permute([second.index(axis) for axis in [*batch, *over, *columns]])
+        made = fixed.pieces(left.reshape(count, m, k), right.reshape(count, k, n), effects)
+        total = _rounded(fixed.total(made, effects), effects).reshape(
+            [size[axis] for axis in [*batch, *rows, *columns]]
+        )
+        return aligned(total.permute([[*batch, *rows, *columns].index(axis) for axis in result]))
+
+    return Step(run, step.arguments)
+
+
+def _attention(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    """Both products; scores and their softmax stay in fp32 between them, of which nothing is known."""
+
+    def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return fixed.total(fixed.pieces(_operand(left, effects), _operand(right, effects), effects), effects)
+
+    attend = attended(multiply)
+    return Step(lambda *values: aligned(_rounded(attend(*map(_widened, values)), effects)), step.arguments)
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    return value if value.dtype == torch.bool else widen(value)
 
 
 _PRODUCTS: dict[str, Callable[[Site, Step, tuple[str, ...]], Step]] = {
     "linear": _linear,
     "matmul": _matmul,
     "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "einsum": _einsum,
+    "scaled_dot_product_attention": _attention,
 }
 
 # function, range of the knots, and what holds beyond it: "odd" functions are tabulated for x >= 0

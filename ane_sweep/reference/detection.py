@@ -30,10 +30,14 @@ def non_maximum_suppression(site: Site) -> Step:
         places = torch.full((batch, count), -1, dtype=torch.int64)
         counts = torch.zeros(batch, dtype=torch.int64)
         for row in range(batch):
-            picked = _picked(widen(boxes[row]).float(), widen(scores[row]).float(), limit, floor, by_class)[:count]
-            size = len(picked)
-            kept_boxes[row, :size], kept_scores[row, :size] = boxes[row, picked], scores[row, picked]
-            places[row, :size], counts[row] = picked, size
+            wide_boxes, wide_scores = widen(boxes[row]).float(), widen(scores[row]).float()
+            above = math.nextafter(floor, math.inf)  # the op keeps what is above, and the best where nothing is
+            kept = picked(wide_boxes, wide_scores, limit, above, by_class)[:count]
+            if not len(kept):
+                kept = wide_scores.amax(-1).argmax()[None]
+            size = len(kept)
+            kept_boxes[row, :size], kept_scores[row, :size] = boxes[row, kept], scores[row, kept]
+            places[row, :size], counts[row] = kept, size
         if is_last:
             kept_boxes, kept_scores = kept_boxes.mT, kept_scores.mT
         made = (kept_boxes, kept_scores, places, counts)
@@ -42,22 +46,26 @@ def non_maximum_suppression(site: Site) -> Step:
     return Step(run, [site.name("boxes"), site.name("scores")])
 
 
-def _picked(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor: float, by_class: bool) -> torch.Tensor:
-    """Places of the boxes that stay, best score first."""
+def picked(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor: float, by_class: bool) -> torch.Tensor:
+    """Places of the boxes that stay, best score first: none that is below `floor`, or that overlaps a better one (of the same
+    class, where `by_class`) by more than `limit`. boxes (B, 4) as centre x, centre y, width, height; scores (B, K).
+    """
     best, classes = scores.max(-1)
     order = best.sort(descending=True, stable=True).indices
+    order = order[best[order].double() >= floor]
     corner, size = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]
     kept: list[int] = []
-    for place in order.tolist():
-        if not best[place] > floor:
-            break
-        rivals = [other for other in kept if not by_class or classes[other] == classes[place]]
-        if not rivals or not bool((_overlap(corner, size, place, rivals) > limit).any()):
-            kept.append(place)
-    return torch.tensor(kept or order[:1].tolist(), dtype=torch.int64)
+    while len(order):  # once a box that stays, each against all that are left
+        place, order = int(order[0]), order[1:]
+        kept.append(place)
+        gone = _overlap(corner, size, place, order) > limit
+        if by_class:
+            gone &= classes[order] == classes[place]
+        order = order[~gone]
+    return torch.tensor(kept, dtype=torch.int64)
 
 
-def _overlap(corner: torch.Tensor, size: torch.Tensor, place: int, others: list[int]) -> torch.Tensor:
+def _overlap(corner: torch.Tensor, size: torch.Tensor, place: int, others: torch.Tensor) -> torch.Tensor:
     """Intersection over union of one box with others."""
     low = torch.maximum(corner[place], corner[others])
     high = torch.minimum(corner[place] + size[place], corner[others] + size[others])

@@ -89,7 +89,8 @@ def _described(feature: Any, where: Path) -> Feature:
     if field == "imageType":
         return images.describe(Feature, feature, optional)
     if field not in ("multiArrayType", "stateType"):
-        return Feature(feature.name, _KINDS[field], _SCALARS.get(field, np.dtype(object)), ())
+        kind, dtype = _KINDS[field], _SCALARS.get(field, np.dtype(object))
+        return Feature(feature.name, kind, dtype, (), is_optional=optional)
     array = feature.type.multiArrayType if field == "multiArrayType" else feature.type.stateType.arrayType
     if array.dataType not in _DTYPES:
         raise PackageError(f"{where}: feature {feature.name!r} has element type {array.dataType}, which is not known")

@@ -178,13 +178,21 @@ def paddings(site: Site, kernel: list[int], strides: list[int], dilations: list[
 def conv_transpose(site: Site) -> Step:
     """weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
     weight, bias = site.known_tensor("weight"), site.known_tensor("bias")
-    spatial, dtype = weight.ndim - 2, site.dtype
+    spatial, groups = weight.ndim - 2, site.static("groups", 1)
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
-    groups, kind = site.static("groups", 1), site.static("pad_type", "valid")
+    weight, bias = widen(weight), None if bias is None else widen(bias).reshape(-1, *[1] * spatial)
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
+    return transposed(site, weight, lambda x: function(widen(x), weight, None, strides, 0, 0, groups, dilations), bias)
+
+
+def transposed(
+    site: Site, weight: torch.Tensor, whole: Callable[[torch.Tensor], torch.Tensor], bias: torch.Tensor | None
+) -> Step:
+    """The step of a transposed convolution whose full result `whole` gives: cut as the site says, and the bias added."""
+    spatial, dtype, kind = weight.ndim - 2, site.dtype, site.static("pad_type", "valid")
+    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
     custom = site.static("pad", [0] * (2 * spatial)) if kind == "custom" else [0] * (2 * spatial)
     wanted = site.static("output_shape", None)
-    weight, bias = widen(weight), None if bias is None else widen(bias)
-    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
 
     def cut(axis: int, length: int) -> tuple[int, int]:
         """Where the result starts in the full one of this length along a dimension, and how long it is."""
@@ -200,7 +208,7 @@ def conv_transpose(site: Site) -> Step:
         return before, size
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        full = function(widen(x), weight, None, strides, 0, 0, groups, dilations)
+        full = whole(x)
         for axis in range(spatial):
             before, size = cut(axis, full.shape[2 + axis])
             lacking = before + size - full.shape[2 + axis]
@@ -208,7 +216,7 @@ def conv_transpose(site: Site) -> Step:
                 full = torch.cat([full, full.new_zeros(_with(full.shape, 2 + axis, lacking))], 2 + axis)
             full = full.narrow(2 + axis, before, size)
         if bias is not None:
-            full = full + bias.reshape(-1, *[1] * spatial)
+            full = full + bias
         return aligned(full.to(dtype))
 
     return Step(run, [site.name("x")])
@@ -240,10 +248,16 @@ def attention(site: Site) -> Step:
     names = [site.name(name) for name in ("query", "key", "value")]
     names += [site.name("attn_mask")] if site.has("attn_mask") else []
 
+    return Step(wide(attended(torch.matmul), site.dtype), names)
+
+
+def attended(multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Attention with this matrix product."""
+
     def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None):
-        scores = (query @ key.mT) / math.sqrt(query.shape[-1])
+        scores = multiply(query, key.mT) / math.sqrt(query.shape[-1])
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-        return scores.softmax(-1) @ value
+        return multiply(scores.softmax(-1), value)
 
-    return Step(wide(run, site.dtype), names)
+    return run

@@ -1,83 +1,25 @@
-"""Loading whatever is executed here: a model.Model, and with the same methods pipelines of models and linear regressors,
-which are cheap, and part of Apple's own examples.
-"""
+"""Loading whatever is executed here: a model.Model, and with the same methods pipelines and the plain models (plain.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
-from ane_sweep.reference import cuda, features
-from ane_sweep.reference.model import Model, State
+from ane_sweep.reference import cuda
+from ane_sweep.reference.model import Model
 from ane_sweep.reference.numerics import Mode, mode
+from ane_sweep.reference.plain import Described, LinearRegressor, Suppression
 
 _PIPELINES = ("pipeline", "pipelineRegressor", "pipelineClassifier")
-KINDS = (*_PIPELINES, "glmRegressor")
+_PLAIN = {"glmRegressor": LinearRegressor, "nonMaximumSuppression": Suppression}
+KINDS = (*_PIPELINES, *_PLAIN)
 _DEEPEST = 8
 
 
-class _Described:
-    """What every kind of model has: its features as described, no states, one function."""
-
-    def __init__(self, package: Package, spec: Any, strict: bool):
-        self.path, self.spec, self.strict = package.path, spec, strict
-        self.function, self.functions, self.ops, self.states = "main", ["main"], [], {}  # type: ignore[var-annotated]
-        described = spec.description
-        self.inputs = {item.name: features.describe(item, self.path) for item in described.input}
-        self.outputs = {item.name: features.describe(item, self.path) for item in described.output}
-        self.realised: dict[str, Any] = {
-            "runtime": "reference",
-            "numerics": "fp32",
-            "threads": torch.get_num_threads(),
-            "compute_units": None,
-        }
-
-    def new_state(self) -> Any:
-        return State({}, {})
-
-    def trace(self, inputs: dict[str, Any], watch: Any, state: Any = None) -> dict[str, Any]:
-        raise self._untraced()
-
-    @property
-    def plan(self) -> Any:
-        raise self._untraced()
-
-    def _untraced(self) -> PackageError:
-        return PackageError(
-            f"{self.path}: only ML Programs by themselves are traced; trace the pipeline's models one by one"
-        )
-
-
-class LinearRegressor(_Described):
-    """offset + weights . inputs: scalars or vectors, joined in the order in which they are described."""
-
-    def __init__(self, package: Package, spec: Any, strict: bool):
-        super().__init__(package, spec, strict)
-        regressor = spec.glmRegressor
-        if regressor.postEvaluationTransform != 0 or len(regressor.weights) != len(regressor.offset):
-            raise PackageError(f"{self.path}: a linear regressor with a transform of its result is not executed here")
-        self._weights = [np.array(row.value, np.float64) for row in regressor.weights]
-        self._offset = np.array(regressor.offset, np.float64)
-
-    def predict(self, inputs: dict[str, Any], state: Any = None) -> dict[str, Any]:
-        missing = [name for name in self.inputs if name not in inputs]
-        if missing:
-            raise PackageError(f"{self.path}: inputs do not fit: {missing[0]!r} is missing")
-        joined = np.concatenate([np.asarray(inputs[name], np.float64).reshape(-1) for name in self.inputs])
-        if any(row.size != joined.size for row in self._weights):
-            raise PackageError(f"{self.path}: its weights are for {self._weights[0].size} values, not {joined.size}")
-        found = np.array([row @ joined for row in self._weights]) + self._offset
-        (name, feature), *_ = self.outputs.items()
-        return {name: float(found[0]) if feature.kind == "double" else found.astype(feature.dtype)}
-
-
-class Pipeline(_Described):
+class Pipeline(Described):
     """Models in a row; values are handed over by name, as Core ML hands them over (in the types of the features)."""
 
     def __init__(self, package: Package, spec: Any, numerics: Mode, strict: bool, depth: int = 0):
@@ -111,8 +53,8 @@ def _loaded(package: Package, spec: Any, numerics: Mode, depth: int) -> Any:
     inner = Package(package.path, package.model_path, spec)
     if kind == "mlProgram":
         return Model(inner, "", numerics, strict=False)
-    if kind == "glmRegressor":
-        return LinearRegressor(inner, spec, strict=False)
+    if kind in _PLAIN:
+        return _PLAIN[kind](inner, spec, strict=False)
     if kind in _PIPELINES:
         return Pipeline(inner, spec, numerics, False, depth)
     raise PackageError(f"{package.path}: holds a {kind}, which is not executed here")
@@ -135,6 +77,6 @@ def load(
     kind = package.spec.WhichOneof("Type")
     if kind == "mlProgram":
         return Model(package, function, numerics_mode, strict)
-    if kind == "glmRegressor":
-        return LinearRegressor(package, package.spec, strict)
+    if kind in _PLAIN:
+        return _PLAIN[kind](package, package.spec, strict)
     return Pipeline(package, package.spec, numerics_mode, strict)

@@ -1,6 +1,7 @@
 """Reports over records: the final table, Markdown, JSON, and the doubts below them."""
 
 from ane_sweep.report.doubts import doubts
-from ane_sweep.report.table import as_json, as_markdown, as_table, as_text
+from ane_sweep.report.screen import as_table, as_text
+from ane_sweep.report.table import as_json, as_markdown
 
 __all__ = ["as_json", "as_markdown", "as_table", "as_text", "doubts"]

@@ -17,9 +17,10 @@ class Para:
 
 @dataclass
 class Points:
-    """A list."""
+    """A list; numbered, each can be pointed to."""
 
     items: list[str]
+    numbered: bool = False
 
 
 @dataclass
@@ -32,6 +33,35 @@ class Grid:
     cells: list[int] | None = None
     fold: str | None = None  # what to click on to see it; None: it is open
     tones: list[str] = field(default_factory=list)  # a status per row, which colours its last column
+    doubts: list[list[int]] = field(
+        default_factory=list
+    )  # numbers of the doubts of each row, which stand in that column
+
+
+@dataclass
+class BestRow:
+    """A winner: of which work (empty: there is one), at what, which cell, what is said against it."""
+
+    work_name: str
+    goals: str
+    name: str
+    note: str
+    figures: list[str] = field(default_factory=list)
+    cell: int = 0
+    work: int = 0
+    sound: bool = True
+
+
+@dataclass
+class Best:
+    """The best cells, which the page's script makes again at each limit. `heads`: of their figures."""
+
+    heads: list[str]
+    rows: list[BestRow]
+
+    @property
+    def several(self) -> bool:
+        return any(row.work_name for row in self.rows)
 
 
 @dataclass
@@ -41,6 +71,9 @@ class Plots:
     items: list[tuple[str, str]]
     legend: list[tuple[str, str]] = field(default_factory=list)  # (word, the CSS variable of its colour)
     legend_head: str = ""
+    works: list[int] = field(
+        default_factory=list
+    )  # the number of the work of each, where they are of one: one is shown
 
 
 @dataclass
@@ -52,13 +85,14 @@ class Widget:
     text: str = ""
 
 
-Block = Para | Points | Grid | Plots | Widget
+Block = Para | Points | Grid | Best | Plots | Widget
 
 
 @dataclass
 class Section:
     title: str
     blocks: list[Block]
+    kind: str = ""  # a class of page.css
 
     @property
     def anchor(self) -> str:
@@ -82,8 +116,16 @@ def markdown(block: Block) -> str:
     match block:
         case Para(text) | Widget(_, _, text):
             return f"{escaped(text)}\n\n" if text else ""
-        case Points(items):
-            return "".join(f"- {escaped(item)}\n" for item in items) + "\n"
+        case Points(items, numbered):
+            return (
+                "".join(f"{f'{n}.' if numbered else '-'} {escaped(item)}\n" for n, item in enumerate(items, 1)) + "\n"
+            )
+        case Best(heads, rows):
+            first = ["of"] if block.several else []
+            told = [(row, [row.work_name] if first else []) for row in rows]
+            texts = [[*work, row.goals, row.name, *row.figures, row.note or "-"] for row, work in told]
+            numeric = [False] * (len(first) + 2) + [True] * len(heads) + [False]
+            return markdown(Grid([*first, "best", "cell", *heads, "note"], texts, numeric))
         case Grid(heads, rows, numeric):
             return "".join(_pipes([heads, ["---:" if n else "---" for n in numeric], *rows])) + "\n"
         case Plots():

@@ -1,13 +1,18 @@
-"""Which cells are worth having: the Pareto front of latency, package size and PSNR, and the best under constraints.
+"""Which cells are worth having: per work, the Pareto front of latency, package size and PSNR, and the best under limits.
 
-The page's own script chooses again when somebody types another limit; `best` is the same rule for everything else.
+A work is what cells do alike, so that their figures can be weighed: the same reference outputs, timed by the same runtime
+on the same chip. A cell in doubt wins only where no sound one keeps to the limits, and is said to be in doubt. The page's
+own script chooses again when somebody types another limit or filters; this is the same rule for everything else.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
 
 # name of a figure -> (head, unit, divisor of the stored value, +1 where more is better)
@@ -16,7 +21,17 @@ FIGURES = {
     "package_bytes": ("package", "MB", 1e6, -1),
     "psnr_db": ("PSNR", "dB", 1.0, 1),
 }
+GOALS = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
 Same = Callable[[Record, Record], bool]
+
+
+@dataclass
+class Winner:
+    """A cell, what it is best at, and those that cannot be told apart from it there."""
+
+    cell: int
+    goals: list[str] = field(default_factory=list)
+    tied: list[int] = field(default_factory=list)
 
 
 def figure(record: Record, name: str) -> float | None:
@@ -30,9 +45,44 @@ def ranked(records: Sequence[Record]) -> list[int]:
     return [n for n, record in enumerate(records) if all(figure(record, name) is not None for name in FIGURES)]
 
 
-def front(records: Sequence[Record]) -> list[int]:
-    """Positions of the cells that no other cell beats: none is as good in all three figures and better in one."""
-    kept = ranked(records)
+def works(records: Sequence[Record]) -> list[list[int]]:
+    """The ranked cells by their work, in the order of the records."""
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for n in ranked(records):
+        found[_work(records[n])].append(n)
+    return list(found.values())
+
+
+def _work(record: Record) -> tuple[Any, ...]:
+    reference = next((stage.key for stage in record.stages if _sets_the_outputs(stage.stage)), None)
+    asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len"))
+    return *asked, reference, record.realised.get("runtime"), record.host.get("chip")
+
+
+def _sets_the_outputs(stage: str) -> bool:
+    """Whether it leaves what the others are scored against."""
+    return stage in STAGES and STAGES[stage].leaves == "outputs" and not STAGES[stage].runs_program
+
+
+def sound(record: Record) -> bool:
+    """Whether nothing is said against its figures."""
+    return record.status is Status.OK
+
+
+def ane_shares(record: Record) -> dict[str, float]:
+    """{chip: percent of the ops on the Neural Engine}, as predicted; `planned` by Core ML for the machine it ran on."""
+    entries = [entry for entry in record.placement if entry.ops.total]
+    found = {entry.chip or "-": 100 * entry.ops.share("ane") for entry in entries if entry.kind == "predicted"}
+    for entry in entries:
+        if entry.kind == "planned":
+            found["planned"] = 100 * entry.ops.share("ane")
+    return found
+
+
+def front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
+    """Of these cells (None: all) the sound ones that no other beats: none is as good in all three figures and better in one."""
+    among = set(range(len(records)) if cells is None else cells)
+    kept = [n for n in ranked(records) if n in among and sound(records[n])]
     gains = {n: tuple(FIGURES[name][3] * (figure(records[n], name) or 0.0) for name in FIGURES) for n in kept}
     return [n for n in kept if not any(_beats(gains[other], gains[n]) for other in kept)]
 
@@ -41,24 +91,43 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one != other and all(a >= b for a, b in zip(one, other))
 
 
-def best(records: Sequence[Record], goal: str, limits: dict[str, float], same: Same) -> tuple[int | None, list[int]]:
+def winners(records: Sequence[Record], cells: Sequence[int], limits: dict[str, float], same: Same) -> list[Winner]:
+    """The fastest, the smallest and the most accurate of some cells of one work; one that is several of these comes once."""
+    found: dict[int, Winner] = {}
+    for goal, word in GOALS.items():
+        first, tied = best(records, goal, limits, same, cells)
+        if first is not None:
+            winner = found.setdefault(first, Winner(first))
+            winner.goals.append(word)
+            winner.tied += [n for n in tied if n not in winner.tied] if goal == "latency_median_ms" else []
+    return list(found.values())
+
+
+def best(
+    records: Sequence[Record], goal: str, limits: dict[str, float], same: Same, cells: Iterable[int] | None = None
+) -> tuple[int | None, list[int]]:
     """(position of the best cell, positions of those that cannot be told apart from it).
 
-    goal    a name of FIGURES: the least, or of PSNR the most
-    limits  name -> the most that is allowed (of PSNR the least), in shown units
+    goal    a name of FIGURES: the least, or of PSNR the most; among cells that are alike there, the fastest
+    limits  name -> the most that is allowed (of PSNR the least), in shown units; `ane`: the least percent of ops
     same    whether the latencies of two cells cannot be told apart; other figures have no noise and tie when equal
     """
-    fit = [n for n in ranked(records) if all(_within(records[n], name, limit) for name, limit in limits.items())]
+    among = set(range(len(records)) if cells is None else cells)
+    fit = [n for n in ranked(records) if n in among and _fits(records[n], limits)]
+    fit = [n for n in fit if sound(records[n])] or fit
     if not fit:
         return None, []
     sign = FIGURES[goal][3]
-    first = max(fit, key=lambda n: sign * _known(records[n], goal))
+    first = max(fit, key=lambda n: (sign * _known(records[n], goal), -_known(records[n], "latency_median_ms")))
     return first, [n for n in fit if n != first and _tied(records[first], records[n], goal, same)]
 
 
-def _within(record: Record, name: str, limit: float) -> bool:
-    sign = FIGURES[name][3]
-    return sign * _known(record, name) >= sign * limit
+def _fits(record: Record, limits: dict[str, float]) -> bool:
+    shares = ane_shares(record).values()
+    return all(
+        min(shares, default=0.0) >= limit if name == "ane" else FIGURES[name][3] * (_known(record, name) - limit) >= 0
+        for name, limit in limits.items()
+    )
 
 
 def _tied(one: Record, other: Record, goal: str, same: Same) -> bool:
@@ -129,12 +198,15 @@ def _span(record: Record) -> tuple[float, float]:
 
 def facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
     """What the page's script needs of each ranked cell, in shown units."""
-    fronts, tied = set(front(records)), ties(records, same)
+    tied = ties(records, same)
+    place = {n: number for number, cells in enumerate(works(records)) for n in cells}
     return [
         {
             "cell": n,
+            "work": place[n],
             **{name: _known(records[n], name) for name in FIGURES},
-            "front": n in fronts,
+            "ane": ane_shares(records[n]),
+            "sound": sound(records[n]),
             "same": tied[n],
         }
         for n in ranked(records)

@@ -11,12 +11,11 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, read_records
-from ane_sweep.report import beside, choice, drift, table, views
-from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section, Widget, series_legend
-from ane_sweep.report.doubts import doubts
+from ane_sweep.report import beside, drift, estimates, first, heading, off_ane, searched, table, views
+from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
+from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
-
-TABLE_FOLDS = 12  # a table with more rows than this folds where it is not the main one
+from ane_sweep.terminal import shown
 
 
 @dataclass
@@ -29,93 +28,61 @@ class Sweep:
     records: list[Record]
     info: dict[str, Any] = field(default_factory=dict)
     drift: Drift | None = None
+    runs: str = RUNS  # the folder of the runs, as one would type it
+    search: searched.Found | None = None
 
     def __post_init__(self) -> None:
         self.records, self.info = retold.records(self.records), outward.values(self.info)
         self.drift = self.drift and self.drift.told()
+        self.runs = outward.told(self.runs)
         self.cells = views.Cells(self.records)
 
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
         """From a run's folder. Raises RunNotFound or StoreError."""
         records = read_records(folder)
-        return cls(records, disk.read_json(folder / "run.json") or {}, drift.read(folder))
+        info, found = disk.read_json(folder / "run.json") or {}, searched.read(folder)
+        return cls(records, info, drift.read(folder), shown(folder.parent), found)
 
 
 def sections(sweep: Sweep) -> list[Section]:
     """Every section that has something to show, in the order of the report."""
     if not sweep.records:
         return [Section("Cells", [Para("This sweep has no records.")])]
+    told = with_cells(sweep.records, sweep.runs)
     made = [
-        _doubts(sweep), _cells(sweep), _choice(sweep), _axes(sweep), _placement(sweep), _ladder(sweep), _failures(sweep),
-        _drift(sweep), _published(sweep), _provenance(sweep),
+        first.section(sweep.cells), _cells(sweep, told), searched.section(sweep.search), off_ane.section(sweep.cells),
+        estimates.section(sweep.cells), _placement(sweep), _axes(sweep), _ladder(sweep), _failures(sweep), _drift(sweep),
+        _published(sweep), _doubts(told), _provenance(sweep),
     ]  # fmt: skip
     return [section for section in made if section is not None]
 
 
-def _doubts(sweep: Sweep) -> Section | None:
-    found = doubts(sweep.records)
-    return Section("Doubts", [Points(found)]) if found else None
+def head(sweep: Sweep) -> dict[str, Any]:
+    """What stands above the first section."""
+    return first.head(sweep.records, with_cells(sweep.records, sweep.runs))
 
 
-def _cells(sweep: Sweep) -> Section:
-    parts = table.columns(sweep.records)
-    rows = [[part.cells[n] for part in parts] for n in range(len(sweep.records))]
-    tones = [record.status.value for record in sweep.records]
-    heads, numeric = [part.head for part in parts], [part.numeric for part in parts]
-    grid = Grid(heads, rows, numeric, list(range(len(rows))), tones=tones)
-    return Section("Cells", [*_filters(sweep.cells), grid])
+def _doubts(told: list[Doubt]) -> Section | None:
+    return Section("Doubts", [Points([doubt.text for doubt in told], numbered=True)]) if told else None
 
 
-def _filters(cells: views.Cells) -> list[Block]:
-    """A field for words, and a choice per axis with few values; they act on every table and plot of cells."""
-    if len(cells.records) < 2:
-        return []
-    found = {
-        axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records))))
-        for axis in [*cells.axes, "status"]
-    }
-    return [Widget("filters", [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30])]
-
-
-def cell_facts(sweep: Sweep) -> dict[str, Any]:
-    """What the page's script knows: each cell's name and axis values, and the figures to choose the best by."""
-    cells, axes = sweep.cells, [*sweep.cells.axes, "status"]
-    return {
-        "cells": [{"name": name, **{a: cells.value(n, a) for a in axes}} for n, name in enumerate(cells.names)],
-        "choice": choice.facts(sweep.records, choice.same_timing),
-        "untested": choice.untested(sweep.records),
-        "figures": {name: [head, unit, sign] for name, (head, unit, _, sign) in choice.FIGURES.items()},
-    }
-
-
-def _choice(sweep: Sweep) -> Section | None:
-    records, labels = sweep.records, sweep.cells.names
-    if len(choice.ranked(records)) < 2:
-        return None
-    front = choice.front(records)
-    heads = ["on the front", *(f"{head} {unit}" for head, unit, *_ in choice.FIGURES.values())]
-    rows = [[labels[n], *(_short(choice.figure(records[n], name)) for name in choice.FIGURES)] for n in front]
-    fold = f"the {len(rows)} cells on the front" if len(rows) > TABLE_FOLDS else None
-    grid = Grid(heads, rows, [False, True, True, True], front, fold)
-    captions = ("filled: no other cell beats it in all three figures", "the same cells by size")
-    plots = Plots(
-        list(zip(views.pareto(sweep.cells, front), captions)), series_legend(sweep.cells.shades), sweep.cells.shade
+def _cells(sweep: Sweep, told: list[Doubt]) -> Section:
+    """The table, each row with the numbers of its own doubts; what is true of all stands above."""
+    records = sweep.records
+    parts = estimates.whole_table(table.columns(records), records)
+    parts[-1] = table.Column(
+        "status", [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     )
-    goal = "latency_median_ms"
-    first, tied = choice.best(records, goal, {}, choice.same_timing)
-    said = (
-        ""
-        if first is None
-        else f"Fastest: {labels[first]}"
-        + (
-            f"; not told apart from it: {'; '.join(labels[n] for n in tied[:5])}" + (" ..." if len(tied) > 5 else "")
-            if tied
-            else ""
-        )
-    )
-    form = Widget("best", [(name, head, unit, sign) for name, (head, unit, _, sign) in choice.FIGURES.items()], said)
-    return Section("Best under a constraint", [form, plots, grid])
+    rows = [[part.cells[n] for part in parts] for n in range(len(records))]
+    timed = {n for n, record in enumerate(records) if record.value("latency_median_ms") is not None}
+    numbered = [(number, doubt) for number, doubt in enumerate(told, 1) if doubt.doubts_figures]
+    everywhere = [number for number, doubt in numbered if len(timed) > 1 and timed <= set(doubt.cells)]
+    numbers = [[k for k, doubt in numbered if n in doubt.cells and k not in everywhere] for n in range(len(records))]
+    grid = Grid([part.head for part in parts], rows, [part.numeric for part in parts], list(range(len(rows))))
+    grid.tones, grid.doubts = [record.status.value for record in records], numbers
+    said = [told[number - 1] for number in everywhere if not told[number - 1].meaning]  # the others stand in the head
+    return Section("Cells", [grid, *(Para(f"Of every cell: {doubt.text}") for doubt in said)], kind="cells")
 
 
 def _axes(sweep: Sweep) -> Section | None:
@@ -135,18 +102,41 @@ def _placement(sweep: Sweep) -> Section | None:
     legend = [("ANE", "--ane"), ("GPU", "--gpu"), ("CPU", "--cpu")]
     plots = Plots([(svg, _more(what, left)) for what, svg, left in found], legend, "share of ops")
     rows = [
-        [name, entry.kind, entry.chip or "-", *map(str, _counts(entry))]
+        [
+            name,
+            entry.kind,
+            entry.chip or "-",
+            *map(str, _counts(entry)),
+            f"{100 * entry.cost_share.ane:.0f}",
+            _estimated(record, entry),
+        ]
         for name, record in zip(sweep.cells.names, sweep.records)
         for entry in record.placement
     ]
-    heads = ["cell", "kind", "chip", "ANE", "GPU", "CPU", "all ops", "segments", "transitions"]
-    grid = Grid(heads, rows, [False] * 3 + [True] * 6, fold=f"the figures: {len(rows)} rows")
+    heads = [
+        "cell",
+        "kind",
+        "chip",
+        "ANE",
+        "GPU",
+        "CPU",
+        "all ops",
+        "segments",
+        "transitions",
+        "ANE cost %",
+        "ms (estimated)",
+    ]
+    grid = Grid(heads, rows, [False] * 3 + [True] * 8, fold=f"the figures: {len(rows)} rows")
     return Section("Placement", [plots, grid])
 
 
 def _counts(entry: Placement) -> tuple[int, ...]:
     ops = entry.ops
     return ops.ane, ops.gpu, ops.cpu, ops.total, entry.segments, entry.transitions
+
+
+def _estimated(record: Record, entry: Placement) -> str:
+    return estimates.text(record, entry.chip) if entry.kind == "predicted" and entry.chip else "-"
 
 
 def _more(what: str, left: int) -> str:
@@ -220,7 +210,7 @@ def _provenance(sweep: Sweep) -> Section:
         "started": info.get("started"),
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
-        "texts": _distinct(str(r.realised["texts"]) for r in records if "texts" in r.realised),
+        **{key: _distinct(str(r.realised[key]) for r in records if key in r.realised) for key in ("texts", "inputs")},
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{
             f"version of {key}": _distinct(_flat(r.toolchain.get(key)) for r in records)
@@ -229,7 +219,11 @@ def _provenance(sweep: Sweep) -> Section:
         "record schema": str(records[0].schema),
     }
     rows = [[key, str(value)] for key, value in pairs.items() if value]
-    return Section("Provenance", [Grid(["what", "value"], rows, [False, False])])
+    plain = [[key, _flat(value) or "-"] for key, value in heading.settings(records)[1].items()]
+    usual = Grid(
+        ["setting", "value"], plain, [False, False], fold=f"{len(plain)} settings of all cells that are as by default"
+    )
+    return Section("Provenance", [Grid(["what", "value"], rows, [False, False]), *([usual] if plain else [])])
 
 
 def _keys(records: list[Record], name: str) -> list[str]:

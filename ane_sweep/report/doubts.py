@@ -1,18 +1,51 @@
 """What deserves doubt in a sweep, each with the next thing to try. One sentence per kind of doubt, not per cell."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.terminal import count
+
+RUNS = "outputs/runs"
 
 
-def doubts(records: list[Record]) -> list[str]:
-    """Sentences, the gravest first; empty when nothing gives reason for doubt."""
-    return [*_not_ok(records), *_labels(records), *_timing(records), *_not_apple(records), *_unavailable(records)]
+@dataclass(frozen=True)
+class Doubt:
+    """One sentence, and the positions of the cells that it is about.
+
+    meaning         it says what their figures mean at all
+    doubts_figures  it says something against them
+    """
+
+    text: str
+    cells: tuple[int, ...]
+    meaning: bool = False
+    doubts_figures: bool = True
 
 
-def not_ok_groups(records: list[Record]) -> list[list[Record]]:
+def doubts(records: Sequence[Record], runs: str = RUNS) -> list[str]:
+    """Sentences, the gravest first; empty when nothing gives reason for doubt. `runs`: the folder that the runs are in."""
+    return [doubt.text for doubt in with_cells(records, runs)]
+
+
+def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
+    """The same with the cells that each is about."""
+    place = {id(record): n for n, record in enumerate(records)}
+    kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True), (_timing(records), False, True)]
+    kinds += [(_not_apple(records), True, True), (_unavailable(records), False, False)]
+    return [
+        Doubt(text, tuple(place[id(record)] for record in cells), meaning, against)
+        for said, meaning, against in kinds
+        for text, cells in said
+    ]
+
+
+Said = Iterable[tuple[str, list[Record]]]
+
+
+def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
     """Records that are not ok, together where status and reason are equal: group n is doubt number n + 1."""
     groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
     for record in records:
@@ -27,19 +60,20 @@ def short_name(record: Record, axes: list[str]) -> str:
     return " ".join(f"{as_typed(axis)}={cell[axis]}" for axis in axes or ["model"] if axis in cell)
 
 
-def _not_ok(records: list[Record]) -> Iterable[str]:
-    axes = varying_axes(records)
+def _not_ok(records: Sequence[Record], runs: str) -> Said:
+    axes = varying_axes(list(records))
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
-        yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {_next(status, cells[0])}"
+        next_step = _next(status, cells[0], f"{runs}/{cells[0].sweep}")
+        yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {next_step}", cells
 
 
-def _next(status: str, record: Record) -> str:
+def _next(status: str, record: Record, folder: str) -> str:
     if status == "degraded":
         if record.realised.get("verdict") == "disagrees":
             return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
         if "evidence pass" in (record.reason or ""):
-            return f"Next: read runs/{record.sweep}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
+            return f"Next: read {folder}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
         if "psnr" in (record.reason or "").lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
@@ -53,31 +87,45 @@ def _next(status: str, record: Record) -> str:
         return "Next: the stage it depends on; it runs when the same command is given again."
     for stage in record.stages:
         if stage.status == status and stage.key:
-            return f"Next: read runs/{record.sweep}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
+            return f"Next: read {folder}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
     return "Next: `ane-sweep report --json` shows the stage."
 
 
-def _labels(records: list[Record]) -> Iterable[str]:
+def _labels(records: Sequence[Record]) -> Said:
     for script in dict.fromkeys(r.host["stand_in"] for r in records if r.host.get("stand_in")):
         yield (
             f"stand-in: no Mac took part; times, plans and failures of Core ML are what the script {script} says. "
-            "Next: the same command without ANE_SWEEP_STAND_IN, on a Mac."
+            "Next: the same command without ANE_SWEEP_STAND_IN, on a Mac.",
+            [record for record in records if record.host.get("stand_in") == script],
         )
     cells = [record for record in records if record.weights.kind == "random"]
     if cells:
         yield (
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
-            "from it. Next: the same command without weights=random, or with weights=PATH."
+            "from it. Next: the same command without weights=random, or with weights=PATH.",
+            cells,
         )
+    for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):
+        cells = [record for record in records if record.realised.get("cut") == said]
+        yield f"chunks, {_count(cells)}: {said}. Next: another number of chunks, or chunk_by=time.", cells
     cells = [record for record in records if record.realised.get("texts") == "synthetic"]
     if cells:
         yield (
             f"texts=synthetic, {_count(cells)}: seeded token ids in place of text. "
-            "Next: weights that bring their tokenizer along."
+            "Next: weights that bring their tokenizer along.",
+            cells,
+        )
+    cells = [record for record in records if "inputs" in record.realised]
+    if cells:
+        made = dict.fromkeys(str(record.realised["inputs"]) for record in cells)
+        yield (
+            f"inputs are made up, {_count(cells)} ({'; '.join(made)}): scores tell how exact a program is, "
+            "not how good at its work.",
+            cells,
         )
 
 
-def _timing(records: list[Record]) -> Iterable[str]:
+def _timing(records: Sequence[Record]) -> Said:
     """What the samples, and the look at the machine before each timing, give to think."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -91,34 +139,40 @@ def _timing(records: list[Record]) -> Iterable[str]:
         for note in dict.fromkeys(said):
             found[note].append(record)
     for note, cells in found.items():
-        yield f"{note} ({_count(cells)})."
+        yield f"{note} ({_count(cells)}).", cells
 
 
-def _not_apple(records: list[Record]) -> Iterable[str]:
-    runtimes = Counter(r.realised.get("runtime") for r in records if r.value("latency_median_ms") is not None)
-    names = sorted(str(name) for name in runtimes if name is not None and traits(name).hardware == "CPU")
+def _not_apple(records: Sequence[Record]) -> Said:
+    timed: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.value("latency_median_ms") is not None:
+            timed[str(record.realised.get("runtime"))].append(record)
+    names = sorted(name for name in timed if name != "None" and traits(name).hardware == "CPU")
     if names:
         yield (
             f"latency of runtime={','.join(names)} is this host's CPU and says nothing about the Neural Engine. "
-            "Next: the same command on a Mac, where runtime=auto means coreml."
+            "Next: the same command on a Mac, where runtime=auto means coreml.",
+            [record for name in names for record in timed[name]],
         )
-    for name in runtimes:
+    for name, cells in timed.items():
         if (hardware := traits(name).hardware) not in ("CPU", "Apple"):
-            yield f"latency of runtime={name} is that of this host's {hardware} and says nothing about Apple hardware."
+            said = f"latency of runtime={name} is that of this host's {hardware} and says nothing about Apple hardware."
+            yield said, cells
 
 
-def _unavailable(records: list[Record]) -> Iterable[str]:
-    found: dict[str, list[str]] = defaultdict(list)
+def _unavailable(records: Sequence[Record]) -> Said:
+    found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         for stage in record.stages:
-            if stage.status == "unavailable" and stage.stage not in found[stage.reason or "unavailable here"]:
-                found[stage.reason or "unavailable here"].append(stage.stage)
+            if stage.status == "unavailable":
+                found[stage.reason or "unavailable here"][stage.stage].append(record)
     for reason, stages in found.items():
-        yield f"not done on this host: {', '.join(stages)} ({reason})."
+        cells = {id(record): record for several in stages.values() for record in several}
+        yield f"not done on this host: {', '.join(stages)} ({reason}).", list(cells.values())
 
 
 def _count(cells: list[Record]) -> str:
-    return f"{len(cells)} cell{'s' if len(cells) != 1 else ''}"
+    return count(len(cells), "cell")
 
 
 def _examples(cells: list[Record], axes: list[str]) -> str:

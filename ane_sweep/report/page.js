@@ -2,87 +2,128 @@
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const all = (query, root = document) => [...root.querySelectorAll(query)];
 const byId = (id) => document.getElementById(id);
+const cells = facts.cells || [];
 
-// Sorting: a click on a head, or Enter. Figures by value ("-" last), words by alphabet.
+// Sorting: a click on a head. Figures by value ("-" last), words by alphabet.
 function value(row, column) {
   const text = row.cells[column].textContent.trim();
   const number = parseFloat(text.replace(/,/g, ""));
   return text === "-" || text === "" ? null : Number.isNaN(number) || !row.cells[column].classList.contains("n") ? text : number;
 }
 function sort(head) {
-  const table = head.closest("table"), body = table.tBodies[0], column = head.cellIndex;
+  const body = head.closest("table").tBodies[0], column = head.cellIndex;
   const down = head.getAttribute("aria-sort") === "ascending";
-  all("th", table).forEach((other) => other.removeAttribute("aria-sort"));
+  all("th", head.closest("tr")).forEach((other) => other.setAttribute("aria-sort", "none"));
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
   const rows = [...body.rows].map((row) => [value(row, column), row]);
   rows.sort(([a], [b]) => a === null || b === null ? (a === null) - (b === null)
     : (down ? -1 : 1) * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
   body.append(...rows.map(([, row]) => row));
 }
-all("th").forEach((head) => {
-  head.addEventListener("click", () => sort(head));
-  head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(head); });
-});
+all("th[aria-sort]").forEach((head) => head.addEventListener("click", () => sort(head)));
 
 // Filtering: words and axes decide which cells are shown, in the tables of cells and in every plot.
-const shown = new Set((facts.cells || []).map((_, n) => n));
-function filter() {
-  const form = byId("filters");
-  if (!form) return;
-  const words = form.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const wanted = all("select", form).filter((select) => select.value).map((select) => [select.dataset.axis, select.value]);
-  facts.cells.forEach((cell, n) => {
-    const text = Object.entries(cell).map(([axis, word]) => axis + "=" + word).join(" ").toLowerCase();
-    const fits = words.every((word) => text.includes(word)) && wanted.every(([axis, word]) => cell[axis] === word);
+const shown = new Set(cells.map((_, n) => n));
+function asked() {
+  const words = all("#asked input[type=search]").flatMap((input) => input.value.toLowerCase().split(/\s+/).filter(Boolean));
+  const wanted = all("#asked select[data-axis]").filter((select) => select.value).map((select) => [select.dataset.axis, select.value]);
+  cells.forEach((cell, n) => {
+    const text = Object.entries(cell.axes).map(([axis, word]) => axis + "=" + word).join(" ").toLowerCase();
+    const fits = words.every((word) => text.includes(word)) && wanted.every(([axis, word]) => cell.axes[axis] === word);
     fits ? shown.add(n) : shown.delete(n);
   });
-  all("tr[data-cell]").forEach((row) => { row.hidden = !shown.has(+row.dataset.cell); });
-  all(".pt").forEach((point) => { const n = +point.dataset.cell; point.classList.toggle("off", n >= 0 && !shown.has(n)); });
-  byId("shown").textContent = shown.size === facts.cells.length ? "" : shown.size + " of " + facts.cells.length + " cells";
-  choose();
+  const fit = limited();
+  all("table.cells tr[data-cell]").forEach((row) => { row.hidden = !shown.has(+row.dataset.cell); });
+  all(".pt").forEach((point) => {
+    const n = +point.dataset.cell;
+    point.classList.toggle("off", n >= 0 && (!shown.has(n) || point.closest(".first") !== null && !fit.has(n)));
+  });
+  if (byId("shown")) byId("shown").textContent = shown.size === cells.length ? "" : shown.size + " of " + cells.length + " cells";
+  best(fit);
 }
 
-// Best under a constraint, among the cells shown. Cells that cannot be told apart from the best are named with it.
-function choose() {
-  const form = byId("best");
-  if (!form) return;
-  const goal = form.querySelector("select").value, sign = facts.figures[goal][2];
-  const limits = all("input", form).filter((input) => input.value !== "").map((input) => [input.dataset.limit, +input.value]);
-  const fit = facts.choice.filter((cell) => shown.has(cell.cell)
-    && limits.every(([name, limit]) => facts.figures[name][2] * cell[name] >= facts.figures[name][2] * limit));
-  const answer = byId("answer");
-  answer.textContent = "";
-  all(".pt.best").forEach((point) => point.classList.remove("best", "on"));
-  if (!fit.length) { answer.textContent = "No cell keeps to that."; return; }
-  const best = fit.reduce((a, b) => sign * b[goal] > sign * a[goal] ? b : a);
-  const tied = fit.filter((cell) => cell !== best
-    && (goal === "latency_median_ms" ? best.same.includes(cell.cell) : cell[goal] === best[goal]));
-  const said = Object.entries(facts.figures).map(([name, [, unit]]) => shorten(best[name]) + " " + unit).join(", ");
-  answer.append(facts.cells[best.cell].name + ": " + said);
-  const small = document.createElement("small");
-  small.textContent = " · " + fit.length + " of " + facts.choice.length + " cells keep to that"
-    + (tied.length ? "; not told apart from it: " + tied.slice(0, 4).map((cell) => facts.cells[cell.cell].name).join("; ")
-      + (tied.length > 4 ? " and " + (tied.length - 4) + " more" : "") : "")
-    + (goal === "latency_median_ms" && facts.untested ? "; " + facts.untested : "");
-  answer.append(small);
-  all('.pt[data-cell="' + best.cell + '"]').forEach((point) => point.classList.add("best", "on"));
+// The cells with all figures that are shown and keep to the limits.
+function limited() {
+  const limits = all("#asked input[data-limit]").filter((input) => input.value !== "").map((input) => [input.dataset.limit, +input.value]);
+  const chip = byId("chip") ? byId("chip").value : "";
+  const share = (cell) => Math.min(...(chip ? [cell.ane[chip] ?? 0] : Object.values(cell.ane).length ? Object.values(cell.ane) : [0]));
+  const keeps = (cell, [name, limit]) => name === "ane" ? share(cell) >= limit
+    : facts.figures[name][2] * (cell[name] - limit) >= 0;
+  return new Map((facts.choice || []).filter((cell) => shown.has(cell.cell) && limits.every((limit) => keeps(cell, limit)))
+    .map((cell) => [cell.cell, cell]));
 }
-const shorten = (number) => number >= 100 ? number.toFixed(0) : String(+number.toPrecision(3));
+
+// The fastest, smallest and most accurate of each work: sound cells before those in doubt, as choice.py has it.
+function winners(among) {
+  const found = new Map(), sound = among.filter((cell) => cell.sound), fit = sound.length ? sound : among;
+  for (const [goal, word] of Object.entries(facts.goals)) {
+    const sign = facts.figures[goal][2];
+    const first = fit.reduce((a, b) => sign * b[goal] > sign * a[goal]
+      || b[goal] === a[goal] && b.latency_median_ms < a.latency_median_ms ? b : a);
+    const winner = found.get(first.cell) || { cell: first, goals: [], tied: [] };
+    winner.goals.push(word);
+    if (goal === "latency_median_ms") winner.tied = fit.filter((cell) => cell !== first && first.same.includes(cell.cell));
+    found.set(first.cell, winner);
+  }
+  return [...found.values()];
+}
+function best(fit) {
+  const body = byId("best");
+  if (!body) return;
+  const heads = all("table.best th");
+  const line = (kind, work, cell) => {
+    const made = body.insertRow();
+    made.className = kind;
+    if (work !== undefined) made.dataset.work = work;
+    if (cell !== undefined) made.dataset.cell = cell;
+    return made;
+  };
+  const put = (row, text, kind, span) => Object.assign(row.insertCell(), { textContent: text, className: kind, colSpan: span || 1 });
+  body.replaceChildren();
+  facts.works.forEach((name, work) => {
+    const among = [...fit.values()].filter((cell) => cell.work === work);
+    if (among.length && name) put(line("of", work), name, "", heads.length);
+    if (among.length) winners(among).forEach((winner) => {
+      const cell = cells[winner.cell.cell], made = line(winner.cell.sound ? "" : "doubt", work, winner.cell.cell), said = note(winner);
+      put(made, winner.goals.join(", "), "goals");
+      put(made, cell.short, "name");
+      cell.figures.forEach((text, n) => { Object.assign(put(made, text, "n").dataset, heads[n + 2].dataset); });
+      if (said) put(line(winner.cell.sound ? "note" : "note doubt"), "", "", heads.length)
+        .append(Object.assign(document.createElement("span"), { textContent: said, title: said }));
+    });
+  });
+  if (!fit.size) put(line("note"), "No cell keeps to that.", "", heads.length);
+  picture(body.rows[0]?.dataset.work);
+}
+function note(winner) {
+  const names = winner.tied.slice(0, facts.ties).map((other) => cells[other.cell].short).join("; ");
+  const more = winner.tied.length > facts.ties ? " and " + (winner.tied.length - facts.ties) + " more" : "";
+  return [cells[winner.cell.cell].doubt, names && "not told apart in latency: " + names + more].filter(Boolean).join(". ");
+}
+
+// One picture at a time, where there are several works: that of the row that was chosen.
+function picture(work) {
+  const figures = all(".first figure"), wanted = figures.find((figure) => figure.dataset.work === work);
+  if (figures.length > 1 && wanted) figures.forEach((figure) => { figure.hidden = figure !== wanted; });
+}
 
 // Picking: a point or a row shows the same cell everywhere.
 let picked = null;
 function pick(n, words) {
-  all(".on:not(.best)").forEach((node) => node.classList.remove("on"));
+  all(".on").forEach((node) => node.classList.remove("on"));
   picked = n === picked ? null : n;
-  byId("picked").textContent = picked === null ? "" : words || facts.cells[n].name;
+  byId("picked").textContent = picked === null ? "" : words || [cells[n].name, cells[n].doubt].filter(Boolean).join("; ");
   if (picked !== null) all('[data-cell="' + n + '"]').forEach((node) => node.classList.add("on"));
 }
 document.addEventListener("click", (event) => {
+  picture(event.target.closest("tr[data-work]")?.dataset.work);
   const node = event.target.closest("[data-cell]");
-  if (node && +node.dataset.cell >= 0) pick(+node.dataset.cell, node.querySelector("title")?.textContent);
+  if (!node || event.target.closest("a") || +node.dataset.cell < 0) return;
+  pick(+node.dataset.cell, node.querySelector("title")?.textContent);
 });
 
-byId("filters")?.addEventListener("input", filter);
-byId("best")?.addEventListener("input", choose);
-all("form").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
-choose();
+byId("asked")?.addEventListener("input", asked);
+byId("asked")?.addEventListener("reset", () => setTimeout(asked));
+byId("asked")?.addEventListener("submit", (event) => event.preventDefault());
+if (byId("limits") && matchMedia("(max-width: 48rem)").matches) byId("limits").open = false;
+if (cells.length) asked();

@@ -7,13 +7,14 @@ says so to the browser (Content-Security-Policy), so that nothing a record holds
 import base64
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk
 from ane_sweep.errors import ConfigError
-from ane_sweep.report import blocks, document, table, templating
+from ane_sweep.report import blocks, document, first, templating
 from ane_sweep.report.blocks import Section
 from ane_sweep.report.document import Sweep
 
@@ -25,14 +26,13 @@ def as_html(sweep: Sweep, made: list[Section] | None = None) -> str:
     """The whole report as one page."""
     style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     made = document.sections(sweep) if made is None else made
-    title = f"sweep {sweep.records[0].sweep}" if sweep.records else "empty sweep"
+    nothing: dict[str, Any] = {"title": "empty sweep", "sweep": "", "counts": [], "lines": [], "cautions": []}
     return templating.page(
         "page.html.j2",
-        title=title,
-        head=table.head_lines(sweep.records)[:6] if sweep.records else [],
+        head=document.head(sweep) if sweep.records else nothing,
         sections=made,
         html=lambda block: Markup(blocks.html(block)),  # escaped by its own template
-        facts=document.cell_facts(sweep) if sweep.records else {},
+        facts=first.facts(sweep.cells) if sweep.records else {},
         style=style,
         script=script,
         digest=_digest(script),
@@ -47,8 +47,11 @@ def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
     """The same without plots; the folded tables are left out when they are long."""
     if not sweep.records:
         return "no records\n"
+    head = document.head(sweep)
+    counted = ", ".join(f"{count} {status}" for status, count in head["counts"])
     parts = [f"# sweep {outward.markdown(sweep.records[0].sweep)}\n\n"]
-    parts += [f"- {outward.markdown(line)}\n" for line in table.head_lines(sweep.records)]
+    above = [f"{head['title']}; {len(sweep.records)} cells: {counted}", *head["lines"], *head["cautions"]]
+    parts += [f"- {outward.markdown(line)}\n" for line in above]
     for section in document.sections(sweep) if made is None else made:
         text = "".join(blocks.markdown(block) for block in section.blocks if not _long(block))
         if text:

@@ -1,4 +1,4 @@
-"""The final table of a sweep: for the terminal, as Markdown for a README, as JSON for scripts.
+"""The table of a sweep: its columns, as Markdown for a README, as JSON for scripts; screen.py has it for terminals.
 
 One row a cell. Columns: the model, every other axis that varies, latency, PSNR, package size (and bits a weight, where
 precision varies), status. What is equal in all rows is said once above the table, what deserves doubt below it.
@@ -7,23 +7,18 @@ precision varies), status. What is equal in all rows is said once above the tabl
 import json
 import textwrap
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.box import Box
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
-from ane_sweep import outward, tables
-from ane_sweep.bridge import retold
+from ane_sweep import outward
+from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.report import blocks
-from ane_sweep.report.doubts import doubts, not_ok_groups
+from ane_sweep.report.doubts import doubts
+from ane_sweep.terminal import count
 
-_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
-_STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
 _HEADS = {"compute_units": "units"}
 LATENCY, PACKAGE, BITS, PREDICTED = "latency ms", "package MB", "bits a weight", "ANE ops % (predicted)"
 VERDICT = "ran where asked"
@@ -42,34 +37,15 @@ class Column:
         return max(len(text) for text in (self.head, *self.cells))
 
 
-def columns(records: list[Record], width: int | None = None) -> list[Column]:
-    """The table as columns, the same for every output format.
-
-    Where `width` is too small for all of it, reasons give way to the number of the doubt below, then sizes and
-    the IQR go: a narrow table of many cells stays one line a cell.
-    """
-    parts = _columns(records)
-    if width is None or _natural(parts) <= width:
-        return parts
-    numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
-    words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
-    parts[-1] = Column("status", words)
-    for head in (PACKAGE, BITS, PREDICTED, LATENCY):
-        if _natural(parts) > width and head in [part.head for part in parts]:
-            index = [part.head for part in parts].index(head)
-            medians = Column(LATENCY, [latency_text(record).split(" ")[0] for record in records], True)
-            parts[index : index + 1] = [medians] if head == LATENCY else []
-    return parts
-
-
-def _columns(records: list[Record]) -> list[Column]:
+def columns(records: list[Record]) -> list[Column]:
+    """The table as columns, the same for every output format."""
     axes = varying_axes(records)
     found = [Column("model", _models(records, axes))]
     for axis in axes:
         if axis != "model":
             values = [_asked(record, axis) for record in records]
             numeric = all(isinstance(value, (int, float)) for value in values)
-            found.append(Column(_HEADS.get(axis, axis), [_axis_text(v) for v in values], numeric))
+            found.append(Column(_HEADS.get(axis, axis), [axis_text(v) for v in values], numeric))
     if len(_runtimes(records)) > 1 and "runtime" not in axes:
         found.append(Column("ran on", [str(record.realised.get("runtime") or "-") for record in records]))
     found.append(Column(LATENCY, [latency_text(record) for record in records], True))
@@ -90,11 +66,16 @@ def _columns(records: list[Record]) -> list[Column]:
 
 def _predicted(record: Record) -> str:
     """`98`, or `m1 0, m4 98` where chips differ: the share of ops predicted to run on the ANE."""
+    return by_chip(record, lambda entry: entry.ops.share("ane"))
+
+
+def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
+    """A share of each prediction in percent, once where all chips agree; "" where nothing is predicted."""
     entries = [entry for entry in record.placed("predicted") if entry.ops.total]
-    shares = {entry.chip: f"{100 * entry.ops.share('ane'):.0f}" for entry in entries}
+    shares = {entry.chip: f"{100 * share(entry):.0f}" for entry in entries}
     if len(set(shares.values())) <= 1:
         return next(iter(shares.values()), "")
-    return ", ".join(f"{chip} {share}" for chip, share in shares.items())
+    return ", ".join(f"{chip} {percent}" for chip, percent in shares.items())
 
 
 def _asked(record: Record, axis: str) -> Any:
@@ -102,10 +83,6 @@ def _asked(record: Record, axis: str) -> Any:
     value = flat_cell(record).get(axis)
     settled = record.realised.get("chunks")
     return f"auto ({settled})" if (axis, value) == ("chunks", "auto") and settled is not None else value
-
-
-def _natural(parts: list[Column]) -> int:
-    return sum(part.width() for part in parts) + 2 * (len(parts) - 1)
 
 
 def _models(records: list[Record], axes: list[str]) -> list[str]:
@@ -123,10 +100,12 @@ def _models(records: list[Record], axes: list[str]) -> list[str]:
 def head_lines(records: list[Record]) -> list[str]:
     """What holds for the whole table: counts, what all cells share, what was timed on what, labels."""
     counts = Counter(record.status.value for record in records)
-    lines = [f"sweep {records[0].sweep}: {len(records)} cells, " + ", ".join(f"{n} {s}" for s, n in counts.items())]
+    lines = [
+        f"sweep {records[0].sweep}: {count(len(records), 'cell')}, " + ", ".join(f"{n} {s}" for s, n in counts.items())
+    ]
     axes = varying_axes(records)
     shown = {"model", "family", "size", *axes}
-    shared = [f"{k}={_axis_text(v)}" for k, v in records[0].cell.items() if k not in shown and not _is_nested(v)]
+    shared = [f"{k}={axis_text(v)}" for k, v in records[0].cell.items() if k not in shown and not _is_nested(v)]
     if shared:
         lines.append("all cells: " + " ".join(shared))
     runtimes = _runtimes(records)
@@ -158,11 +137,16 @@ def row_labels(record: Record) -> list[str]:
 
 
 def latency_text(record: Record) -> str:
-    """`40.55 ± 0.81`: median and interquartile range in milliseconds with the decimals that the median bears."""
+    """`40.55 ± 0.81`: median and interquartile range in milliseconds with the decimals that the median bears; `70 [IQR 398]`
+    where the range is more than the value."""
     median, spread = record.value("latency_median_ms"), record.value("latency_iqr_ms")
     if median is None:
         return "-"
     decimals = 1 if median >= 100 else 2 if median >= 1 else 3
+    if (
+        spread is not None and spread > median
+    ):  # then its decimals mean nothing, and nothing lies symmetrically about it
+        return " [IQR ".join(f"{value:.0f}" if value >= 10 else f"{value:.2g}" for value in (median, spread)) + "]"
     return _number(median, decimals) + ("" if spread is None else f" ± {_number(spread, decimals)}")
 
 
@@ -177,37 +161,6 @@ def verdict_text(record: Record) -> str:
     """`agrees (ane)`, `disagrees (cpu)`, `unavailable`; nothing where Core ML took no part."""
     observed = record.realised.get("observed")
     return str(record.realised.get("verdict") or "-") + (f" ({observed})" if observed else "")
-
-
-def as_table(records: list[Record], width: int | None = None) -> Group | Text:
-    """A rich renderable: heads, table, doubts. `width` is that of the console that will print it."""
-    if not records:
-        return Text("no records")
-    records = retold.records(records, outward.visible)
-    parts = columns(records, width)
-    gap = 1 if width is None or _natural(parts) <= width else 0
-    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for part in parts:
-        # If nothing else helps, words wrap; figures never do.
-        table.add_column(part.head, justify="right" if part.numeric else "left", no_wrap=part.numeric, overflow="fold")
-    for index, record in enumerate(records):
-        cells = [Text(part.cells[index]) for part in parts[:-1]]
-        table.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
-    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in head_lines(records)]
-    whole = {part.head: part.cells for part in _columns(records)}
-    hidden = [head for head in whole if head not in {part.head for part in parts}]
-    hidden += ["IQR" for part in parts if part.head == LATENCY and part.cells != whole[LATENCY]]
-    if hidden:
-        above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
-    below = Table.grid(padding=(0, 1, 0, 0))
-    for number, line in enumerate(doubts(records), 1):
-        below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
-    return Group(*above, Text(), table, Text(), below) if below.row_count else Group(*above, Text(), table)
-
-
-def as_text(records: list[Record], width: int = 100) -> str:
-    """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
-    return tables.plain(as_table(records, width), width) + "\n"
 
 
 def as_markdown(records: list[Record], notes: bool = True) -> str:
@@ -252,7 +205,7 @@ def _is_nested(value: Any) -> bool:
     return isinstance(value, (dict, list))
 
 
-def _axis_text(value: Any) -> str:
+def axis_text(value: Any) -> str:
     return "-" if value is None else str(value) if isinstance(value, (str, int, float)) else json.dumps(value)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ane_sweep.bridge.record import Record, flat_cell, varying_axes
-from ane_sweep.report import choice, figures
+from ane_sweep.report import choice, figures, picture
+from ane_sweep.report.table import latency_text
+from ane_sweep.stats.samples import quantile
 
 BARS = 40  # more bars or ladders than that are no picture any more; the table has them all
 LABELS = 30  # points that may have their names beside them
@@ -32,17 +34,13 @@ class Cells:
         self.records = list(records)
         self.axes = varying_axes(self.records)
         self.flat = [flat_cell(record) for record in self.records]
-        self.names = [self._words(n, self.axes) or str(cell.get("model", "cell")) for n, cell in enumerate(self.flat)]
+        self.names = [self.words(n, self.axes) or str(cell.get("model", "cell")) for n, cell in enumerate(self.flat)]
         self.shade = "model" if "model" in self.axes or not self.axes else self.axes[0]
         self.shades = list(dict.fromkeys(_text(cell.get(self.shade)) for cell in self.flat))
 
-    def _words(self, n: int, axes: list[str]) -> str:
+    def words(self, n: int, axes: list[str]) -> str:
         known = {axis: self.flat[n][axis] for axis in axes if self.flat[n].get(axis) is not None}
         return " ".join(value if isinstance(value, str) else f"{axis}={value}" for axis, value in known.items())
-
-    def label(self, n: int) -> str:
-        """What its colour does not say of a cell; all of its name where several values share a colour."""
-        return self._words(n, [axis for axis in self.axes if axis != self.shade or len(self.shades) > 8])
 
     def series(self, n: int) -> int:
         """The number of a cell's colour; from the ninth on they share one."""
@@ -59,20 +57,27 @@ def by_axis(cells: Cells, axis: str) -> str | None:
     if len(values) < 2:
         return None
     points: list[figures.Point] = []
-    groups: dict[tuple[str, ...], list[tuple[int, float, int]]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[tuple[float, float, int]]] = defaultdict(list)
     others = [name for name in cells.axes if name != axis]
-    for n in timed:
-        x, y = values.index(cells.value(n, axis)), cells.records[n].value("latency_median_ms")
-        groups[tuple(cells.value(n, name) for name in others)].append((x, y, cells.series(n)))
-        radius = 2.8 if len(timed) < 120 else 2.0
+    rest = {n: tuple(cells.value(n, name) for name in others) for n in timed}
+    lanes = list(dict.fromkeys(rest.values()))
+    for n in timed:  # cells that differ in something else stand beside each other, or their bars would hide others
+        aside = (lanes.index(rest[n]) - (len(lanes) - 1) / 2) * min(0.1, 0.6 / len(lanes))
+        x, y = values.index(cells.value(n, axis)) + aside, cells.records[n].value("latency_median_ms")
+        groups[rest[n]].append((x, y, cells.series(n)))
+        radius = 3.4 if len(timed) < 120 else 2.2
         points.append((float(x), y, n, cells.series(n), radius, f"{cells.names[n]}: {y:.4g} ms"))
+    bars = [(p[0], max(low, p[1] / 100), high, p[3]) for p in points for low, high in [spread(cells.records[p[2]])]]
     paths = []
     for group in groups.values():
         if len(group) > 1:
             group.sort()
             shade = group[0][2] if len({shade for _, _, shade in group}) == 1 else 8
             paths.append(([float(x) for x, _, _ in group], [y for _, y, _ in group], shade))
-    return figures.lines(paths, points, x_label=axis, y_label="latency ms", ticks=values, name=f"latency by {axis}")
+    return figures.lines(
+        paths, points, x_label=axis, y_label="latency ms", ticks=values, bars=bars if len(timed) <= BARS else [],
+        name=f"latency by {axis}",
+    )  # fmt: skip
 
 
 def _sorted(values: dict[str, Any]) -> list[str]:
@@ -84,27 +89,49 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def pareto(cells: Cells, front: Sequence[int]) -> list[str]:
-    """PSNR against latency (area: size) and PSNR against size (area: latency)."""
-    ranked, found = choice.ranked(cells.records), []
-    labels = [cells.label(n) for n in ranked] if len(ranked) <= LABELS else []
-    values = {name: {n: choice.figure(cells.records[n], name) or 0.0 for n in ranked} for name in choice.FIGURES}
-    for x_name, area_name in (("latency_median_ms", "package_bytes"), ("package_bytes", "latency_median_ms")):
-        head, unit, *_ = choice.FIGURES[x_name]
-        largest = max(values[area_name].values()) or 1.0
-        points: list[figures.Point] = []
-        for n in ranked:
-            said = ", ".join(f"{values[name][n]:.4g} {choice.FIGURES[name][1]}" for name in choice.FIGURES)
-            radius = 2.2 + 5.0 * math.sqrt(values[area_name][n] / largest)
-            words = f"{cells.names[n]}: {said}"
-            points.append((values[x_name][n], values["psnr_db"][n], n, cells.series(n), radius, words))
-        label = f"{head} {unit} (area: {choice.FIGURES[area_name][0]})"
-        found.append(
-            figures.scatter(
-                points, x_label=label, y_label="PSNR dB", front=front, labels=labels, name=f"PSNR by {head}"
-            )
-        )
-    return found
+def work_names(cells: Cells, works: Sequence[Sequence[int]]) -> list[str]:
+    """What each work is, in the words of the axes that are one in each but not in all; else by the model."""
+    axes = [axis for axis in cells.axes if all(len({cells.value(n, axis) for n in work}) == 1 for work in works)]
+    names = [cells.words(work[0], axes) or str(cells.flat[work[0]].get("model", "cell")) for work in works]
+    twice = Counter(names)
+    hosts = [cells.records[work[0]] for work in works]
+    return [
+        f"{name}, {record.realised.get('runtime')}, {record.host.get('chip')}" if twice[name] > 1 else name
+        for name, record in zip(names, hosts)
+    ]
+
+
+def within(cells: Cells, work: Sequence[int], n: int) -> str:
+    """A cell's values on the axes that vary within its work; its model where there is nothing else to tell."""
+    axes = [axis for axis in cells.axes if len({cells.value(m, axis) for m in work}) > 1]
+    return cells.words(n, axes) or str(cells.flat[n].get("model", "cell"))
+
+
+def spread(record: Record) -> tuple[float, float]:
+    """The middle half of all samples of all its processes; without samples, the IQR laid about the median."""
+    median, iqr = record.value("latency_median_ms"), record.value("latency_iqr_ms") or 0.0
+    samples = [sample for timing in record.timings for sample in timing.samples_ms]
+    low, high = (quantile(samples, q) for q in (0.25, 0.75)) if samples else (median - iqr / 2, median + iqr / 2)
+    return max(0.0, min(low, median)), max(high, median)
+
+
+def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
+    """The cells of one work as the picture has them; area: package size."""
+    records, on_front = cells.records, set(choice.front(cells.records, work))
+    sizes = {n: choice.figure(records[n], "package_bytes") or 0.0 for n in work}
+    largest = max(sizes.values()) or 1.0
+    found = []
+    for n in work:
+        record, ane = records[n], min(choice.ane_shares(records[n]).values(), default=None)
+        ms, db = (choice.figure(record, name) or 0.0 for name in ("latency_median_ms", "psnr_db"))
+        said = f"{cells.names[n]}: {latency_text(record)} ms, {db:.1f} dB, {sizes[n]:.3g} MB"
+        said += "" if ane is None else f", {ane:.0f} % of ops on the ANE"
+        said += "" if choice.sound(record) else f"; in doubt: {record.reason or record.status.value}"
+        radius = 3.0 + 4.0 * math.sqrt(sizes[n] / largest)
+        label = within(cells, work, n) if len(work) <= LABELS else ""
+        sound = choice.sound(record)
+        found.append(picture.Spot(n, ms, db, *spread(record), ane, radius, sound, n in on_front, said, label))
+    return sorted(found, key=lambda spot: (spot.front, spot.sound, -spot.radius))
 
 
 def placements(cells: Cells) -> list[tuple[str, str, int]]:
@@ -142,10 +169,10 @@ def group_names(cells: Cells, groups: list[list[int]]) -> list[str]:
                 words.append(word if isinstance(cells.flat[group[0]].get(axis), str) else f"{axis}={word}")
         found.append(_cut(" ".join(words) or f"{len(group)} cells"))
     twice = Counter(found)
-    return [f"{_cut(label, 34)} ({len(group)})" if twice[label] > 1 else label for label, group in zip(found, groups)]
+    return [f"{_cut(label, 46)} ({len(group)})" if twice[label] > 1 else label for label, group in zip(found, groups)]
 
 
-def _cut(text: str, limit: int = 40) -> str:
+def _cut(text: str, limit: int = 52) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import disk, families, plugins
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.figures import Artifact, Metric
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
-from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.placement.agree import plan_agreement
@@ -68,7 +68,7 @@ def _record(
         | {k: host[k] for k in ("stand_in",) if k in host},
         weights=Weights(source.kind, source.source, source.digest),
         host=host,
-        toolchain=toolchain,
+        toolchain=toolchain | _plugins(cell),
     )
     if reason := plan.refused.get(cell.key):
         record.status, record.reason = Status.REFUSED, reason
@@ -94,6 +94,12 @@ def _record(
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.status, record.reason = _verdict(cell, record, chain, judged)
     return record
+
+
+def _plugins(cell: Cell) -> dict[str, str | None]:
+    """The packages that brought what a cell is made of."""
+    precision = plugins.usable("precisions").get(cell.precision)
+    return plugins.versions((families.plugin_of(cell.family), RUNTIMES.plugin_of(cell.runtime), precision))
 
 
 def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
@@ -142,6 +148,11 @@ def _verdict(
     if judged is not None and judged.fell:
         return Status.FALLBACK, "; ".join(judged.reasons)
     doubts = [doubt for _, outcome in chain for doubt in outcome.result.doubts]
+    if len({outcome.result.facts["weights"] for _, outcome in chain if "weights" in outcome.result.facts}) > 1:
+        doubts.append(
+            "the module's own code makes other weights in each process, so what was converted is not what it is scored against: "
+            "draw them with torch, numpy.random or random, which are seeded, or give weights=FILE.safetensors"
+        )
     if judged is not None and judged.verdict == "disagrees":
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]

@@ -1,38 +1,46 @@
-"""What the user sees while a sweep runs: a live view on a terminal, one line per event elsewhere."""
+"""What the user sees while a sweep runs: one line that changes on a terminal, one line a finished cell elsewhere."""
 
 import statistics
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.outward import visible
 from ane_sweep.terminal import duration
 
-STYLES = {StageStatus.OK: "green", StageStatus.CACHED: "cyan", StageStatus.BLOCKED: "yellow"}
+STYLES = {StageStatus.BLOCKED: "yellow", StageStatus.SKIPPED: "yellow"}
+HARMLESS = (StageStatus.OK, StageStatus.CACHED, StageStatus.UNAVAILABLE)
 
 
 class Lines:
-    """One plain line per finished task; for logs, pipes and nightly runs. Also the base of the live view."""
+    """One plain line a finished cell; for logs, pipes and nights. Also what the line of a terminal counts."""
 
     def __init__(self, plan: Plan, console: Console):
         self.console = console
         self.todo = {key: task for key, task in plan.tasks.items() if task.unavailable is None}
-        self.total = len(self.todo)
+        self.total, self.cached, self.timed, self.began = len(self.todo), 0, 0, time.monotonic()
         self.running: dict[str, float] = {}
         self.took: dict[str, list[float]] = {}
+        self.told: set[str] = set()
+        self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
+        self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}
+        self.trouble: dict[str, Outcome] = {}  # of a cell, its first
         self.lock = threading.Lock()
 
     def begin(self, task: Task) -> None:
         with self.lock:
             self.running[task.key] = time.monotonic()
+            self.timed += task.alone
 
     def end(self, task: Task, outcome: Outcome) -> None:
         if task.unavailable is not None:
@@ -40,76 +48,141 @@ class Lines:
         with self.lock:
             self.todo.pop(task.key, None)
             began = self.running.pop(task.key, None)
-            line = Text(f"[{self.total - len(self.todo):>{len(str(self.total))}}/{self.total}] ")
-            line.append(f"{outcome.status:<11} ", STYLES.get(outcome.status, "bold red"))
-            line.append(task.label)
             if began is not None:
-                took = time.monotonic() - began
-                self.took.setdefault(task.stage, []).append(took)
-                line.append(f"  {duration(took)}", "dim")
-            if outcome.reason:
-                line.append(f"  {visible(first_line(outcome.reason))}", "yellow")
+                self.took.setdefault(task.stage, []).append(time.monotonic() - began)
+            self.cached += outcome.status is StageStatus.CACHED
+            lines = self._told(task, outcome)
+        for line in lines:  # without the lock, which whoever draws takes inside its own
             self._show(line)
+
+    def _told(self, task: Task, outcome: Outcome) -> list[Text]:
+        """Of each cell that this was the last task of, its line."""
+        lines = []
+        for key in [key for key, needed in self.needs.items() if task.key in needed]:
+            if outcome.status not in HARMLESS and not task.more_of:
+                self.trouble.setdefault(key, outcome)
+            self.needs[key].discard(task.key)
+            if not self.needs[key]:
+                del self.needs[key]
+                lines += self._cell(key)
+        if outcome.status in HARMLESS and outcome.reason:  # as what was made again
+            lines += self._reason(f"{task.label}: {outcome.reason}")
+        return lines
+
+    def _cell(self, key: str) -> list[Text]:
+        bad, many = self.trouble.get(key), str(len(self.cells))
+        line = Text(f"[{len(self.cells) - len(self.needs):>{len(many)}}/{many}] ")
+        status = "done" if bad is None else str(bad.status)
+        line.append(f"{status:<11} ", "green" if bad is None else STYLES.get(bad.status, "bold red"))
+        line.append(visible(self.cells[key]))
+        line.append(f"  {duration(time.monotonic() - self.began)} so far" + self._left(), "dim")
+        return [line, *(self._reason(bad.reason) if bad is not None and bad.reason else ())]
+
+    def _reason(self, reason: str) -> list[Text]:
+        """Each once, however many cells it cost."""
+        if (first := first_line(reason)) in self.told:
+            return []
+        self.told.add(first)
+        return [Text(f"  {visible(first)}", "yellow")]
 
     def freeze(self) -> None:
         """Preparation is over; from here on nothing of ours may run beside the task that is timed."""
-        timed = [task for task in self.todo.values() if task.alone]
-        if timed:
-            most = "up to " if any(task.more_of for task in timed) else ""
-            text = f"timing: {most}{len(timed)} process{'es' if len(timed) > 1 else ''}, one at a time{self._left()}"
-            self._show(Text(text, "bold"))
+        if any(task.alone for task in self.todo.values()):
+            self._show(
+                Text(f"prepared{self._from_cache()}; timing {self._times()}, one at a time{self._left()}", "bold")
+            )
 
     def say(self, line: str) -> None:
         """A word between two tasks."""
         self._show(Text(line, "yellow"))
 
+    def _times(self) -> str:
+        alone = [task for task in self.todo.values() if task.alone]
+        most = "up to " if any(task.more_of for task in alone) else ""
+        return f"{most}{len(alone)} process{'es' if len(alone) != 1 else ''}"
+
+    def _from_cache(self) -> str:
+        return f" (from the cache: {self.cached} of {self.total - self._alone()} tasks)" if self.cached else ""
+
+    def _alone(self) -> int:
+        return sum(task.alone for task in self.todo.values())
+
     def _left(self) -> str:
-        """`, about 4 min left`: by durations of this run, else of past ones; nothing where there are neither."""
-        tasks = self.todo.values()
-        seconds = [
-            statistics.median(self.took[task.stage]) if task.stage in self.took else task.seconds for task in tasks
-        ]
-        known = [value for value in seconds if value is not None]
-        return f", about {duration(sum(known))} left" if len(known) == len(seconds) else ""
+        """`, about 4 min left`: by durations of this run, else of past ones, else by what such stages take."""
+        with_guess = sum(expected(task, self.took) for task in self.todo.values())
+        spent = sum(time.monotonic() - began for began in self.running.values())
+        return f", about {duration(max(0.0, with_guess - spent))} left" if self.todo else ""
 
     def close(self) -> None:
         pass
 
     def _show(self, line: Text) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False)
+        self.console.print(line, soft_wrap=not self.console.is_terminal, highlight=False)
 
 
 class LiveView(Lines):
-    """On a terminal: what runs, what is next, time left, below the lines of what is done."""
+    """On a terminal: one line with stage, cell, time spent and left. What went well leaves no other line."""
 
     def __init__(self, plan: Plan, console: Console):
         super().__init__(plan, console)
-        self.live: Live | None = Live(get_renderable=self._view, console=console, refresh_per_second=2, transient=True)
-        self.live.start()
+        self.live: Live | None = None
+        self._watch(moving=True)
+
+    def begin(self, task: Task) -> None:
+        super().begin(task)
+        if task.alone:
+            self._still(task)
 
     def freeze(self) -> None:
         self.close()
-        super().freeze()
+        if done := self.total - self._alone():
+            what = f"prepared {done} task{'s' if done != 1 else ''} in {duration(time.monotonic() - self.began)}"
+            self._show(Text(what + self._from_cache(), "dim"))
+        if self._alone():
+            self._watch(moving=False)
 
     def close(self) -> None:
         if self.live is not None:
             live, self.live = self.live, None
             live.stop()
 
-    def _view(self) -> Group:
+    def _watch(self, *, moving: bool) -> None:
+        """`moving` has a thread that draws twice a second; the other line is drawn once, before a process is timed."""
+        view = self._view if moving else None
+        self.live = Live(
+            get_renderable=view, console=self.console, auto_refresh=moving, refresh_per_second=2, transient=True
+        )
+        self.live.start()
+
+    def _still(self, task: Task) -> None:
+        verb = "timing" if task.round else task.stage
+        many = self.timed + self._alone() - 1  # it is both begun and to do
+        text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._left()}"
+        if self.live is not None:
+            self.live.update(_one_line(text), refresh=True)
+
+    def _cell(self, key: str) -> list[Text]:
+        return super()._cell(key) if key in self.trouble else []
+
+    def _view(self) -> Text:
         with self.lock:
             now = time.monotonic()
-            running = [(self.todo[key], now - began) for key, began in self.running.items() if key in self.todo]
-            following = next((task for key, task in self.todo.items() if key not in self.running), None)
-            done, remaining = self.total - len(self.todo), self._left()
-        width = 30
-        filled = round(width * done / max(1, self.total))
-        lines = [Text(f"  running  {task.label}  {duration(spent)}", "bold") for task, spent in running]
-        if following:
-            lines.append(Text(f"  next     {following.label}", "dim"))
-        bar = Text("  " + "━" * filled, "green") + Text("━" * (width - filled), "dim")
-        bar.append(f"  {done}/{self.total} tasks{remaining}")
-        return Group(*lines, bar)
+            running = [f"{self.todo[key].label} {duration(now - began)}" for key, began in self.running.items()]
+            count = f"{self.total - len(self.todo)}/{self.total}"
+            return _one_line(
+                f"{count} {', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}"
+            )
+
+
+def _one_line(text: str) -> Text:
+    return Text(visible(text), "bold", no_wrap=True, overflow="ellipsis")
+
+
+def expected(task: Task, took: Mapping[str, list[float]]) -> float:
+    """Seconds that a task will take: the median of its stage in this run, else what past ones took, else a guess."""
+    if task.stage in took:
+        return statistics.median(took[task.stage])
+    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds
 
 
 def first_line(text: str) -> str:

@@ -81,7 +81,6 @@ def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
     known = {record.cell_key: record for record in records}
     named = _named(found.goal)
     return {
-        "schema": 1,
         "goal": {"objectives": found.goal.objectives, "limits": [str(limit) for limit in found.goal.limits]},
         "how": found.how,
         "best": [record.cell_key for record in winners(found.goal, records)],
@@ -95,5 +94,5 @@ def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
 
 def write(found: Search, records: list[Record]) -> Path:
     path = found.run.folder / FILE_NAME
-    disk.write_json(path, as_json(found, records))
+    disk.write_json(path, {"schema": 1, **as_json(found, records)})
     return path

@@ -1,8 +1,8 @@
 """Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
 
-run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly}; order
-              is when the run began, or just after the latest run there was, where the clock says that this one came
-              before it
+run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly,
+              source}; order is when the run began, or just after the latest run there was, where the clock says that
+              this one came before it; source is the git commit of the folder it was started in
 tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
 records.jsonl the sweep's records (record.py)
 """
@@ -22,6 +22,7 @@ from ane_sweep.bridge import disk, kept, record
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import RunNotFound
+from ane_sweep.machine import checkout
 from ane_sweep.store import locks
 
 SCHEMA = 1
@@ -52,6 +53,7 @@ class Info:
     nightly: bool = False
     published: bool = False
     imported: dict[str, Any] | None = None
+    source: dict[str, Any] | None = None
 
 
 @dataclass
@@ -151,7 +153,7 @@ def find_run(out: Path, name: str | None) -> Run:
     runs = [run for run in list_runs(out) if (run.folder / record.FILE_NAME).is_file()]
     chosen = next((run for run in runs if name in (None, "last", run.stamp)), None)
     if chosen is None:
-        names = ", ".join(run.stamp for run in runs[:8]) or "none yet; `ane-sweep` makes one"
+        names = ", ".join(run.stamp for run in runs[:8]) or "none yet; `ane-sweep model=minilm` makes one"
         raise RunNotFound(
             f"no sweep {name or ''} with records under {out / 'runs'}; there are: {names}".replace("  ", " ")
         )
@@ -197,6 +199,7 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, A
             "finished": None,
             "tracking": outward.values(dict(settings["tracking"]), outward.credentials),
             "nightly": settings["nightly"]["enabled"],
+            "source": checkout.state(Path.cwd()),
         }
         run = Run(folder, info)
         _hold(run)

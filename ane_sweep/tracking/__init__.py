@@ -1,6 +1,8 @@
 """Feeds a sweep's records to MLflow, and says how to look at them.
 
-    describe.py   records -> names, params, tags, metrics and artifact texts; plain Python, no tracker
+    describe.py   records -> params, tags and artifact texts; plain Python, no tracker, as are
+    naming.py     names of runs, which sort; figures.py   which metrics, under which names, in which order
+    datasets.py   the inputs a cell was scored on; source.py   who logs, from which commit
     store.py      connects, logs, never twice; it and writers.py are all that imports mlflow
     writers.py    puts runs into the tracker, in bulk or one by one
     address.py    which tracking addresses we take, and whether somebody is there

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from ane_sweep.errors import ConfigError, TrackingError
 from ane_sweep.outward import HIDDEN
+from ane_sweep.planner import inherited
 
 DATABASE = "mlflow.db"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -84,7 +85,8 @@ def check_scheme(target: str) -> None:
     except ValueError as error:
         problem = str(error)
     if problem:
-        raise ConfigError(f"tracking.uri: {problem}")
+        name = inherited.URI if target == inherited.tracking_uri() else "tracking.uri"
+        raise ConfigError(f"{name}: {problem}")
 
 
 def _no_scheme(target: str) -> str | None:

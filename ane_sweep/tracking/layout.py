@@ -10,13 +10,15 @@ import json
 from typing import Any
 
 from ane_sweep.bridge.record import Record
-from ane_sweep.tracking.describe import FIRST_METRIC, metric_key
+from ane_sweep.tracking import figures
+from ane_sweep.tracking.figures import FIRST_METRIC
 
 TAG = "mlflow.sharedViewState."
 TAG_LIMIT = 5000  # of an experiment's tag
-LATENCY, PSNR, SIZE = FIRST_METRIC, "measured.psnr_db", "measured.package_bytes"
+LATENCY, PSNR, SIZE = FIRST_METRIC, "measured.psnr_db", "measured.package_mb"
+PLACED = ("planned", "predicted")  # what Core ML's plan says is nearer than what we predict
 RUNS = 100  # that MLflow shows in one chart at most
-SECTION = "ane-sweep"
+AXES, FIGURES = "ane-sweep-axes", "ane-sweep-figures"  # sections: the first is a column wide, its labels need the room
 
 
 def view_key(sweep: str) -> str:
@@ -25,45 +27,66 @@ def view_key(sweep: str) -> str:
 
 
 def shared_view(records: list[Record], axes: list[str]) -> str | None:
-    """The view as JSON: parallel coordinates over all axes, then the figures against each other. None where it is too long.
+    """The view as JSON: parallel coordinates over all axes, then the figures against each other, then each as bars.
 
-    Charts whose metrics no cell has are left out. The last metric of the parallel coordinates gives the colours.
+    Charts whose metrics no cell has are left out, and the last ones where a tag cannot hold them all. None where it
+    cannot hold the first. The last metric of the parallel coordinates gives the colours.
     """
-    known = {metric_key(metric) for record in records for metric in record.metrics}
-    figures = [name for name in (PSNR, SIZE, LATENCY) if name in known]
-    cards = (
-        [_card("PARALLEL", selectedParams=axes, selectedMetrics=figures, showAllRuns=True)] if axes and figures else []
-    )
-    for names, kind in (((LATENCY, PSNR), "SCATTER"), ((SIZE, PSNR), "SCATTER"), ((LATENCY, SIZE, PSNR), "CONTOUR")):
-        if set(names) <= known:
-            places = {place: {"key": name, "type": "METRIC"} for place, name in zip(("xaxis", "yaxis", "zaxis"), names)}
-            cards.append(_card(kind, **places))
-    cards += [_card("BAR", metricKey=name) for name in figures[::-1]]
+    cards = _cards(_metrics(records), axes)
     for number, card in enumerate(cards):
-        card["uuid"] = f"{SECTION}-{number}"
-    sections = [
-        {
-            "uuid": SECTION,
-            "name": "Sweep",
-            "display": True,
-            "isReordered": False,
-            "deleted": False,
-            "isGenerated": False,
-        }
-    ]
-    state = {
-        "searchFilter": cells_of(records[0].sweep),
+        card["uuid"] = f"ane-sweep-{number}"
+    while cards:
+        text = json.dumps(_state(records[0].sweep, cards), separators=(",", ":"))
+        if len(text) <= TAG_LIMIT:
+            return text
+        cards.pop()
+    return None
+
+
+def _metrics(records: list[Record]) -> dict[str, list[str]]:
+    """The tracker's names of what the charts show: measured, and per chip the share of ops on the ANE and the estimate."""
+    found = [metric for record in records for metric in figures.shown(record) if metric.value is not None]
+    known = dict.fromkeys(figures.metric_key(metric) for metric in found)
+    shares = [f"{kind}.{{}}.ops_share_ane" for kind in PLACED]
+    chips = dict.fromkeys(metric.chip for metric in found if metric.chip)
+    placed = [next((name for share in shares if (name := share.format(chip)) in known), None) for chip in chips]
+    return {
+        "measured": [name for name in (LATENCY, PSNR, SIZE) if name in known],
+        "placed": [name for name in placed if name],
+        "estimated": [name for chip in chips if (name := f"estimated.{chip}.latency_ms") in known],
+    }
+
+
+def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, Any]]:
+    """One chip, the first asked for, stands for all in charts of several figures; each chip has its bars."""
+    measured, estimated, placed = names["measured"], names["estimated"], names["placed"]
+    estimate, share = (next(iter(found), "") for found in (estimated, placed))
+    along = [name for name in (PSNR, SIZE, share, estimate, LATENCY) if name in (*measured, estimate, share) and name]
+    cards = (
+        [_card("PARALLEL", AXES, selectedParams=axes, selectedMetrics=along, showAllRuns=True)]
+        if axes and along
+        else []
+    )
+    for x, y in ((LATENCY, PSNR), (estimate, PSNR), (LATENCY, share), (estimate, share), (SIZE, PSNR)):
+        if {x, y} <= set(along):
+            cards.append(
+                _card("SCATTER", FIGURES, xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
+            )
+    return cards + [_card("BAR", FIGURES, metricKey=name) for name in (*measured, *estimated, *placed)]
+
+
+def _state(sweep: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "searchFilter": cells_of(sweep),
         "orderByKey": f"metrics.`{LATENCY}`",
         "orderByAsc": True,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "compareRunCharts": cards,
-        "compareRunSections": [{**section, "columns": 2, "cardHeight": 460} for section in sections],
+        "compareRunSections": [_section(AXES, "Axes", 1, 320), _section(FIGURES, "Figures", 2, 400)],
         "runsHiddenMode": "SHOWALL",
         "runListHidden": True,
     }
-    text = json.dumps(state, separators=(",", ":"))
-    return text if len(text) <= TAG_LIMIT else None
 
 
 def cells_of(sweep: str) -> str:
@@ -71,12 +94,11 @@ def cells_of(sweep: str) -> str:
     return f"tags.`ane_sweep.sweep` = '{sweep}' AND tags.`ane_sweep.cell_key` != ''"
 
 
-def _card(kind: str, **more: Any) -> dict[str, Any]:
-    common = {
-        "type": kind,
-        "runsCountToCompare": RUNS,
-        "metricSectionId": SECTION,
-        "deleted": False,
-        "isGenerated": False,
-    }
-    return {**common, **more}
+def _section(section: str, name: str, columns: int, height: int) -> dict[str, Any]:
+    shown = {"display": True, "isReordered": False, "deleted": False, "isGenerated": False}
+    return {"uuid": section, "name": name, "columns": columns, "cardHeight": height, **shown}
+
+
+def _card(kind: str, section: str, **more: Any) -> dict[str, Any]:
+    shown = {"runsCountToCompare": RUNS, "metricSectionId": section, "deleted": False, "isGenerated": False}
+    return {"type": kind, **shown, **more}

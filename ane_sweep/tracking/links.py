@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ane_sweep.tracking.store import Logged
 
 UI = "http://127.0.0.1:5000"
+WORKSPACE = (
+    "workflowType=machine_learning"  # unasked, MLflow 3.17 opens what it has for GenAI, on an empty page of traces
+)
 COMPARE_LIMIT = 100  # runs: the address names each one in 41 characters, and 4 KB is what terminals still paste
 
 
@@ -26,7 +29,7 @@ def compare_link(logged: "Logged", ui: str | None = None) -> str:
         return experiment_link(logged, ui)
     ids = json.dumps(runs, separators=(",", ":"))
     experiments = json.dumps([logged.experiment_id])
-    return f"{_ui(logged, ui)}/#/compare-runs?runs={quote(ids, safe=',')}&experiments={quote(experiments)}"
+    return f"{_ui(logged, ui)}/#/compare-runs?runs={quote(ids, safe=',')}&experiments={quote(experiments)}&{WORKSPACE}"
 
 
 def experiment_link(logged: "Logged", ui: str | None = None) -> str:
@@ -37,10 +40,10 @@ def experiment_link(logged: "Logged", ui: str | None = None) -> str:
     """
     page = f"{_ui(logged, ui)}/#/experiments/{logged.experiment_id}/runs"
     if logged.view:  # beside a filter of its own the page would leave a shared view alone (v3.17)
-        return f"{page}?compareRunsMode=CHART&viewStateShareKey={logged.view}"
+        return f"{page}?compareRunsMode=CHART&viewStateShareKey={logged.view}&{WORKSPACE}"
     wanted = quote(layout.cells_of(logged.sweep), safe="")
     order = quote("metrics.`measured.latency_median_ms`", safe="")
-    return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART"
+    return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART&{WORKSPACE}"
 
 
 def ui_command(logged: "Logged", ui: str | None = None) -> str | None:

@@ -22,9 +22,10 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records, varying_axes
 from ane_sweep.errors import TrackingError
-from ane_sweep.tracking import describe, layout
+from ane_sweep.tracking import describe, layout, naming, source
 from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
 from ane_sweep.tracking.describe import RunText
+from ane_sweep.tracking.figures import FIRST_METRIC
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
 
 _CHATTER = ("mlflow.store.db.utils", "mlflow.tracking.fluent", "alembic")  # the first one prints tracebacks as well
@@ -127,12 +128,14 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
     fresh: list[tuple[str, str, dict[str, str]]] = []
+    by_whom = describe.clean_tags(source.tags(info))
+    widths = naming.digits(records, axes)
 
     def put(text: RunText, digest: str, old: Any, end: int) -> tuple[str, str]:
         """(run id, what became of it): an old run that says the same, and was ended, is kept."""
         if old is not None and old.data.tags.get("ane_sweep.digest") == digest and old.info.status != "RUNNING":
             return old.info.run_id, "unchanged"
-        text.tags |= {"ane_sweep.digest": digest, "mlflow.source.name": "ane-sweep"}
+        text.tags |= {"ane_sweep.digest": digest, **by_whom}
         run_id, place = writer.create(text, begin, end)
         fresh.append((run_id, place, text.artifacts))
         return run_id, "created" if old is None else "replaced"
@@ -146,7 +149,7 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     fates = Counter[str]()
     orphans = []
     for record, said in zip(records, told):
-        text = describe.describe_cell(said, axes, folder, record.artifacts)
+        text = describe.describe_cell(said, axes, folder, record.artifacts, widths)
         text.tags["mlflow.parentRunId"] = logged.parent
         spent = sum(stage.seconds or 0.0 for stage in record.stages if stage.status != "cached")
         old = known.get(record.cell_key)
@@ -157,7 +160,7 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         if fate == "unchanged" and parent_fate != "unchanged":
             orphans.append(run_id)
         logged.runs[record.cell_key] = run_id
-        if text.metrics and text.metrics[0][0] == describe.FIRST_METRIC:
+        if text.metrics and text.metrics[0][0] == FIRST_METRIC:
             logged.timed.append(run_id)
     writer.flush()
     _settle(client, fresh, dict.fromkeys(orphans, logged.parent), obsolete)

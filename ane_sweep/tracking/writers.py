@@ -11,8 +11,10 @@ from typing import Any
 
 from ane_sweep.errors import TrackingError
 from ane_sweep.tracking.address import CONNECT_SECONDS, LOCKED
+from ane_sweep.tracking.datasets import CONTEXT, Dataset
 from ane_sweep.tracking.describe import RunText
 
+MLFLOW_CONTEXT = "mlflow.data.context"  # what a dataset is to a run
 METRICS_PER_BATCH, PARAMS_PER_BATCH = 900, 100  # MLflow takes 1,000 things a request, 100 of them params
 
 
@@ -28,7 +30,7 @@ class OneByOne:
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
         """(run id, artifact URI) of a new run; times in milliseconds since the epoch."""
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
         run = self.client.create_run(self.experiment_id, start_time=begin, run_name=text.name, tags=text.tags)
         metrics = [Metric(key, value, end, step) for key, value, step in text.metrics]
@@ -36,7 +38,10 @@ class OneByOne:
         while metrics or params:
             self.client.log_batch(run.info.run_id, metrics[:METRICS_PER_BATCH], params[:PARAMS_PER_BATCH])
             metrics, params = metrics[METRICS_PER_BATCH:], params[PARAMS_PER_BATCH:]
-        self.client.set_terminated(run.info.run_id, "FINISHED" if text.finished else "FAILED", end)
+        if text.dataset:
+            tags = [InputTag(MLFLOW_CONTEXT, CONTEXT)]
+            self.client.log_inputs(run.info.run_id, [DatasetInput(Dataset(**vars(text.dataset)), tags)])
+        self.client.set_terminated(run.info.run_id, text.status, end)
         return run.info.run_id, run.info.artifact_uri
 
     def flush(self) -> None:
@@ -58,15 +63,17 @@ class Bulk:
             self.root = client.get_experiment(experiment_id).artifact_location
             self.experiment_id = int(experiment_id)
             tables = (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlMetric, models.SqlLatestMetric)
+            inputs = (models.SqlDataset, models.SqlInput, models.SqlInputTag)
+            self.known = self._known_datasets(models.SqlDataset)
         except (ImportError, AttributeError, ValueError) as error:
             raise Unsupported(str(error)) from error
-        self.rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in tables}
+        self.rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in (*tables, *inputs)}
         self.join = append_to_uri_path
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
         """(run id, artifact URI) of a run that `flush` will write."""
         run_id = uuid.uuid4().hex
-        runs, tags, params, metrics, latest = self.rows.values()
+        runs, tags, params, metrics, latest, *_ = self.rows.values()
         place = self.join(self.root, run_id, "artifacts")
         runs.append(
             {
@@ -74,7 +81,7 @@ class Bulk:
                 "name": text.name,
                 "experiment_id": self.experiment_id,
                 "artifact_uri": place,
-                "status": "FINISHED" if text.finished else "FAILED",
+                "status": text.status,
                 "start_time": begin,
                 "end_time": end,
                 "lifecycle_stage": "active",
@@ -96,7 +103,29 @@ class Bulk:
             if key not in last or (step, figure) >= (last[key]["step"], last[key]["value"]):
                 last[key] = row
         latest.extend(last.values())
+        if text.dataset:
+            self._scored_on(run_id, text.dataset)
         return run_id, place
+
+    def _known_datasets(self, table: Any) -> dict[tuple[str, str], str]:
+        """(name, digest) -> id of the datasets that the experiment has already."""
+        from sqlalchemy import select
+
+        wanted = select(table.name, table.digest, table.dataset_uuid).where(table.experiment_id == self.experiment_id)
+        with self.store.ManagedSessionMaker() as session:
+            return {(name, digest): found for name, digest, found in session.execute(wanted)}
+
+    def _scored_on(self, run_id: str, dataset: Dataset) -> None:
+        *_, datasets, inputs, tags = self.rows.values()
+        key = dataset.name, dataset.digest
+        if key not in self.known:
+            self.known[key] = uuid.uuid4().hex
+            told = {f"dataset_{name}": value for name, value in vars(dataset).items() if name not in ("name", "digest")}
+            own = {"dataset_uuid": self.known[key], "experiment_id": self.experiment_id, "dataset_schema": None}
+            datasets.append({**own, **told, "name": dataset.name, "digest": dataset.digest})
+        edge = {"source_type": "DATASET", "source_id": self.known[key], "destination_type": "RUN"}
+        inputs.append({"input_uuid": (made := uuid.uuid4().hex), **edge, "destination_id": run_id})
+        tags.append({"input_uuid": made, "name": MLFLOW_CONTEXT, "value": CONTEXT})
 
     def flush(self) -> None:
         """Writes all runs, or none and raises Unsupported; TrackingError where another program keeps the database."""

@@ -24,11 +24,16 @@ def find(verb: str) -> Callable[[list[str]], int]:
 
 def lines() -> list[str]:
     """A line for each verb but the sweep, from the first line of its module, which is not imported."""
-    found = []
-    for stem in sorted(stem for stem in _stems() if stem != "sweep"):
+    return [f"  {name:<11} {what}" for name, (_, what) in summaries().items() if name != "sweep"]
+
+
+def summaries() -> dict[str, tuple[str, str]]:
+    """verb -> (an example of its words, what it does)."""
+    found = {}
+    for stem in sorted(_stems()):
         path = next(path for path in (_HERE / f"{stem}.py", _HERE / stem / "__init__.py") if path.exists())
         words, _, what = path.read_text(encoding="utf-8").partition("\n")[0].strip('"`').partition("`: ")
-        found.append(f"  {words:<56} {what}")
+        found[stem.rstrip("_")] = (words, what)
     return found
 
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ane_sweep import verbs
-from ane_sweep.words import asks_help
+from ane_sweep.terminal import asks_help
+from ane_sweep.verbs import _pages
 
 if TYPE_CHECKING:
     from ane_sweep.planner.matrix import Request
@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 def requested(args: list[str], verb: str) -> "Request | None":
     """The request that the words make; None where they only asked for help, or for what Hydra shows of itself."""
-    from ane_sweep.planner import help
-
+    if asks_help(args) and verb == "sweep":
+        print(_pages.short())
+        return None
     if asks_help(args):
-        print(help.text(args, verb, verbs.lines() if verb == "sweep" else None))
+        from ane_sweep.planner import help
+
+        print(help.grammar(verb).format_help(), *_pages.everyday(), sep="\n")
         return None
     from ane_sweep.planner import config
 

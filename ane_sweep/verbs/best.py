@@ -1,9 +1,10 @@
 """`ane-sweep best -m model=minilm precision=fp16,p6,p4 'psnr_db>=40'`: the cell you want without the full product"""
 
-import json
+import contextlib
+import sys
 
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, tell
 from ane_sweep.verbs._matrix import requested
 from ane_sweep.words import Parser, asks_help
 
@@ -22,7 +23,7 @@ def best(args: list[str]) -> int:
         {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt"},
     )
     parser.add_argument("--explain", action="store_true", help="what each axis bought")
-    parser.add_argument("--json", action="store_true", help="the answer as one JSON object: goal, best, trials, never")
+    parser.json("goal, how, best, trials, never", "text")
     flags = [word for word in args if word in ("--explain", "--json")]
     given = parser.read(["--help"] if asks_help(args) else flags)
 
@@ -35,9 +36,13 @@ def best(args: list[str]) -> int:
     from ane_sweep.search import answer, run
 
     wanted = goal.of_settings(request.settings["search"], wanted)
-    found, records = run.best(request, wanted, outputs_folder(request.settings["out"]), args)
+    out = outputs_folder(request.settings["out"])
+    with (
+        contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext()
+    ):  # what people are told meanwhile
+        found, records = run.best(request, wanted, out, args)
     if given.json:
-        print(json.dumps(answer.as_json(found, records)))
+        tell(**answer.as_json(found, records))
     else:
         print(answer.said(found, records, given.explain))
     winners = answer.winners(wanted, records)

@@ -1,4 +1,4 @@
-"""`ane-sweep compare A B [--json] [--across-hosts]`: what changed; A and B: a run, last, good, a path; each with :axis=value"""
+"""`ane-sweep compare A B [--json] [--across-hosts]`: what changed between two runs, or cells of them"""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def _parser() -> Parser:
         metavar="[A] [B]",
         help="a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
     )
-    parser.add_argument("--json", action="store_true", help="every figure, for scripts (default: Markdown)")
+    parser.json("a, b, verdict, exit, tests, tested, changes, timings, only_a, only_b", "Markdown")
     parser.add_argument("--markdown", action="store_true", help="what it prints anyway")
     parser.add_argument("--across-hosts", action="store_true", help="compare what does not depend on the host as well")
     parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount, lambda: LEVEL)

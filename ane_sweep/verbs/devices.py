@@ -1,10 +1,9 @@
 """`ane-sweep devices`: the chips that placement is predicted for"""
 
-import json
 from dataclasses import asdict
 
 from ane_sweep import tables
-from ane_sweep.terminal import OK
+from ane_sweep.terminal import OK, tell
 from ane_sweep.words import Parser
 
 _COLUMNS = (
@@ -41,13 +40,13 @@ def devices(args: list[str]) -> int:
         "The chips that placement is predicted for, with the sources of each figure.",
         "ane-sweep devices",
     )
-    parser.add_argument("--json", action="store_true", help="all of it, for scripts (default: a table)")
+    parser.json("chips, sources", "a table")
     given = parser.read(args)
     from ane_sweep.placement import chips
 
     if given.json:
         rows = [asdict(chip) for chip in chips.table().values()]
-        print(json.dumps({"schema": 1, "chips": rows, "sources": chips.sources()}, indent=1))
+        tell(chips=rows, sources=chips.sources())
         return OK
     table: list[tuple[str, ...]] = []
     for chip in chips.table().values():

@@ -8,7 +8,7 @@ import numpy as np
 
 from ane_sweep import installed
 from ane_sweep.stats.psnr import Closeness
-from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
 from ane_sweep.words import Parser
 
@@ -18,7 +18,7 @@ def diff(args: list[str]) -> int:
     only one of the two makes it."""
     options = Parser(
         "diff",
-        "A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB]",
+        "A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
         "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",
         "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
         {
@@ -37,13 +37,17 @@ def diff(args: list[str]) -> int:
         metavar="DB",
         help="exit with 1 if an output has less, or only one makes it (default: no gate)",
     )
+    options.json("a, b (package, computed), outputs (each with text, psnr_db), drift, exit", "lines of text")
     return _diff(options.read(args))
 
 
 def _decibels(word: str) -> float:
-    value = float(word)
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
-        raise ValueError(word)
+        raise argparse.ArgumentTypeError(f"{word}: expected a number of decibels")
     return value
 
 
@@ -55,26 +59,39 @@ def _diff(given: argparse.Namespace) -> int:
     first, second = (running.load(path, given) for path in (given.a, given.b))
     seed = 0 if given.random is None and not given.input else given.random
     inputs = running.read_inputs(given.input, {**first.inputs, **second.inputs}, seed)
-    print(f"A {given.a}: {running.computed(first)}")
-    print(f"B {given.b}: {running.computed(second)}")
-    if seed is not None and not given.input:
-        print(f"inputs: random, seed {seed}")
     outputs = [
         model.predict({name: inputs[name] for name in model.inputs if name in inputs}, _state(model))
         for model in (first, second)
     ]
-    gate = OK
-    for name in dict.fromkeys([*outputs[0], *outputs[1]]):
-        if name in outputs[0] and name in outputs[1]:
-            text, psnr = compared(outputs[0][name], outputs[1][name])
-        else:
-            text, psnr = f"only {'A' if name in outputs[0] else 'B'} makes it", -np.inf
+    found = {name: _judged(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
+    ops = trace.compare(first, second, inputs) if given.drift and first.ops and second.ops else None
+    under = given.min_psnr is not None and any(psnr < given.min_psnr for _, psnr in found.values())
+    code = NOT_ALL_OK if under else OK
+    if given.json:
+        sides = {name: {"package": str(path), "computed": running.computed(model)}
+                 for name, path, model in (("a", given.a, first), ("b", given.b, second))}  # fmt: skip
+        told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
+        worst = running.rows(trace.worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
+        tell(**sides, outputs=told, drift=worst, exit=code)
+        return code
+    print(f"A {given.a}: {running.computed(first)}")
+    print(f"B {given.b}: {running.computed(second)}")
+    if seed is not None and not given.input:
+        print(f"inputs: random, seed {seed}")
+    for name, (text, _) in found.items():
         print(f"  {name}: {text}")
-        if given.min_psnr is not None and psnr < given.min_psnr:
-            gate = NOT_ALL_OK
-    if given.drift and first.ops and second.ops:
-        _print_ops(trace, first, second, inputs, given.drift)
-    return gate
+    if ops is not None:
+        _print_ops(trace, ops, given.drift)
+    return code
+
+
+def _judged(name: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[str, float]:
+    """What is said of one output, and its PSNR."""
+    return (
+        compared(a[name], b[name])
+        if name in a and name in b
+        else (f"only {'A' if name in a else 'B'} makes it", -np.inf)
+    )
 
 
 def _state(model: Any) -> Any:
@@ -100,8 +117,7 @@ def compared(reference: Any, candidate: Any) -> tuple[str, float]:
     return text, close.psnr_db()
 
 
-def _print_ops(trace: Any, first: Any, second: Any, inputs: dict[str, Any], count: int) -> None:
-    compared = trace.compare(first, second, inputs)
+def _print_ops(trace: Any, compared: Any, count: int) -> None:
     seen, left_out = compared.seen, str(compared.matching)
     if not seen:
         print("no value of B has one counterpart in A, so ops are not compared")

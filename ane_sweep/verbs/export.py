@@ -2,7 +2,7 @@
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK
+from ane_sweep.terminal import OK, count, tell
 from ane_sweep.words import RUN, Parser
 
 
@@ -10,12 +10,13 @@ def export(args: list[str]) -> int:
     """Write a finished sweep as one portable file."""
     parser = Parser(
         "export",
-        "[RUN] FILE [out=PATH]",
+        "[RUN] FILE [--json] [out=PATH]",
         "Write a finished sweep as one file that merges into another store once, however often it is imported: records, "
         "command and checksums, without artifacts, logs, host names or paths.",
         "ane-sweep export last sweep.zip",
     )
     parser.add_argument("words", nargs="*", metavar="[RUN] FILE", help=f"{RUN}; and the file to write")
+    parser.json("file, records (their number), sweep", "a line")
     parser.outputs()
     given = parser.read(args)
     words = given.words
@@ -24,7 +25,14 @@ def export(args: list[str]) -> int:
     from ane_sweep.bundles import bundle
     from ane_sweep.store import runs
 
+    if len(words) == 1 and (words[0] == "last" or words[0] in [run.stamp for run in runs.list_runs(given.out)]):
+        raise ConfigError(
+            f"export {words[0]}: that is a run; the file to write is missing: ane-sweep export {words[0]} FILE"
+        )
     run = runs.find_run(given.out, words[0] if len(words) == 2 else None)
-    count = bundle.export(run.folder, user_path(words[-1]), given.out)
-    print(f"{words[-1]}: {count} records of {run.stamp}")
+    number = bundle.export(run.folder, user_path(words[-1]), given.out)
+    if given.json:
+        tell(file=words[-1], records=number, sweep=run.stamp)
+    else:
+        print(f"{words[-1]}: {count(number, 'record')} of {run.stamp}")
     return OK

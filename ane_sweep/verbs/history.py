@@ -18,9 +18,7 @@ def history(args: list[str]) -> int:
     parser.add_argument(
         "words", nargs="*", metavar="[N]", help=f"how many runs to look at, 2 or more (default: {RUNS})"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="every series and step, for scripts (default: lines of text)"
-    )
+    parser.json("cells, each with its series and steps, and notes", "lines of text")
     parser.outputs()
     given = parser.read(args)
     words = given.words

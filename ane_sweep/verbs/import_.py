@@ -2,7 +2,7 @@
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK, shown
+from ane_sweep.terminal import OK, shown, tell
 from ane_sweep.words import Parser
 
 
@@ -10,11 +10,12 @@ def import_(args: list[str]) -> int:
     """Take an exported sweep in; one that is known already is merged."""
     parser = Parser(
         "import",
-        "FILE [out=PATH]",
+        "FILE [--json] [out=PATH]",
         "Take an exported sweep in. One that is known already is merged: the same sweep is there once.",
         "ane-sweep import sweep.zip",
     )
     parser.add_argument("words", nargs="*", metavar="FILE", help="what `ane-sweep export` wrote")
+    parser.json("sweep, new, replaced, known (numbers of records), report", "two lines")
     parser.outputs()
     given = parser.read(args)
     if len(given.words) != 1:
@@ -23,6 +24,10 @@ def import_(args: list[str]) -> int:
     from ane_sweep.report import page
 
     merged = merge.take_in(bundle.read(user_path(given.words[0])), given.out)
+    report = shown(merged.folder / page.HTML_NAME)
+    if given.json:
+        tell(sweep=merged.folder.name, new=merged.new, replaced=merged.replaced, known=merged.known, report=report)
+        return OK
     print(f"{merged.folder.name}: {merged.new} new, {merged.replaced} replaced, {merged.known} known already")
-    print(f"report: {shown(merged.folder / page.HTML_NAME)}")
+    print(f"report: {report}")
     return OK

@@ -109,7 +109,7 @@ def parse(args: list[str]) -> Options:
         metavar="ops|cost",
         help="what it is a share of (default: ops)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts (default: text)")
+    parser.json("packages (each with path, chip, verdict, ane_share, gates, estimate, ops), errors", "text")
     return Options(**vars(parser.read(args)))
 
 

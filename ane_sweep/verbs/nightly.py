@@ -9,7 +9,7 @@ from ane_sweep.folders import user_path
 from ane_sweep.nightly import files
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.store import runs
-from ane_sweep.terminal import OK, shown
+from ane_sweep.terminal import OK, shown, tell
 from ane_sweep.words import Parser
 
 AT = "02:30"
@@ -19,7 +19,7 @@ def nightly(args: list[str]) -> int:
     """Show, accept or write. Raises ConfigError, RunNotFound."""
     parser = Parser(
         "nightly",
-        "[accept [RUN] | write KIND FOLDER [at=HH:MM]] [out=PATH] [-- OVERRIDES]",
+        "[accept [RUN] | write KIND FOLDER [at=HH:MM]] [--json] [out=PATH] [-- OVERRIDES]",
         "What the nights did; accept: a run becomes the level that later nights are compared with; write: files that start "
         "a night every day, or the command after -- (default: +sweep=nightly).",
         "ane-sweep nightly write systemd ~/files at=02:30 -- +sweep=nightly budget_minutes=120",
@@ -28,21 +28,24 @@ def nightly(args: list[str]) -> int:
         "words", nargs="*", metavar="WORD", help=f"KIND: {', '.join(files.KINDS)}; RUN: last, or a name (default: last)"
     )
     parser.key("at", "HH:MM", f"when a night begins, in local time (default: {AT})", default=lambda: AT)
+    parser.json("good, measured, again, latest; accept: good, cells; write: files, next", "lines of text")
     parser.outputs()
     overrides = args[args.index("--") + 1 :] if "--" in args else []
     given = parser.read(args[: args.index("--")] if "--" in args else args)
     out = given.out
     match given.words:
         case []:
-            return _show(out)
+            return _show(out, given.json)
         case ["accept", *name] if len(name) < 2:
-            _accept(out, runs.find_run(out, name[0] if name else None))
+            _accept(out, runs.find_run(out, name[0] if name else None), given.json)
         case ["write", kind, folder]:
             _check(overrides)
             job = files.job(out, given.at, overrides)
-            for path in files.write(kind, user_path(folder), job):
-                print(shown(path))
-            print(files.NEXT[kind].format(label=files.LABEL))
+            written, then = files.write(kind, user_path(folder), job), files.NEXT[kind].format(label=files.LABEL)
+            if given.json:
+                tell(files=[str(path) for path in written], next=then)
+            else:
+                print(*map(shown, written), then, sep="\n")
         case _:
             raise ConfigError(
                 f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
@@ -51,7 +54,7 @@ def nightly(args: list[str]) -> int:
     return OK
 
 
-def _accept(out: Path, run: runs.Run) -> None:
+def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
     """Make a run the level of its cells. Raises ConfigError where none of them ran well."""
     records = read_records(run.folder)
     fine = [one.cell_key for one in records if one.status in sides.FINE]
@@ -61,6 +64,8 @@ def _accept(out: Path, run: runs.Run) -> None:
     rotation = Rotation.read(out)
     rotation.again = [key for key in rotation.again if key not in fine]
     rotation.write()
+    if as_json:
+        return tell(good=run.stamp, cells=fine)
     which = "its cells" if len(fine) == len(records) else f"{len(fine)} of its {len(records)} cells"
     print(f"{run.stamp} is good: {which} are what later nights are compared with")
 
@@ -73,10 +78,14 @@ def _check(overrides: list[str]) -> None:
         raise ConfigError("these overrides are no nightly: add +sweep=nightly, or nightly.enabled=true")
 
 
-def _show(out: Path) -> int:
+def _show(out: Path, as_json: bool) -> int:
     good = sides.good_runs(out)
     rotation = Rotation.read(out)
     latest = out / "nightly" / "latest.md"
+    if as_json:
+        text = latest.read_text(encoding="utf-8") if latest.is_file() else None
+        tell(good=good, measured=len(rotation.measured), again=rotation.again, latest=text)
+        return OK
     print(f"good nights: {', '.join(good[:5]) or 'none yet'}")
     print(f"cells measured so far: {len(rotation.measured)}; to be looked at again: {len(rotation.again)}")
     print(

@@ -1,7 +1,7 @@
 """`ane-sweep plan -m model=gpt2 chunks=1,2,4`: what would run, what is shared, what it costs"""
 
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import BAD_CONFIGURATION, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, OK, tell
 from ane_sweep.verbs._matrix import requested
 
 
@@ -11,6 +11,9 @@ def plan(args: list[str]) -> int:
         return OK
     from ane_sweep.planner import overview
 
-    made, text = overview.planned(request, outputs_folder(request.settings["out"]))
-    print(text)
+    made, text, plain = overview.planned(request, outputs_folder(request.settings["out"]))
+    if "--json" in args:
+        tell(**plain)
+    else:
+        print(text)
     return OK if made.chains else BAD_CONFIGURATION

@@ -2,7 +2,7 @@
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.store.cache import open_store
-from ane_sweep.terminal import OK
+from ane_sweep.terminal import OK, count, tell
 from ane_sweep.words import Parser, amount
 
 
@@ -10,12 +10,13 @@ def prune(args: list[str]) -> int:
     """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
     parser = Parser(
         "prune",
-        "older-than-days=N | max-gb=N [out=PATH]",
+        "older-than-days=N | max-gb=N [--json] [out=PATH]",
         "Delete cached artifacts by last use. Records, reports and runs stay, and what is needed again is made again.",
         "ane-sweep prune older-than-days=30",
     )
     parser.key("older-than-days", "N", "those not used for so many days (no default)", amount)
     parser.key("max-gb", "N", "the least recently used, until so many GB remain (no default)", amount)
+    parser.json("removed (folders in the cache)", "a line")
     parser.outputs()
     given = parser.read(args)
     from ane_sweep.store import runs
@@ -27,5 +28,8 @@ def prune(args: list[str]) -> int:
         store.sweep_tmp()
         runs.tidy(given.out)
         removed = store.prune(None if gigabytes is None else int(gigabytes * 1e9), days)
-    print(f"removed {len(removed)} artifacts")
+    if given.json:
+        tell(removed=[str(path) for path in removed])
+    else:
+        print(f"removed {count(len(removed), 'artifact')}")
     return OK

@@ -1,4 +1,4 @@
-"""`ane-sweep report [RUN] [--json|--markdown]`: a sweep's table or records; --html FILE: the page; --drift: which op loses accuracy"""
+"""`ane-sweep report [RUN] [--json|--markdown]`: a sweep's table, records or page; which op loses accuracy"""
 
 from ane_sweep import engine, folders, terminal, words
 from ane_sweep.bridge import record

@@ -6,6 +6,7 @@ import resource
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from ane_sweep import installed, tables
 from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.machine.memory import memory_budget
-from ane_sweep.terminal import BAD_CONFIGURATION, OK
+from ane_sweep.terminal import BAD_CONFIGURATION, OK, tell
 from ane_sweep.words import Parser
 
 _SHOWN = 4  # values of an output that are printed
@@ -67,7 +68,7 @@ def run(args: list[str]) -> int:
     """Predict once and print what comes out; 0, or 2 where the model or an input is wrong."""
     options = Parser(
         "run",
-        "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N]",
+        "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",
         "One prediction of any ML Program by the reference runtime, on any host: what comes out, and what happens inside.",
         "ane-sweep run model.mlpackage --input x.npy",
         {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},
@@ -77,6 +78,7 @@ def run(args: list[str]) -> int:
     options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
     options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
     options.add_argument("--drift", type=whole, metavar="N", help="the N ops that lose most against fp32")
+    options.json("package, computed, outputs, values, watched, drift, written", "lines of text")
     return _run(options.read(args))
 
 
@@ -105,22 +107,48 @@ def _run(given: argparse.Namespace) -> int:
     model = load(given.model, given)
     inputs = read_inputs(given.input, model.inputs, given.random)
     outputs = model.predict(inputs, model.new_state() if model.states else None)
-    print(f"{given.model} on the reference runtime: {computed(model)}")
-    for name, value in outputs.items():
-        print(f"  {name}: {described(value)}")
-    if given.value:
-        kept = trace.values(model, inputs, given.value, model.new_state() if model.states else None)
-        outputs |= kept
-        for name, value in kept.items():
-            print(f"  {name}: {described(value)}")
-    if given.watch:
-        _print_watched(trace.watch(model, inputs, model.new_state() if model.states else None))
-    if given.drift:
-        exact = load(given.model, given, numerics="fp32")
-        print_drift(trace.worst(trace.drift(model, exact, inputs), given.drift), "ops that lose most against fp32")
+    kept = trace.values(model, inputs, given.value, model.new_state() if model.states else None) if given.value else {}
+    watched = trace.watch(model, inputs, model.new_state() if model.states else None) if given.watch else None
+    exact = load(given.model, given, numerics="fp32") if given.drift else None
+    worst = trace.worst(trace.drift(model, exact, inputs), given.drift) if exact else None
     if given.output:
-        _write(given.output, outputs)
+        _write(given.output, outputs | kept)
+    if given.json:
+        tell(
+            package=str(given.model), computed=computed(model), outputs=_plain(outputs), values=_plain(kept),
+            watched=rows(watched), drift=rows(worst), written=given.output and str(given.output),
+        )  # fmt: skip
+        return OK
+    print(f"{given.model} on the reference runtime: {computed(model)}")
+    for name, value in [*outputs.items(), *kept.items()]:
+        print(f"  {name}: {described(value)}")
+    if watched is not None:
+        _print_watched(watched)
+    if worst is not None:
+        print_drift(worst, "ops that lose most against fp32")
+    if given.output:
+        print(f"written: {given.output} ({', '.join(_arrays(outputs | kept))})")
     return OK
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Of each array its type, shape, extremes and how many are not finite; of anything else its text."""
+    return {
+        name: _figures(value) if isinstance(value, np.ndarray) else described(value) for name, value in values.items()
+    }
+
+
+def _figures(value: np.ndarray) -> dict[str, Any]:
+    told: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if not value.size or value.dtype.kind not in "biuf":
+        return told
+    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    ends = {"least": finite.min().item(), "most": finite.max().item()} if finite.size else {}
+    return {**told, **ends, "not_finite": value.size - finite.size, "first": value.reshape(-1)[:_SHOWN].tolist()}
+
+
+def rows(seen: list[Any] | None) -> list[dict[str, Any]] | None:
+    return None if seen is None else [asdict(item) for item in seen]
 
 
 def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> Any:
@@ -153,7 +181,7 @@ def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) ->
             raise ConfigError(f"--input {text}: which input is it? Write NAME={file}; inputs: {', '.join(features)}")
     generator = np.random.default_rng(seed)
     for name, feature in features.items():
-        if name not in values and seed is not None:
+        if name not in values and seed is not None and not (feature.is_optional and feature.kind == "double"):
             values[name] = _random(feature, generator)
     return values
 
@@ -216,10 +244,12 @@ def print_drift(seen: list[Any], title: str) -> None:
     print(indent(tables.aligned(rows, heads=("drift", "jump", "own", "op"), right=range(3)), "  "))
 
 
+def _arrays(outputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+
+
 def _write(path: Path, outputs: dict[str, Any]) -> None:
-    arrays: dict[str, Any] = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
     try:
-        np.savez(path, **arrays)
+        np.savez(path, **_arrays(outputs))
     except OSError as error:
         raise AneSweepError(f"{path}: cannot be written ({error.strerror})") from error
-    print(f"written: {path} ({', '.join(arrays)})")

@@ -1,8 +1,17 @@
 """`ane-sweep [-m] KEY=VALUE...`: run a matrix"""
 
+import contextlib
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import OK
+from ane_sweep.terminal import OK, tell
 from ane_sweep.verbs._matrix import requested
+
+if TYPE_CHECKING:
+    from ane_sweep.planner.matrix import Request
 
 
 def sweep(args: list[str]) -> int:
@@ -10,11 +19,28 @@ def sweep(args: list[str]) -> int:
     if (request := requested(args, "sweep")) is None:
         return OK
     out = outputs_folder(request.settings["out"])
+    if "--json" not in args:
+        return _swept(request, out, args)[0]
+    with contextlib.redirect_stdout(sys.stderr):  # what people are told meanwhile
+        code, folder = _swept(request, out, [arg for arg in args if arg != "--json"])
+    from ane_sweep.bridge.record import read_records
+
+    records = read_records(folder)
+    statuses = Counter(one.status.value for one in records)
+    shown = [one.to_dict() for one in records]
+    tell(sweep=folder.name, folder=str(folder), code=code, statuses=statuses, records=shown)
+    return code
+
+
+def _swept(request: "Request", out: Path, args: list[str]) -> tuple[int, Path]:
+    """(exit code, the run's folder). A night says no run: it is the last one, as it holds the lock of nights."""
+    from ane_sweep import engine
+    from ane_sweep.store import runs
+
     if request.settings["nightly"]["enabled"]:
         from ane_sweep.nightly import night
 
-        return night.night(request, out, args)
-    from ane_sweep import engine
-
-    _, records = engine.sweep(request, out, args)
-    return engine.exit_code(records)
+        code = night.night(request, out, args)
+        return code, runs.find_run(out, None).folder
+    folder, records = engine.sweep(request, out, args)
+    return engine.exit_code(records), folder

@@ -15,7 +15,7 @@ from ane_sweep.compare import history as compare_history
 from ane_sweep.compare import sides
 from ane_sweep.nightly import retention
 from ane_sweep.nightly.rotation import Rotation
-from ane_sweep.planner import checkpoints
+from ane_sweep.planner import checkpoint_files
 from ane_sweep.store import past as history
 from ane_sweep.store import runs
 
@@ -84,7 +84,7 @@ def test_no_damaged_file_of_ours_ends_a_command(tmp_path, capsys, content):
         (tmp_path / name).write_bytes(content)
     assert runs.list_runs(tmp_path) == []
     assert Rotation.read(tmp_path).rank("k") == (1, 0, "")
-    digest = checkpoints.file_digest(weights, tmp_path / "digests.json")
+    digest = checkpoint_files.file_digest(weights, tmp_path / "digests.json")
     assert len(digest) == 64 and digest in (tmp_path / "digests.json").read_text()
     assert history.read(tmp_path / "history.jsonl") == []
     said = capsys.readouterr().err

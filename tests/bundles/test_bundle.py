@@ -430,3 +430,12 @@ def test_an_imported_sweep_is_reported_and_logged_and_never_gone_on_with(exporte
     assert len(json.loads(capsys.readouterr().out)) == 12
     info = json.loads((folder / "run.json").read_text())
     assert info["plan_key"].startswith("imported ") and info["tracking"]["uri"] is None
+
+
+def test_a_file_that_is_no_export_is_told_so_and_not_of_its_seal(tmp_path):
+    (tmp_path / "notes.md").write_text("# notes\n" * 100)
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("a.txt", "b" * 1000)
+    for name, said in (("notes.md", "it is no file that"), ("other.zip", "it is a zip, and none that")):
+        with pytest.raises(StoreError, match=f"{said} `ane-sweep export` wrote$"):
+            bundle.read(tmp_path / name)

@@ -146,3 +146,24 @@ def test_swapped_weights_are_what_the_compressed_program_computes(program, compr
     close = probe.closeness({w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done})
     whole, got = predicted(program("iOS18"))[0], predicted(compressed(recipe("p4"))[1])[0]
     assert close.square_error == pytest.approx(float(np.square((whole - got).astype(np.float64)).sum()), rel=1e-12)
+
+
+def test_a_weight_whose_op_and_value_are_named_apart_is_measured(tmp_path):
+    """coremltools writes a constant called `7_w` as the op `op_7_w` with the value `var_7_w`."""
+    import coremltools as ct
+    from coremltools.converters.mil.mil import Builder as mb
+
+    from ane_sweep.worker.compress import sensitivity
+
+    @mb.program(input_specs=[mb.TensorSpec((1, 32, 1, 8))], opset_version=ct.target.iOS18)
+    def net(x):
+        weight = np.random.default_rng(0).standard_normal((64, 32, 1, 1)).astype(np.float32)
+        return mb.conv(x=x, weight=mb.const(val=weight, name="7_w"), name="y")
+
+    path = tmp_path / "net.mlpackage"
+    ct.convert(net, minimum_deployment_target=ct.target.iOS18, skip_model_load=True).save(str(path))
+    feed = {"x": np.random.default_rng(1).standard_normal((1, 32, 1, 8)).astype(np.float32)}
+    wanted = {"candidates": [2, 8], "min_elements": 64, "skip": []}
+    found = sensitivity.measure(path, [feed], np.ones((1, 1), bool), wanted)
+    ((name, entry),) = found["weights"].items()
+    assert name.startswith("op_7_w") and entry["noise"]["2"] > 10 * entry["noise"]["8"] > 0

@@ -10,7 +10,7 @@ from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import read_records
 from ane_sweep.machine import stand_in
 from ane_sweep.proof import first_run
-from ane_sweep.report import table
+from ane_sweep.report import screen
 
 ISSUE = "coremltools#2758"  # what Core ML prints while a load goes on to succeed
 LINE = "E5RT encountered an STL exception. msg = MILCompilerForANE error: Error=_ANECompiler : ANECCompile() FAILED."
@@ -65,7 +65,7 @@ def test_three_cells_three_verdicts(sweep):
         "Core ML planned mainly for the Neural Engine, but it ran on the CPU; Core ML said: "
     )
     assert "the evidence pass ended as crashed: evidence was killed by SIGKILL" in records["cpu_and_ne"].reason
-    text = table.as_text(list(records.values()), width=200)
+    text = screen.as_text(list(records.values()), width=200)
     assert "disagrees (cpu)" in text and "fallback" in text and "stand-in" in text
 
 

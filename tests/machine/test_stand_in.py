@@ -12,7 +12,7 @@ from ane_sweep.bridge.record import Weights
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import host, stand_in, tools
 from ane_sweep.planner import checks, chunking, config
-from ane_sweep.report import table
+from ane_sweep.report import screen
 from ane_sweep.report.doubts import doubts
 from ane_sweep.tracking import describe
 from ane_sweep.worker.runtimes import coreml
@@ -85,12 +85,12 @@ def test_the_label_is_in_table_doubts_and_tracker(tmp_path):
         sweep="s", cell_key="k", cell={"model": "gpt2"}, status=record.Status.OK, host={"stand_in": "mine (script.json, abc)"},
         realised={"stand_in": "mine (script.json, abc)"}, weights=Weights("pretrained"),
     )  # fmt: skip
-    assert "stand-in, no Mac" in table.as_text([made])
+    assert "stand-in, no Mac" in screen.as_text([made])
     assert any("no Mac took part" in line and "mine (script.json, abc)" in line for line in doubts([made]))
     told = describe.describe_cell(made, ["model"], tmp_path)
     assert "[stand-in]" in told.name and told.tags["realised.stand_in"] == "mine (script.json, abc)"
     assert "nothing of this was measured on a Mac" in told.tags["mlflow.note.content"]
-    assert "stand-in" not in table.as_text(
+    assert "stand-in" not in screen.as_text(
         [record.Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status=record.Status.OK)]
     )
 

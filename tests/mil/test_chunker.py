@@ -1,9 +1,12 @@
 """Chunks compute the same bits as the whole, on graphs made to be awkward."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from placement.by_hand import Writer
 
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chunker, graph, package
@@ -37,10 +40,9 @@ def check_all(source, tmp_path, predict, inputs, counts=(2, 3, 4, 8)) -> None:
 def computed(paths) -> list[str]:
     """Names of the values that computing ops make, but for the casts added at boundaries."""
     names = [name for path in paths for op in split(graph.load(path))[0] for name in op.outputs]
-    boundary = {name for path in paths for name in graph.load(path).inputs if name.endswith("_as_fp32")}
-    return sorted(name for name in names if name not in boundary and f"{name}_as_fp32" not in boundary) + sorted(
-        name.removesuffix("_as_fp32") for name in boundary
-    )
+    carried = {name for path in paths for name in graph.load(path).inputs if re.search("_as_(fp32|fp16|int8)$", name)}
+    own = {re.sub("_as_[a-z0-9]+$", "", name) for name in carried}
+    return sorted([*(name for name in names if name not in carried | own), *own])
 
 
 @pytest.fixture
@@ -68,12 +70,53 @@ def test_awkward_graph(mil, awkward, tmp_path, predict, target):
     check_all(source, tmp_path, predict, inputs)
 
 
-def test_a_bool_never_crosses(mil, awkward, tmp_path):
-    source = mil.save(tmp_path / "model.mlpackage", {"x": X, "y": X}, awkward)
-    line = line_up(graph.load(source))
-    made = next(i for i, op in enumerate(line.compute) if op.type == "greater")
-    used = next(i for i, op in enumerate(line.compute) if op.type == "select")
-    assert not set(line.positions) & set(range(made + 1, used + 1))
+@pytest.mark.parametrize(
+    ("target", "dtype"), [("iOS15", "fp32"), ("iOS16", "fp16"), ("iOS18", "fp16"), ("iOS26", "int8")]
+)
+def test_a_bool_crosses_as_the_narrowest_feature_there_is(mil, tmp_path, predict, target, dtype):
+    """As in an encoder of streams, whose mask is made at its start and read by every layer."""
+
+    def body(x, y):
+        mb = mil.mb
+        mask = mb.greater(x=x, y=y, name="mask")
+        for index in range(6):
+            layer = mb.linear(x=x, weight=weight(index, np.float32))
+            x = mb.select(cond=mask, a=layer, b=x)
+        return mb.identity(x=x, name="last")
+
+    inputs = {"x": X.astype(np.float32), "y": RNG.standard_normal((4, 32)).astype(np.float32)}
+    source = mil.save(tmp_path / "model.mlpackage", inputs, body, target)
+    check_all(source, tmp_path, predict, inputs, counts=(2, 5))
+    facts = chunker.chunk(source, tmp_path / "cut", Request(3))
+    assert max(facts["chunk_bytes"]) == sum(facts["chunk_bytes"]) / 3 and "notes" not in facts
+    second = graph.load(tmp_path / "cut" / package.chunk_name(1))
+    assert second.tensor_type(f"mask_as_{dtype}").dtype == dtype
+    size = {"fp32": 4, "fp16": 2, "int8": 1}[dtype]
+    assert facts["boundary_bytes"] == [X.size * (4 + size)] * 2
+
+
+def test_an_uneven_cut_is_said_with_its_reason(mil, tmp_path):
+    def body(x):
+        x = mil.mb.linear(x=x, weight=np.ones((2048, 32), np.float16))
+        for _ in range(3):
+            x = mil.mb.linear(x=x, weight=np.ones((4, x.shape[-1]), np.float16))
+        return mil.mb.linear(x=x, weight=np.ones((4, 4), np.float16))
+
+    source = mil.save(tmp_path / "m.mlpackage", {"x": X}, body)
+    facts = chunker.chunk(source, tmp_path / "cut", Request(4))
+    (said,) = facts["notes"]
+    assert said.startswith(f"uneven: the largest of 4 chunks has {max(facts['chunk_bytes'])} bytes of weights, 3.")
+    assert "one tensor has that many" in said
+
+
+def test_a_program_that_takes_any_batch_says_why_it_cannot_be_cut(tmp_path):
+    writer = Writer(x=("fp16", (None, 8)))
+    value = "x"
+    for _ in range(3):
+        value = writer.op("linear", ("fp16", (None, 8)), x=value, weight=writer.const("fp16", (8, 8)))
+    source = writer.runs(value).save(tmp_path / "m.mlpackage")
+    with pytest.raises(ChunkError, match=r"0 cut points.*at 2 more places what crosses has a size.*with one shape"):
+        chunker.chunk(source, tmp_path / "cut", Request(2))
 
 
 def test_inputs_come_again_and_skips_do_not_pass_through(mil, tmp_path):

@@ -69,24 +69,44 @@ def test_a_record_must_be_as_long_as_it_says(tmp_path):
         writer.add_pieces(1, 8, 0, iter([b"1234"]))
 
 
-def patch(path, position, data):
+def patched(path, position, data):
     content = bytearray(path.read_bytes())
     content[position : position + len(data)] = data
     path.write_bytes(content)
+    return path
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"5e" * 32)
+
+
+def test_what_old_writers_left_in_the_padding_of_whole_bytes_is_no_damage(blob, tmp_path):
+    """coremltools up to 7.2 does not write these eight bytes."""
+    path, offsets = blob
+    for offset in offsets:
+        patched(path, offset + 24, struct.pack("<Q", 0x00007F3A12345678))
+    file = BlobFile(path)
+    assert [file.record(offset).padding_bits for offset in offsets] == [0, 0, 0]
+    with BlobWriter(tmp_path / "copy.bin") as writer:
+        moved = writer.add(file, offsets[1])
+    assert (tmp_path / "copy.bin").read_bytes()[moved + 24 : moved + 32] == bytes(8), "and is not handed on"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda p, o: patch(p, o, b"\0\0\0\0"), "lacks the mark"),
-        (lambda p, o: patch(p, o + 4, struct.pack("<I", 99)), "element type 99"),
-        (lambda p, o: patch(p, o + 8, struct.pack("<Q", 1 << 40)), "not inside the file"),
-        (lambda p, o: patch(p, o + 16, struct.pack("<Q", 1 << 40)), "not inside the file"),
-        (lambda p, o: patch(p, o + 16, struct.pack("<Q", o)), "not inside the file"),
-        (lambda p, o: patch(p, o + 24, struct.pack("<Q", 9)), "9 padding bits"),
+        (lambda p, o: patched(p, o, b"\0\0\0\0"), "lacks the mark"),
+        (lambda p, o: patched(p, o + 4, struct.pack("<I", 99)), "element type 99"),
+        (lambda p, o: patched(p, o + 8, struct.pack("<Q", 1 << 40)), "not inside the file"),
+        (lambda p, o: patched(p, o + 16, struct.pack("<Q", 1 << 40)), "not inside the file"),
+        (lambda p, o: patched(p, o + 16, struct.pack("<Q", o)), "not inside the file"),
+        (
+            lambda p, o: patched(patched(p, o + 4, struct.pack("<I", 11)), o + 24, struct.pack("<Q", 9)),
+            "9 padding bits",
+        ),
+        (lambda p, o: p.write_bytes(POINTER), "a git-lfs pointer of 130 bytes.*git lfs pull"),
         (lambda p, o: p.write_bytes(p.read_bytes()[: o + 64]), "not inside the file"),
         (lambda p, o: p.write_bytes(p.read_bytes()[: o + 10]), "no record can start there"),
-        (lambda p, o: patch(p, 4, struct.pack("<I", 7)), "version 7"),
+        (lambda p, o: patched(p, 4, struct.pack("<I", 7)), "version 7"),
         (lambda p, o: p.write_bytes(b"short"), "5 bytes are too few"),
         (lambda p, o: p.unlink(), "cannot be read"),
     ],

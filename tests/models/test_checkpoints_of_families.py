@@ -4,8 +4,11 @@ import json
 
 import pytest
 import torch
+import transformers
 
 from ane_sweep.bench import families
+from ane_sweep.bridge import families as declared
+from ane_sweep.planner import served
 from ane_sweep.planner.checkpoints import NOISE
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, weights
@@ -14,22 +17,35 @@ TINY = {option["name"]: option for option in families.tiny_options()}
 PATH = {"kind": "path", "digest": "x", "allow_pickle": False}
 
 
+def whole(model, state):
+    """What Hugging Face saves under the family's name: of a family that is a part of it, the whole around that part."""
+    part = _hf.filled(lambda: models.get(model["family"]).skeleton(model), state)
+    if model["family"] == "clip":
+        around = transformers.CLIPModel(transformers.CLIPConfig(**model["arch"]))
+        around.load_state_dict(state, strict=False)
+        return around
+    if model["family"] == "whisper":
+        decoder = {"decoder_attention_heads": 4, "decoder_layers": 1, "decoder_ffn_dim": 64}
+        around = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**model["arch"], **decoder))
+        around.model.encoder.load_state_dict(state)
+        return around
+    return part
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_what_hugging_face_saves_is_read_back(tmp_path, name):
     option = TINY[name]
     model = {key: option[key] for key in ("family", "task", "arch")}
     state = weights.random_state(model, 1)
-    _hf.filled(lambda: models.get(model["family"]).skeleton(model), state).save_pretrained(tmp_path)
+    whole(model, state).save_pretrained(tmp_path)
     loaded = weights.load_state(PATH, tmp_path, model)
     assert loaded.keys() == state.keys() and all(torch.equal(loaded[key], state[key]) for key in state)
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["model_type"] == model["family"]
     # The planner builds what the checkpoint's own config.json describes.
     own = {**model, "arch": {key: value for key, value in config.items() if key not in NOISE}}
-    assert weights.parameters(own) == weights.parameters(model)
-    ids = torch.arange(2, 10, dtype=torch.int32)[None]
+    assert config["model_type"] == model["family"] and weights.parameters(own) == weights.parameters(model)
     family = models.get(model["family"])
-    feeds = [torch.ones(1, 8) if port.name == "attention_mask" else ids for port in family.ports(own, 8).inputs]
+    feeds = [families.fed(port, model, 8, 0) for port in family.ports(own, 8).inputs]
     with torch.no_grad():
         ours, theirs = (family.VARIANTS["split_einsum"](each, state, 8)(*feeds) for each in (model, own))
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs))
@@ -50,3 +66,35 @@ def test_flan_t5_keeps_its_own_head(tmp_path):
             before = module(model, state, 8)(ids, mask, ids)[1]
             after = module(model, {**state, "lm_head.weight": state["lm_head.weight"] * 2}, 8)(ids, mask, ids)[1]
         torch.testing.assert_close(after, before * 2)
+
+
+ARCHITECTURES = [
+    (option["name"], architecture)
+    for option in TINY.values()
+    if (serves := declared.serves(option["family"]))
+    for architecture in serves.architectures
+]
+
+
+@pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES)
+def test_every_architecture_that_a_family_serves_is_read_as_hugging_face_saves_it(tmp_path, name, architecture):
+    """And computes what Hugging Face's class computes up to the head that is left out."""
+    made = getattr(transformers, architecture)
+    torch.manual_seed(0)
+    tied = (
+        {"tie_word_embeddings": True} if name == "tiny-t5" else {}
+    )  # transformers 5 ties a T5's head whatever it says
+    module = made(made.config_class(**{**TINY[name]["arch"], **tied})).eval()
+    module.save_pretrained(tmp_path)
+    option = served.option(str(tmp_path))
+    model = {key: option[key] for key in ("family", "task", "arch")}
+    assert model["family"] == TINY[name]["family"]
+    state = weights.load_state(PATH, tmp_path, model)
+    assert option["parameters"] == pytest.approx(sum(tensor.numel() for tensor in state.values()), rel=0.04)
+    if model["task"] != "encoder":
+        return
+    ids = torch.arange(2, 10, dtype=torch.int32)[None]
+    base = getattr(module, module.base_model_prefix, module)
+    with torch.no_grad():
+        (ours,) = models.get(model["family"]).VARIANTS["split_einsum"](model, state, 8)(ids, torch.ones(1, 8))
+        torch.testing.assert_close(ours, base(ids).last_hidden_state, atol=1e-4, rtol=1e-4)

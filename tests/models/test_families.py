@@ -14,6 +14,7 @@ from tiny import refused
 from ane_sweep.bench import families
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import Options
+from ane_sweep.bridge.model_tasks import TEXTS
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 from ane_sweep.worker.stages import reference
@@ -21,6 +22,7 @@ from ane_sweep.worker.stages import reference
 TOLERANCE = 1e-4
 TINY = {option["name"]: option for option in families.tiny_options()}
 EVERY = pytest.mark.parametrize("name", TINY)
+OF_TEXTS = pytest.mark.parametrize("name", [name for name, option in TINY.items() if option["task"] in TEXTS])
 BOTH = pytest.mark.parametrize("variant", ["original", "split_einsum"])
 SEQ = 21
 
@@ -96,7 +98,7 @@ def agree(option: dict, variant: str, options: Options) -> None:
         assert (value - wanted).abs().max() < TOLERANCE * peak, (name, options)
 
 
-@EVERY
+@OF_TEXTS
 @BOTH
 def test_each_option_alone_changes_nothing_but_the_interface(name, variant):
     tried = 0

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ane_sweep.bridge import families
+from ane_sweep.bridge import families, model_tasks
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import architecture
+from ane_sweep.planner import architecture, checkpoints
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
-OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
+EVERY = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
+OPTIONS = {
+    name: option for name, option in EVERY.items() if "path" not in option
+}  # the others are built of what is given
 KEYS = {"name", "family", "size", "task", "hub", "package", "parameters", "layers", "max_seq_len", "cut_points",
         "texts", "arch", "arch_keys"}  # fmt: skip
 
@@ -58,28 +61,35 @@ def test_option_is_complete_and_true(name):
     option = OPTIONS[name]
     assert set(option) == KEYS
     assert option["name"] == name and option["family"] in families.names()
-    assert option["cut_points"] == 2 * option["layers"] + 1
+    # A convolution net's block is one residual, a transformer's two.
+    assert option["cut_points"] == (1 if option["family"] == "convnext" else 2) * option["layers"] + 1
     for key in ("layers", "max_seq_len"):
         # No key of the architecture where it holds no such number: RoBERTa's counts two positions that no text gets.
-        assert option["arch_keys"][key] is None or option["arch"][option["arch_keys"][key]] == option[key]
-    assert option["texts"]["count"] == (16 if option["task"] in ("encoder", "classifier") else 2)
+        name_in_arch = option["arch_keys"][key]
+        assert checkpoints._number(option["arch"], name_in_arch, option[key]) == option[key]
+        assert name_in_arch is None or architecture.at(option["arch"], name_in_arch) is not None
+    counts = {**dict.fromkeys(model_tasks.ONE_SIZE, 8), "encoder": 16, "classifier": 16}
+    assert option["texts"]["count"] == counts.get(option["task"], 2)
     assert sum(math.prod(shape) for shape in weights.parameters(option).values()) == option["parameters"]
-    ports = models.get(option["family"]).ports(option, 16)
-    first, *_ = ports.inputs
-    assert (first.name, first.shape[:2]) == ("x" if option["task"] == "features" else "input_ids", (1, 16))
+    first, *_ = models.get(option["family"]).ports(option, 16).inputs
+    if option["task"] in model_tasks.ONE_SIZE:
+        assert option["hub"] is None or first.shape in ((1, 3, 224, 224), (1, 80, 3000), (1, 128, 3000), (1, 77))
+    else:
+        assert (first.name, first.shape[:2]) == ("x" if option["task"] == "features" else "input_ids", (1, 16))
     if name.startswith("tiny-"):
         assert option["hub"] is None and option["package"] is None
 
 
 def test_every_family_has_both_variants_and_a_tiny_option():
-    for family in families.names():
+    given = {option["family"] for option in EVERY.values() if "path" in option}
+    for family in sorted(set(families.names()) - given):
         assert families.variants(family) == ["original", "split_einsum"] == list(models.get(family).VARIANTS)
         assert any(o["family"] == family and o["size"] == "tiny" for o in OPTIONS.values())
         if family == "probe":  # no checkpoint exists
             continue
         # A checkpoint's config.json is compared with the option's family.
         module = weights.meta_skeleton(next(o for o in OPTIONS.values() if o["family"] == family))
-        assert module.config.model_type == family
+        assert module.config.model_type in (family, f"{family}_text_model", f"{family}_vision_model")
 
 
 def test_every_activation_that_is_known_here_is_one_of_transformers():
@@ -91,7 +101,8 @@ def test_every_activation_that_is_known_here_is_one_of_transformers():
 def test_every_shipped_architecture_follows_the_rules_and_every_rule_is_needed():
     for option in OPTIONS.values():
         assert architecture.problems(option["arch"]) == []
-    read = {name for option in OPTIONS.values() for name in option["arch"]}
+    archs = [option["arch"] for option in OPTIONS.values()]
+    read = {name for arch in archs for part in (arch, *architecture.parts(arch).values()) for name in part}
     assert architecture.RULES.keys() - read <= {"relative_attention_max_distance", "sliding_window"}, (
         "in checkpoints alone"
     )

@@ -1,11 +1,14 @@
 """Packages written op by op through the protobuf: no coremltools, milliseconds each."""
 
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.mil import package
+from ane_sweep.mil import package, text_values
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
+from ane_sweep.mil.weights import ALIGNMENT, DTYPES, SENTINEL, VERSION
 
 Spec = tuple[str, tuple[int | None, ...]]  # ("fp16", (1, 64, 32, 32))
 
@@ -16,6 +19,8 @@ class Writer:
     def __init__(self, **inputs: Spec):
         self.spec = Model_pb2.Model(specificationVersion=9)
         self.names = 0
+        self.records: list[tuple[int, int, int]] = []  # of the weight file: offset, code of the type, bytes
+        self.end = ALIGNMENT
         self.start("main", inputs)
 
     def start(self, function: str, inputs: dict[str, Spec]) -> None:
@@ -26,7 +31,7 @@ class Writer:
             _typed(self.function.inputs.add(name=name).type, dtype, shape)
 
     def const(self, dtype: str, shape: tuple[int, ...], values: tuple | str | None = None) -> str:
-        """A constant; without values one in the weight file, which is never read."""
+        """A constant; without values zeros in the weight file."""
         name = self._name("const")
         proto = self.block.operations.add(type="const")
         _typed(proto.outputs.add(name=name).type, dtype, shape)
@@ -34,6 +39,7 @@ class Writer:
         _typed(held.type, dtype, shape)
         if values is None:
             held.blobFileValue.fileName = package.WEIGHTS_NAME
+            held.blobFileValue.offset = self._record(dtype, math.prod(shape))
         elif dtype == "string":
             held.immediateValue.tensor.strings.values.append(values)
         else:
@@ -54,12 +60,29 @@ class Writer:
         self.last = proto
         return made if isinstance(out, list) else made[0]
 
+    def runs(self, *outputs: str) -> "Writer":
+        """With these outputs and a description, as whoever runs the program needs them."""
+        self.block.outputs.extend(outputs)
+        text_values.describe(self.spec)
+        return self
+
     def save(self, path: Path, weight_bytes: int = 64) -> Path:
         weights = package.create(path)
         with open(weights, "wb") as file:
-            file.truncate(weight_bytes)  # sparse: a 3 GB weight file takes no disk
+            file.truncate(max(weight_bytes, self.end))  # sparse: a 3 GB weight file takes no disk
+            file.write(struct.pack("<II", len(self.records), VERSION))
+            for offset, code, size in self.records:
+                file.seek(offset)
+                file.write(struct.pack("<IIQQQ", SENTINEL, code, size, offset + ALIGNMENT, 0))
         package.write(path, self.spec)
         return path
+
+    def _record(self, dtype: str, count: int) -> int:
+        code, bits = next((code, bits) for code, (name, bits) in DTYPES.items() if name == dtype)
+        offset, size = self.end, -(-count * bits // 8)
+        self.records.append((offset, code, size))
+        self.end = offset + ALIGNMENT + -(-size // ALIGNMENT) * ALIGNMENT
+        return offset
 
     def _name(self, kind: str) -> str:
         self.names += 1
@@ -82,8 +105,8 @@ def conv_chain(path: Path, layers: int, channels: int = 64, size: int = 32, **mo
     """`layers` of 3x3 convolution and relu: on the ANE from a few layers on."""
     image = ("fp16", (1, channels, size, size))
     writer = Writer(x=image)
-    value = "x"
+    value, same = "x", writer.const("string", (), "same")
     for _ in range(layers):
         weight = writer.const("fp16", (channels, channels, 3, 3))
-        value = writer.op("relu", image, x=writer.op("conv", image, x=value, weight=weight))
-    return writer.save(path, **more)
+        value = writer.op("relu", image, x=writer.op("conv", image, x=value, weight=weight, pad_type=same))
+    return writer.runs(value).save(path, **more)

@@ -19,9 +19,9 @@ from ane_sweep.verbs.lint import lint
 DEFAULT = (1, 64, 64, 64)
 
 
-def convolutions(path, kind=None, layers=8, norm=False):
+def convolutions(path, kind=None, layers=8, norm=False, size=64):
     """3x3 convolutions over an image of fixed, of enumerated or of any size."""
-    sizes = DEFAULT if kind is None else (1, 64, None, None)
+    sizes = (1, 64, size, size) if kind is None else (1, 64, None, None)
     writer = Writer(x=("fp16", sizes))
     array = writer.spec.description.input.add(name="x").type.multiArrayType
     array.shape.extend(DEFAULT)
@@ -44,16 +44,35 @@ def predicted(path, chip="m4", units="cpu_and_ne"):
     return predict.predict_chain([programs.load(path)], chips.get(chip), units)
 
 
-@pytest.mark.parametrize("kind", ["range", "enumerated"])
-def test_a_flexible_size_counts_at_its_default_with_a_wider_band(tmp_path, kind):
+def test_a_range_counts_at_its_default_with_a_wider_band_low_confidence_and_the_reason(tmp_path):
     fixed = predicted(convolutions(tmp_path / "fixed.mlpackage"))
-    found = predicted(convolutions(tmp_path / "flexible.mlpackage", kind))
+    found = predicted(convolutions(tmp_path / "flexible.mlpackage", "range"))
     assert found.estimate.ms == pytest.approx(fixed.estimate.ms)
     assert found.estimate.low_ms < fixed.estimate.low_ms < fixed.estimate.high_ms < found.estimate.high_ms
     assert found.summary().ops == fixed.summary().ops and found.summary().ops.ane == 16
     assert {row["confidence"] for row in found.table()} == {"low"} and found.summary().confidence == "low"
-    assert found.summary().flexible == [{"name": "x", "kind": kind, "default": DEFAULT}]
-    assert fixed.summary().flexible is None
+    said = {"name": "x", "kind": "range", "default": DEFAULT, "doubt": predict.AT_DEFAULT}
+    assert found.summary().flexible == [said] and fixed.summary().flexible is None
+
+
+def test_enumerated_shapes_are_judged_one_by_one_as_fixed_ones_are(tmp_path):
+    found = predicted(convolutions(tmp_path / "few.mlpackage", "enumerated"))
+    fixed = predicted(convolutions(tmp_path / "fixed.mlpackage"))
+    assert found.estimate == fixed.estimate and found.summary().confidence == fixed.summary().confidence == "medium"
+    (large, at_large), (small, at_small) = found.at_shapes
+    assert (large, small) == ({"x": DEFAULT}, {"x": (1, 64, 32, 32)})
+    alone = predicted(convolutions(tmp_path / "small.mlpackage", size=32))
+    assert at_large.estimate == fixed.estimate and at_small.estimate == alone.estimate
+    assert at_small.estimate.ms < at_large.estimate.ms
+    listed = found.summary().at_shapes
+    assert [one["shapes"] for one in listed] == [large, small] and listed[1]["ops"]["ane"] == alone.summary().ops.ane
+
+
+def test_the_verdict_on_enumerated_shapes_is_that_of_the_worst(tmp_path, capsys):
+    path = str(convolutions(tmp_path / "few.mlpackage", "enumerated", layers=1))
+    assert predicted(path).summary().ops.ane == 2, "the default shape pays"
+    assert lint([path]) == 1
+    assert "at    x [1, 64, 32, 32]: 0 of 2 ops ANE" in capsys.readouterr().out
 
 
 def test_a_range_is_told_to_list_its_shapes_and_a_list_is_not(tmp_path, capsys):
@@ -62,10 +81,8 @@ def test_a_range_is_told_to_list_its_shapes_and_a_list_is_not(tmp_path, capsys):
     assert "do    enumerate the few shapes of x" in said and "input x takes a range of shapes" in said
     assert lint([str(convolutions(tmp_path / "few.mlpackage", "enumerated"))]) == 0
     said = capsys.readouterr().out
-    assert (
-        "enumerate" not in said
-        and "input x takes one of several shapes: all of this is for its default, [1, 64, 64, 64]" in said
-    )
+    assert "enumerate" not in said and "note" not in said
+    assert "at    x [1, 64, 64, 64]: 16 of 16 ops ANE; about" in said
 
 
 def test_layer_norm_among_enumerated_shapes_is_a_risk(tmp_path):

@@ -11,7 +11,7 @@ from ane_sweep.planner import config, matrix, schema
 
 TINY = ["model=tiny-gpt2", "weights=random"]
 TYPOS = [
-    (["precision=8"], "precision=8: unknown (did you mean 'p8'?); choices: fp16, "),
+    (["precision=8"], "precision=8: unknown (did you mean 'p8'?); choices: p8, "),
     (["model=2"], "model=2: unknown"),
     (["+sweep=3"], "sweep=3: unknown"),
     (["sweep=quick"], "so one is added: +sweep=quick"),
@@ -22,7 +22,7 @@ TYPOS = [
     (["-m", "seed=1,2", "seed=3,4"], "seed: several values, and that twice"),
     (["effects=[[1]]"], "effects=[[1]]: expected a list of text"),
     (["chips=[{a: 1}]"], "expected a list of text"),
-    (["copies_sizes=[half]"], "expected a list of int or float"),
+    (["copies_sizes=[half]"], "expected a list of numbers"),
     (["precision=p4", "precision.weights.kind=[1]"], "kind=[1]: unknown; choices: linear"),
     (["precision=p4", "precision.weights.kind={a: 1}"], "kind={'a': 1}: unknown; choices: linear"),
     (["precision=sparse50", "precision.weights.sparsity='1:" + "9" * 5000 + "'"], 'or "n:m" with n under m'),
@@ -54,7 +54,7 @@ TYPOS = [
     (["+sweep=quick,nosuch"], "sweep=nosuch: unknown"),
     (["+sweep=quick,nightly"], "cannot be one sweep: they set budget_minutes"),
     (["-m", "max_cells=1,2"], "no axis"),
-    (["max_cells=many"], "max_cells='many': expected int"),
+    (["max_cells=many"], "max_cells='many': expected a whole number"),
 ]  # fmt: skip
 
 
@@ -69,12 +69,12 @@ def test_a_typo_is_a_sentence(words, said, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["++model.arch.vocab_size=x"], "model=tiny-gpt2: arch.vocab_size='x': expected int, got str"),
-        (["++model.arch.n_head=true"], "arch.n_head=True: expected int, got bool"),
+        (["++model.arch.vocab_size=x"], "model=tiny-gpt2: arch.vocab_size='x': expected a whole number"),
+        (["++model.arch.n_head=true"], "arch.n_head=True: expected a whole number"),
         (["++model.arch.n_head=0"], "arch.n_head=0: must be 1 or more"),
         (["++model.arch.n_head=3"], "arch.n_head=3: does not divide n_embd=64"),
         (["++model.arch.vocab_size=100000000000"], "nothing here is larger than 16,777,216"),
-        (["++model.arch.layer_norm_epsilon=[1]"], "expected int or float, got list"),
+        (["++model.arch.layer_norm_epsilon=[1]"], "expected a number"),
         (["++model.arch.activation_function=glue"], "unknown (did you mean 'gelu'?)"),
         (["++model.arch.anything={1: a, b: 2}"], "expected keys of text"),
     ],

@@ -224,10 +224,10 @@ except ConfigError as error:
 """
 
 
-def ask_hub(tmp_path: Path, endpoint: str) -> list:
+def ask_hub(tmp_path: Path, endpoint: str, **more: str) -> list:
     """In a process of its own: huggingface_hub reads its endpoint and cache folder when it is imported."""
     code = HUB.format(path=[str(Path(__file__).parents[1])], digests=str(tmp_path / "digests.json"))
-    env = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    env = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"} | more
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -240,6 +240,17 @@ def test_the_hub_is_asked_but_nothing_large_is_fetched(tmp_path):
     assert source == f"hub openai-community/gpt2@{COMMIT[:12]}" and layers == 4 and folder == "None"
     assert fetch["revision"] == COMMIT and "model.safetensors" in fetch["files"] and "tokenizer.json" in fetch["files"]
     assert not any(line.startswith("GET") and "safetensors" in line for line in seen)
+
+
+def test_a_gated_model_names_hf_token_and_is_found_with_it(tmp_path):
+    gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2")
+    with serve(tmp_path / "hub", token="hf_s3cret") as (endpoint, _):
+        for wrong in ({"HF_TOKEN": ""}, {"HF_TOKEN": "hf_another"}):
+            text = ask_hub(tmp_path, endpoint, **wrong)
+            assert f"openai-community/gpt2 is gated: accept its terms at {endpoint}/openai-community/gpt2" in text
+            assert "set HF_TOKEN" in text and "hf_another" not in text
+        source, *_ = ask_hub(tmp_path, endpoint, HF_TOKEN="hf_s3cret")
+    assert source == f"hub openai-community/gpt2@{COMMIT[:12]}"
 
 
 def test_an_unreachable_hub_stops_everything_and_names_random_weights(tmp_path):

@@ -63,11 +63,11 @@ def test_interpolations_follow_the_axes():
 def test_everything_wrong_is_reported_together():
     found = problems("-m", "model=gpt2,gpt3", "chunks=0,1", "variant=foo", "chunk=2", "lanes=true")
     text = "\n".join(found)
-    assert "model=gpt3: unknown (did you mean 'gpt2'?); choices: bert," in text
+    assert "model=gpt3: unknown (did you mean 'gpt2'?); choices: gpt2, " in text
     assert "chunks=0: must be 1 or more" in text
     assert "variant=foo: unknown; choices: original, split_einsum" in text
     assert "chunk: nothing reads this key (did you mean 'chunks'?)" in text
-    assert "lanes=True: expected int, got bool" in text
+    assert "lanes=True: expected a whole number" in text
     assert len(found) == 5
 
 
@@ -77,20 +77,20 @@ def test_everything_wrong_is_reported_together():
         (["model=gpt2,gpt2-xl"], "model=gpt2,gpt2-xl lists several values: add -m"),
         (["+new.key=1"], "new.key: nothing reads this key"),
         (["+precision.bits=4"], "precision.bits: nothing reads this key"),
-        (["~chunks"], "chunks: missing"),
+        (["~chunks"], "chunks: has no default"),
         (["chunks=abc"], "chunks=abc: unknown; choices: a number, auto"),
-        (["seq_len=1.5"], "seq_len=1.5: expected int, got float"),
+        (["seq_len=1.5"], "seq_len=1.5: expected a whole number"),
         (["gate.busy=nan"], "gate.busy=nan: numbers must be finite"),
         (["-m", "latency.max_seconds=1,inf"], "latency.max_seconds=inf: numbers must be finite"),
         (["+model.arch.rope_theta=inf"], "numbers must be finite"),
         (["model.texts.count=0"], "model.texts.count=0: must be 1 or more"),
-        (["model.texts.count=many"], "model.texts.count='many': expected int"),
+        (["model.texts.count=many"], "model.texts.count='many': expected a whole number"),
         (["+sweep={axes:3}"], "sweep.axes=3: expected a mapping"),
         (["+sweep={pairs:[3]}"], "sweep.pairs=[3]: expected a list of mappings"),
         (["+sweep={pairs:[{chunks:3}]}"], "expected lists of values"),
         (["+sweep={exclude:3}"], "sweep.exclude=3: expected a list of mappings"),
         (["target=iOS14"], "target=iOS14: unknown (did you mean 'iOS"),
-        (["precision=fp8"], "precision=fp8: unknown (did you mean 'p8'?); choices: fp16, "),
+        (["precision=fp8"], "precision=fp8: unknown (did you mean 'p8'?); choices: p8, fp16, "),
         (["compute_units=ane"], "choices: all, cpu_only, cpu_and_gpu, cpu_and_ne"),
         (["chunks=[1,2"], "The form is key=value"),
         (["+sweep=nope"], "sweep=nope: unknown; choices: crash_test"),
@@ -183,3 +183,28 @@ def test_a_thousand_cells_take_seconds_not_minutes():
     finally:
         config.Composer.compose = original
     assert len(request.cells) == 4000 and calls <= 6
+
+
+@pytest.mark.parametrize(
+    "environment, words, uri, experiment, said",
+    [
+        ({}, [], None, "ane-sweep", []),
+        ({"URI": "http://t:5", "NAME": "mine"}, [], "http://t:5", "mine", ["MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME"]),
+        ({"URI": "http://t:5"}, ["tracking.uri=http://other:6"], "http://other:6", "ane-sweep", []),
+        ({"NAME": "mine"}, ["tracking.experiment=ours"], None, "ours", []),
+        ({"URI": "", "NAME": ""}, [], None, "ane-sweep", []),
+        ({"URI": "http://t:5"}, ["tracking.enabled=false"], "http://t:5", "ane-sweep", []),
+        ({"URI": "http://ada:s3cret@t:5"}, [], "http://ada:s3cret@t:5", "ane-sweep", ["http://***@t:5"]),
+    ],
+)  # fmt: skip
+def test_a_key_wins_over_mlflows_variable_and_that_over_the_default(
+    monkeypatch, environment, words, uri, experiment, said
+):
+    for name, value in environment.items():
+        monkeypatch.setenv({"URI": "MLFLOW_TRACKING_URI", "NAME": "MLFLOW_EXPERIMENT_NAME"}[name], value)
+    request = config.load(["model=tiny-gpt2", *words])
+    found = request.settings["tracking"]
+    assert (found["uri"], found["experiment"]) == (uri, experiment)
+    notes = [note for note in request.notes if "logged to" in note]
+    assert len(notes) == len(said) and all(part in note for part, note in zip(said, notes))
+    assert not any("s3cret" in note for note in request.notes)

@@ -159,7 +159,11 @@ def test_effects_of_the_neural_engine_enter_the_keys_of_figures_alone():
         "latency": 3,
     }
     told = [task.params["effects"] for task in made.tasks.values() if task.stage == "score"]
-    assert told == [["accumulator", "operands", "softplus_cliff", "tables"], ["tables"], ["tables", "flush"]]
+    assert told == [
+        ["accumulator", "products", "operands", "softplus_cliff", "tables"],
+        ["tables"],
+        ["tables", "flush"],
+    ]
     eager = planned("model=tiny-gpt2", "weights=random", "runtime=torch_eager")
     assert all("numerics" not in task.params for task in eager.tasks.values())
     with pytest.raises(ConfigError, match=r"effects: unknown effect 'magic' of numerics=ane; known: accumulator"):
@@ -380,7 +384,7 @@ def test_copies_are_timed_apart_and_nothing_else_is():
         (["chunks=2", "own_chunks=embeddings", "embeddings=out"], "looks up no embeddings"),
         (["model=tiny-bert", "chunks=2", "own_chunks=head"], "has no vocabulary head or classifier"),
         (["model=probe-tiny", "chunks=2", "own_chunks=embeddings"], "looks up no embeddings"),
-        (["model=probe-tiny", "head=last"], "a probe of plain layers, which has nothing of the kind"),
+        (["model=probe-tiny", "head=last"], "for the models of blocks that are built here"),
         (["chunks=2", "pipeline=coreml", "cache=stateful"], "it holds neither states nor several functions"),
         (
             ["model=pythia-2.8b", "chunks=auto", "limits_for=m1"],

@@ -15,9 +15,22 @@ from rich.console import Console
 
 from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
-from ane_sweep.bridge.figures import Look, Metric, Timing
+from ane_sweep.bridge.figures import Gate, Look, Metric, Ops, Part, Shares, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
-from ane_sweep.report import choice, document, drift, figures, page, table, views
+from ane_sweep.report import (
+    choice,
+    document,
+    drift,
+    estimates,
+    figures,
+    first,
+    heading,
+    page,
+    picture,
+    screen,
+    table,
+    views,
+)
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -77,8 +90,8 @@ def test_every_section_of_a_sweep_is_there(thirty):
     assert parsed.open == []
     found = [attributes["id"] for tag, attributes in parsed.tags if tag == "section"]
     assert found == [
-        "doubts", "cells", "best-under-a-constraint", "latency-by-axis", "placement", "load-and-first-calls",
-        "failures-by-stage", "accuracy-by-layer", "published-beside-ours", "provenance",
+        "best-cells", "cells", "why-ops-stay-off-the-ane", "estimated-latency", "placement", "latency-by-axis",
+        "load-and-first-calls", "failures-by-stage", "accuracy-by-layer", "published-beside-ours", "doubts", "provenance",
     ]  # fmt: skip
     assert len({attributes["id"] for _, attributes in parsed.tags if "id" in attributes}) == sum(
         "id" in attributes for _, attributes in parsed.tags
@@ -112,7 +125,16 @@ def test_what_a_record_holds_never_becomes_markup():
         record.cell["model"] = HOSTILE + str(n % 2)
         record.host["chip"] = HOSTILE
         record.weights = replace(record.weights, source=HOSTILE)
-        record.placement[0] = replace(record.placement[0], chip=HOSTILE)
+        why = replace(record.placement[0].reasons[0], reason=HOSTILE, op_types={HOSTILE: 1}, source=HOSTILE)
+        gated = Part(
+            None, Ops(1, 0, 0, 1), Shares(1, 0, 0), 1, 0, gates=[Gate(HOSTILE, "risk", HOSTILE, HOSTILE, "", "")]
+        )
+        record.placement[0] = replace(
+            record.placement[0], chip=HOSTILE, reasons=[why], advice=[HOSTILE], chunks=[gated]
+        )
+        record.metrics = [replace(m, chip=HOSTILE, source=HOSTILE) if m.chip else m for m in record.metrics]
+        record.timings = [Timing(0, 1.0, notes=[HOSTILE])]
+    records[4].status, records[4].reason = Status.DEGRADED, HOSTILE
     records[5].status, records[5].reason = Status.FAILED, HOSTILE
     sweep = document.Sweep(records, {"command": [HOSTILE]})
     parsed = Page(page.as_html(sweep))
@@ -164,9 +186,9 @@ def test_the_terminal_obeys_no_record(capsys, tmp_path):
     for record in records:
         record.reason = record.cell["weights"] = record.cell["model"] = TERMINAL
         record.status = Status.FAILED
-    plain = table.as_text(records, width=400)
+    plain = screen.as_text(records, width=400)
     terminal = io.StringIO()
-    Console(file=terminal, width=400, color_system=None, force_terminal=True).print(table.as_table(records, 400))
+    Console(file=terminal, width=400, color_system=None, force_terminal=True).print(screen.as_table(records, 400))
     assert main(["report", f"out={tmp_path}", TERMINAL]) == 2  # no such run: the error says which
     for text in (plain, terminal.getvalue(), table.as_json(records), capsys.readouterr().err):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
@@ -194,7 +216,7 @@ def test_small_sweeps_have_a_report_too(count):
 def test_markdown_says_what_the_page_says(thirty):
     text = page.as_markdown(thirty[0])
     assert "## Failures by stage" in text and "convert ended with SIGSEGV" in text
-    assert "Fastest: " in text and "| version of torch | 2.13.0 |" in text and "| texts | real |" in text
+    assert "| fastest" in text and "| version of torch | 2.13.0 |" in text and "| texts | real |" in text
     for line in text.splitlines():
         assert not line.startswith("|") or line.endswith("|")
 
@@ -261,6 +283,104 @@ def test_with_enough_processes_the_test_decides():
     assert choice.untested([fast, slow, alike]).startswith("differences to 1 of 3 cells are untested: 1 process a side")
 
 
+def constructed_work(*cells: Record, model: str = "m", status: Status = Status.OK) -> list[Record]:
+    for record in cells:
+        record.cell, record.status = {"model": model}, status
+    return list(cells)
+
+
+def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_never_unmarked():
+    records = constructed_work(cell(9, 10, 70), cell(8, 9, 71)) + constructed_work(
+        cell(1, 1, 90), status=Status.DEGRADED
+    )
+    records[2].reason = "IQR 8.53 ms exceeds the median of 1.16 ms"
+    never = lambda one, other: False  # noqa: E731
+    for goal in choice.FIGURES:
+        assert choice.best(records, goal, {}, never)[0] == 1
+    assert choice.front(records) == [1]
+    assert choice.best(records, "latency_median_ms", {"latency_median_ms": 2}, never)[0] == 2
+    records[2].cell = {"model": "m", "variant": "doubtful"}
+    cells = views.Cells(records)
+    assert [row.sound for row in first.rows(cells, choice.works(records))] == [True]
+    (row,) = first.rows(cells, choice.works(records), {"latency_median_ms": 2})
+    assert not row.sound and row.note == f"in doubt: {records[2].reason}"
+
+
+def test_cells_of_different_models_lengths_runtimes_and_chips_are_never_weighed_against_each_other():
+    records = [cell(n + 1.0, 10, 70) for n in range(10)]
+    for n, record in enumerate(records):
+        record.cell = {"model": "ab"[n % 2], "seq_len": 64 if n < 8 else 512}
+        record.realised["runtime"] = "coreml" if n < 6 else "reference"
+        record.host["chip"] = "m1" if n < 4 else "m4"
+    assert choice.works(records) == [[0, 2], [1, 3], [4], [5], [6], [7], [8], [9]]
+    names = views.work_names(views.Cells(records), choice.works(records))
+    assert len(set(names)) == len(names)
+    assert [row.cell for row in first.rows(views.Cells(records), choice.works(records))] == [0, 1, 4, 5, 6, 7, 8, 9]
+
+
+def test_the_share_on_the_neural_engine_is_a_limit_of_the_chip_that_takes_least():
+    records = constructed_work(cell(1, 10, 70), cell(2, 10, 70))
+    at = {"kind": "predicted", "segments": 1, "transitions": 0}
+    records[0].placement = [
+        constructed.placement(chip=c, ops=Ops(100 - n, 0, n, 100), **at) for c, n in (("m1", 5), ("m4", 99))
+    ]
+    records[1].placement = [constructed.placement(chip="m4", ops=Ops(20, 0, 80, 100), **at)]
+    assert choice.ane_shares(records[0]) == {"m1": 5, "m4": 99}
+    found = [choice.best(records, "latency_median_ms", {"ane": least}, choice.same_timing)[0] for least in (0, 50, 90)]
+    assert found == [0, 1, None]
+
+
+# What records hold and no table had
+
+
+def test_every_reason_why_ops_stay_off_the_ane_is_on_the_page_and_in_markdown(thirty):
+    sweep, html = thirty
+    for text in (page.as_markdown(sweep), " ".join(Page(html).texts)):
+        assert "reads fp32: the ANE computes in fp16" in text and "convert with precision=fp16" in text
+    section = next(s for s in document.sections(sweep) if s.title == "Why ops stay off the ANE")
+    rows = section.blocks[2].rows
+    assert [row[0] for row in rows] == ["reads fp32: the ANE computes in fp16"] * 2
+    assert {row[4].rpartition("(")[2] for row in rows} == {"predicted)", "planned)"}
+    assert rows[0][1:3] == ["24 to 620", "3.9 to 100.0"] or rows[1][1:3] == ["24 to 620", "3.9 to 100.0"]
+
+
+def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
+    sweep, _ = thirty
+    record = sweep.records[0]
+    at = record.value("latency_ms", "estimated", "m1")
+    text = estimates.text(record, "m1")
+    assert text == f"{at:.3g} ({record.value('latency_low_ms', 'estimated', 'm1'):.2g} to {2.0 * at / 0.7:.2g})"
+    marked = page.as_markdown(sweep)
+    assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing of it was measured" in marked
+    assert "ANE cost % (predicted)" in marked
+    record.metrics = [metric for metric in record.metrics if metric.kind != "estimated"]
+    assert estimates.text(record, "m1") == "-"
+
+
+def test_only_settings_that_differ_from_the_defaults_stand_above_and_the_rest_is_folded():
+    records = constructed.records(4, bad=False, seed=7, target="iOS18")
+    for record in records:
+        record.cell |= {"target": "iOS18", "seed": 7, "latency": {"samples": 5, "warmup": 3}}
+    told = heading.lines(records, heading.settings(records)[0])
+    assert told[-1] == "all cells: seq_len=32 seed=7 latency.samples=5"
+    folded = document.sections(document.Sweep(records))[-1].blocks[1]
+    assert folded.fold and ["target", "iOS18"] in folded.rows and ["latency.warmup", "3"] in folded.rows
+
+
+def test_a_doubt_stands_beside_the_cells_that_it_is_about_and_once_where_it_is_about_all():
+    records = constructed.records(4, bad=False)
+    for record in records:
+        record.timings = [Timing(0, 1.0, notes=["of all"])]
+    records[2].timings = [Timing(0, 1.0, notes=["of all", "of one"])]
+    records[1].status, records[1].reason = Status.DEGRADED, "unstable"
+    made = document.sections(document.Sweep(records))
+    table = next(section for section in made if section.title == "Cells")
+    told = next(section for section in made if section.title == "Doubts").blocks[0]
+    assert [text.partition(" (")[0] for text in told.items] == ["degraded, 1 cell", "of all", "of one"]
+    assert table.blocks[0].doubts == [[], [1], [3], []]
+    assert [block.text for block in table.blocks[1:]] == ["Of every cell: of all (4 cells)."]
+
+
 # Plots
 
 
@@ -275,24 +395,75 @@ def test_a_name_with_dollars_is_no_formula():
     assert "$x^{$" in figures.stacked([("$x^{$", {"ane": 50.0, "cpu": 50.0})], x_label="%")
 
 
+def spot(cell: int, ms: float, db: float, **more) -> picture.Spot:
+    given = {"low": ms, "high": ms, "ane": 95.0, "radius": 4.0, "sound": True, "front": False, "words": "w", **more}
+    return picture.Spot(cell, ms, db, label=f"name {cell}", **given)
+
+
 def test_names_stand_beside_points_and_cover_nothing():
     drawn = random.Random(3)
-    points = [(drawn.uniform(1, 5), drawn.uniform(20, 40), n, 0, 4.0, "") for n in range(24)]
-    points += [(3.0, 30.0, n, 0, 4.0, "") for n in range(24, 30)]  # one place has four sides
-    labels = [f"name {n}" for n in range(len(points))]
-    svg = figures.scatter(points, x_label="x", y_label="y", front=[0], labels=labels, name="t")
+    spots = [spot(n, drawn.uniform(1, 5), drawn.uniform(20, 40)) for n in range(24)]
+    spots += [spot(n, 3.0, 30.0) for n in range(24, 54)]  # more in one place than there is room around it
+    svg = picture.draw(spots, "t")
     circles = [tuple(map(float, c)) for c in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', svg)]
     boxes = [(x - r, y - r, x + r, y + r) for x, y, r in circles]
     words = re.findall(r'<text class="pt" data-cell="(\d+)" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"', svg)
-    assert 18 <= len(words) < 29 and len(boxes) == len(points)
+    assert 20 <= len(words) < 54 and len(boxes) == len(spots)
     for cell, x, y, anchor in words:
-        wide = 3.7 * len(labels[int(cell)])
+        wide = 6.2 * len(f"name {cell}")
         left = float(x) - wide * ("start", "middle", "end").index(anchor) / 2
-        box = (left, float(y) - 5.7, left + wide, float(y) + 1.1)
+        box = (left, float(y) - 9.3, left + wide, float(y) + 1.7)
         assert all(box[0] >= b[2] or b[0] >= box[2] or box[1] >= b[3] or b[1] >= box[3] for b in boxes), cell
-        assert left > 0 and left + wide < 72 * figures.WIDTH
+        assert left > 0 and left + wide < 72 * figures.WIDTH and box[1] >= 0
         boxes.append(box)
-    assert 'class="pt" data-cell="0" x' not in figures.scatter(points, x_label="x", y_label="y", front=[0])
+
+
+def ticks(svg: str) -> list[str]:
+    """The words that matplotlib wrote: ticks, labels of axes, and any offset."""
+    return re.findall(r"<text style=[^>]*>([^<]+)</text>", svg)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0.0035, 0.0040, 0.0045], [45.0071, 45.0072], [78.614, 78.631], [1e-5, 2e-5], [0.9, 400.0], [3.0], [1e5, 3e5]],
+)
+def test_ticks_are_few_plain_and_without_offset(values):
+    svg = picture.draw([spot(n, ms, 70 + n / 1000) for n, ms in enumerate(values)], "t")
+    words = [word.replace("\N{MINUS SIGN}", "-") for word in ticks(svg)]
+    assert not [word for word in words if "+" in word or ("e-" in word and len(word) > 7)]
+    numbers = [word for word in words if re.fullmatch(r"[-\d.,e]+", word)]
+    assert 3 <= len(numbers) <= 14 and max(map(len, numbers)) <= 8, words
+
+
+def test_an_axis_is_logarithmic_where_values_span_more_than_twelve_times():
+    wide = picture.draw([spot(n, ms, 70) for n, ms in enumerate((0.9, 20.0, 400.0))], "t")
+    near = picture.draw([spot(n, ms, 70) for n, ms in enumerate((10.0, 20.0, 30.0))], "t")
+    places = [[float(x) for x in re.findall(r'cx="([\d.]+)"', svg)] for svg in (wide, near)]
+    steps = [(b - a) / (c - b) for a, b, c in map(sorted, places)]
+    assert 0.9 < steps[0] < 1.2 and steps[1] == pytest.approx(1, abs=0.01)
+
+
+def test_the_picture_says_placement_by_colour_and_doubt_by_its_outline():
+    spots = [spot(0, 1, 70), spot(1, 2, 70, ane=60.0), spot(2, 3, 70, ane=3.0), spot(3, 4, 70, ane=None, sound=False)]
+    assert [picture.shade(one.ane) for one in spots] == [3, 2, 1, 0]
+    assert [word for word, _ in picture.legend(spots)] == ["90 % and more", "50 to 90 %", "under 50 %", "not known"]
+    paints = re.findall(r'<circle class="pt" data-cell="(\d)"[^>]*style="([^"]*)"', picture.draw(spots, "t"))
+    assert [("--p" + str(3 - int(n)) in paint, "dash" in paint) for n, paint in paints] == [
+        (True, n == "3") for n, _ in paints
+    ]
+
+
+def test_the_spread_is_that_of_all_samples_of_all_processes():
+    record = cell(10, 1, 50, iqr=2.0)
+    assert views.spread(record) == (9.0, 11.0)
+    record.timings = [Timing(0, 5.0, samples_ms=[5.0] * 10), Timing(1, 20.0, samples_ms=[20.0] * 10)]
+    assert views.spread(record) == (5.0, 20.0)
+    assert views.spread(cell(1.16, 1, 50, iqr=8.53))[0] == 0, "a bar that would leave the axis ends at its end"
+
+
+def test_no_letter_of_a_plot_is_smaller_than_ten_pixels(thirty):
+    sizes = [float(size) for size in re.findall(r"font: ?([\d.]+)px", thirty[1].partition("<main>")[2])]
+    assert len(sizes) > 20 and min(sizes) >= 10 and max(sizes) <= 13
 
 
 def test_cells_placed_alike_share_a_bar():
@@ -372,7 +543,7 @@ def test_what_follows_the_records_is_done_whatever_else_of_it_fails(out, monkeyp
     monkeypatch.setattr(page, "write", step("report"))
     monkeypatch.setattr(drift, "look_where_called_for", step("drift"))
     monkeypatch.setattr(tracking, "log_sweep", step("tracking"))
-    monkeypatch.setattr(engine, "links", lambda *_: [])
+    monkeypatch.setattr(engine, "show_links", lambda *_: None)
     settings = {"enabled": True, "uri": None, "experiment": "e", "ui": None}
     engine.write_report(folder, read_records(folder), None, engine.TERMINAL)
     engine.track(folder, settings, engine.TERMINAL)

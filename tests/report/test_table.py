@@ -4,10 +4,11 @@ import hashlib
 import json
 
 import pytest
+from constructed import placement
 
-from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.figures import Metric, Ops
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
-from ane_sweep.report import as_json, as_markdown, as_text, doubts
+from ane_sweep.report import as_json, as_markdown, as_text, doubts, table
 from ane_sweep.report.table import columns
 
 CELL = {"model": "minilm", "family": "bert", "size": "minilm", "variant": "original", "chunks": 1, "precision": "fp16"}
@@ -45,18 +46,17 @@ def demo():
 def test_the_table_as_text():
     assert as_text(demo(), 100) == (
         "sweep s1: 4 cells, 3 ok, 1 crashed\n"
-        "all cells: precision=fp16\n"
         "latency: measured, median ± IQR, reference runtime on this CPU; units not applicable\n"
         "\n"
         "model   variant       chunks    latency ms  PSNR dB  package MB  status\n"
-        "------- ------------- ------- ------------- -------- ----------- -----------------------------------\n"
+        "------- ------------- ------- ------------- -------- ----------- -----------\n"
         "minilm  original           1  40.55 ± 0.81     80.2        45.3  ok\n"
         "minilm  original           2  41.90 ± 0.81     80.2        45.3  ok\n"
         "minilm  split_einsum       1   125.0 ± 2.0     71.4        45.3  ok\n"
-        "minilm  split_einsum       2             -        -           -  crashed: convert ended with SIGSEGV\n"
+        "minilm  split_einsum       2             -        -           -  crashed [1]\n"
         "\n"
         "[1] crashed, 1 cell (variant=split_einsum chunks=2): convert ended with SIGSEGV. Next: read\n"
-        "    runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
+        "    outputs/runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
         "[2] latency of runtime=reference is this host's CPU and says nothing about the Neural Engine. Next:\n"
         "    the same command on a Mac, where runtime=auto means coreml.\n"
     )
@@ -106,11 +106,34 @@ def test_no_line_is_wider_than_asked_and_every_cell_is_one_row(width):
         assert sum(line.startswith("gpt2") for line in text.splitlines()) == 41
 
 
-def test_figures_that_do_not_fit_are_named():
+def test_a_narrow_screen_costs_the_spread_and_the_size_before_the_neural_engine():
     records = [make(model=m, variant=v, chunks=c, units_asked=u) for m in ("gpt2", "a-model-of-a-longer-name")
                for v in ("original", "split_einsum") for c in (1, 2) for u in ("all", "cpu_and_ne")]  # fmt: skip
-    assert "not shown at this width: package MB" in as_text(records, 84)
+    for record in records:
+        record.placement = [placement("predicted", "m4", Ops(2, 0, 98, 100))]
     assert "not shown" not in as_text(records, 140)
+    assert "not shown at this width: IQR\n" in as_text(records, 102)
+    narrow = as_text(records, 96)
+    assert "not shown at this width: IQR, package MB\n" in narrow and "ANE %" in narrow and "  98  ok" in narrow
+
+
+def test_a_spread_beyond_the_value_is_no_plus_minus():
+    assert [table.latency_text(make(latency=a, iqr=b)) for a, b in ((69.88, 397.64), (125.04, 130.0), (0.41, 0.98))] == [
+        "70 [IQR 398]", "125 [IQR 130]", "0.41 [IQR 0.98]",
+    ]  # fmt: skip
+
+
+def test_the_headline_has_what_differs_from_the_defaults_and_nothing_else():
+    records = [make(chunks=c, seq_len=64, head="all", precision="fp16", weights_="x") for c in (1, 2)]
+    for record in records:
+        record.cell["target"] = "iOS18"
+    assert "\nall cells: seq_len=64 weights_=x; else the defaults\n" in as_text(records, 100)
+
+
+def test_one_is_not_plural_and_reasons_stand_once_with_their_whole_folder():
+    text = as_text([make(status="crashed", reason="convert ended with SIGSEGV")], 100, "elsewhere/runs")
+    assert text.startswith("sweep s1: 1 cell, 1 crashed\n") and text.count("SIGSEGV") == 1
+    assert "elsewhere/runs/s1/tasks/convert-0123456789ab/stderr.txt" in " ".join(text.split())
 
 
 def test_labels_are_above_the_table_and_beside_their_rows():
@@ -147,6 +170,15 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
     found = doubts([make(**changes)])
     for word in [*words, "Next: "]:
         assert word in found[0]
+
+
+def test_inputs_that_are_no_text_say_what_they_are():
+    records = [make(), make(), make()]
+    for record, said in zip(records, ("x: seeded tiles", "y: seeded numbers")):
+        record.realised |= {"inputs": said}
+    assert doubts(records)[0].startswith(
+        "inputs are made up, 2 cells (x: seeded tiles; y: seeded numbers): scores tell"
+    )
 
 
 def test_a_recipe_under_its_gate_is_weighed_against_fp16():

@@ -12,7 +12,7 @@ from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.machine import stand_in
 from ane_sweep.planner import checkpoints, config, overview, plan
-from ane_sweep.report import table
+from ane_sweep.report import screen, table
 from ane_sweep.results import assemble, gather
 from ane_sweep.runner.lanes import in_rounds
 from ane_sweep.runner.walk import Worker
@@ -115,7 +115,7 @@ def test_a_silent_fall_to_the_cpu_is_a_fallback(planned, tmp_path):
     assert record.reason.startswith(
         "compute_units=cpu_and_ne asks for the Neural Engine, but it ran on the CPU; latency is"
     )
-    assert "disagrees (cpu)" in table.as_text([record], width=160)
+    assert "disagrees (cpu)" in screen.as_text([record], width=160)
 
 
 def test_what_the_timed_process_printed_counts(planned, tmp_path):

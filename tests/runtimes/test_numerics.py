@@ -58,6 +58,75 @@ def test_a_sum_that_would_come_back_is_lost(products):
     assert all(np.array_equal(small[name], exact[name]) for name in exact)
 
 
+@pytest.fixture(scope="module")
+def sums(mil, tmp_path_factory):
+    """Every op that sums products, with strides, groups and dilations: 768 products or so each where x is all alike."""
+    x = np.zeros((2, 48, 4, 4), np.float16)
+    rng = np.random.default_rng(3)
+
+    def weights(*shape):
+        return rng.integers(-3, 4, shape).astype(np.float16)
+
+    def body(x):
+        mb = mil.mb
+        line, row = mb.reshape(x=x, shape=(2, 48, 16)), mb.reshape(x=x, shape=(2, 768))
+        return (
+            mb.linear(x=row, weight=np.full((3, 768), 1e-3, np.float16), name="linear"),
+            mb.einsum(values=(x, mb.reshape(x=x, shape=(2, 4, 4, 48))), equation="nchw,nwhu->nchu", name="einsum"),
+            mb.scaled_dot_product_attention(query=line, key=line, value=line, name="attention"),
+            mb.conv(x=x, weight=weights(6, 24, 3, 2), strides=[2, 1], dilations=[1, 2], groups=2, pad_type="custom",
+                    pad=[1, 0, 2, 1], bias=weights(6), name="conv"),
+            mb.conv_transpose(x=x, weight=weights(48, 5, 3, 2), strides=[2, 3], dilations=[2, 1], groups=2,
+                              pad_type="custom", pad=[1, 2, 0, 1], bias=weights(10), name="conv_transpose"),
+            mb.conv_transpose(x=x, weight=weights(48, 5, 3, 3), strides=[2, 2], pad_type="same", name="same"),
+        )  # fmt: skip
+
+    return mil.write(tmp_path_factory.mktemp("sums") / "m.mlpackage", {"x": x}, body)
+
+
+def test_every_sum_of_products_is_the_exact_one_where_nothing_is_lost(sums):
+    x = np.random.default_rng(4).integers(-2, 3, (2, 48, 4, 4)).astype(np.float16)
+    exact = reference.load(sums).predict({"x": x})
+    for effects in (["accumulator"], ["products"], ["accumulator", "products"]):
+        found = reference.load(sums, numerics="ane", effects=effects).predict({"x": x})
+        for name in exact.keys() - {"attention", "linear"}:
+            np.testing.assert_array_equal(found[name], exact[name])
+        np.testing.assert_allclose(found["attention"], exact["attention"], atol=2e-3)
+        np.testing.assert_allclose(
+            found["linear"], exact["linear"], atol=768 * 2.0**-17 if "products" in effects else 1e-3
+        )
+
+
+def test_768_products_of_a_thousandth_by_a_thousandth_vanish(sums):
+    x = np.full((2, 48, 4, 4), 1e-3, np.float16)
+    plain = reference.load(sums).predict({"x": x})
+    np.testing.assert_allclose(plain["linear"], 7.7e-4, rtol=0.01)
+    found = reference.load(sums, numerics="ane").predict({"x": x})
+    assert not found["linear"].any() and not found["einsum"].any()
+    assert plain["einsum"].all() and plain["conv"].all()
+    tiny = reference.load(sums, numerics="ane", effects=["accumulator"]).predict({"x": x})
+    np.testing.assert_allclose(tiny["linear"], plain["linear"], rtol=2e-3)
+
+
+def test_a_product_is_a_multiple_of_the_grain_halves_away_from_zero():
+    from ane_sweep.reference.fixed import coarse
+
+    left = torch.tensor([[1.5, -1.5, 1.0, 1.0, 0.99951171875]]) * torch.tensor([1, 1, 1, 1.25, 1])
+    right = torch.tensor([1, 1, 1, 1, 1]) * 2.0**-16
+    each = [coarse(left[:, [at]], right[[at], None]).item() * 2**16 for at in range(5)]
+    assert each == [2, -2, 1, 1, 0], "exponents that add up to -17 are dropped, though the product is nearly 2^-16"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("linear", 5e4), ("einsum", 100), ("attention", 5e4), ("conv", 5e3), ("conv_transpose", 5e3), ("same", 5e3)],
+)
+def test_every_sum_of_products_can_overflow_where_plain_sums_do_not(sums, name, value):
+    x = np.full((2, 48, 4, 4), value, np.float16)
+    plain, found = (reference.load(sums, numerics=mode).predict({"x": x})[name] for mode in ("fp16", "ane"))
+    assert (np.isfinite(plain) & ~np.isfinite(found)).any()
+
+
 def test_infinite_operands_are_read_as_numbers(products):
     x = np.zeros((1, 256), np.float16)
     x[0, 0] = np.inf

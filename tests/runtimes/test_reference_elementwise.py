@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from ane_sweep import reference
 
 RNG = np.random.default_rng(0)
 erf = np.vectorize(math.erf)
@@ -217,3 +220,14 @@ def test_random_chains_round_after_every_op(execute, mil, data):
         expected.append(wide.astype(np.float16))
     (found,) = execute({f"x{i}": value for i, value in enumerate(values)}, body)
     np.testing.assert_array_equal(found, expected[-1])
+
+
+def test_exact_gelu_is_right_to_the_last_bit_for_every_fp16_number_and_the_sign_of_nan_is_nan(mil, tmp_path):
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    x = x[np.isfinite(x) | np.isnan(x)]
+    body = lambda x: (mil.mb.gelu(x=x, mode="EXACT", name="gelu"), mil.mb.sign(x=x, name="sign"))  # noqa: E731
+    made = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": x}, body)).predict({"x": x})
+    high = torch.from_numpy(x).double()
+    true = (high * 0.5 * torch.erfc(-high / 2**0.5)).half().numpy()
+    np.testing.assert_array_equal(made["gelu"], true)
+    np.testing.assert_array_equal(made["sign"], np.sign(x))

@@ -125,6 +125,13 @@ def test_the_answer_is_kept_beside_the_records(played):
     assert len(kept["trials"]) + len(kept["never"]) == 6 and len(kept["best"]) == 1
 
 
+def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
+    found, _, _ = played("psnr_db>=40")
+    page = (found.run.folder / "report.html").read_text()
+    assert "smallest latency_ms with psnr_db&gt;=40: 4 cells timed" in page and ">trial<" in page
+    assert "psnr_db is 30, and psnr_db&gt;=40 was asked for" in page
+
+
 def test_a_kept_matrix_may_say_what_is_wanted(played):
     found, _, timed = played("search.limits=['package_mb<=15']", "search.minimise=[psnr_db]")
     assert str(found.goal) == "smallest psnr_db with package_mb<=15" and timed == []

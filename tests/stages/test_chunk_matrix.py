@@ -20,6 +20,10 @@ TWELVE = yaml.safe_load((conf_dir() / "sweep" / "recipes.yaml").read_text())["ax
 WANTED = {"by": "bytes", "own": "none", "pipeline": "manual"}
 
 
+OWN = {"features": "none", "encoder": "embeddings", "text_encoder": "embeddings", "image_classifier": "head",
+       "image_encoder": "none", "audio_encoder": "none"}  # fmt: skip
+
+
 def made(name, variant, folder, target="iOS18"):
     """(folder of the program, folder of the reference)."""
     model = {key: OPTIONS[name][key] for key in ("family", "task", "arch")}
@@ -68,7 +72,7 @@ def test_every_family(name, variant, tmp_path):
     program, told = made(name, variant, tmp_path)
     check(program, told, tmp_path)
     check(program, told, tmp_path, pipeline="coreml")
-    own = {"features": "none", "encoder": "embeddings"}.get(OPTIONS[name]["task"], "both")
+    own = OWN.get(OPTIONS[name]["task"], "both")
     for count in (3, 4):
         out = tmp_path / f"own_{count}"
         out.mkdir()

@@ -11,6 +11,7 @@ import yaml
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stats.psnr import psnr_db
+from ane_sweep.worker.models import _build
 from ane_sweep.worker.stages import _lean, _package, convert, place, reference
 from ane_sweep.worker.stages import compile as compile_stage
 
@@ -144,8 +145,9 @@ def test_lean_conversion_equals_a_plain_one(converted, tmp_path, name, variant):
     pipeline.remove_passes({"common::guard_negative_gather_indices"})
 
     params = task(name, variant, "fp16")
-    ports = convert._ports(params)
-    traced = convert._trace(convert._build(params, None), ports, params)
+    module, its_ports = _build.build(params, {}, variant)
+    ports = its_ports()
+    traced = convert._trace(module, ports, params)
     kinds = {"int32": np.int32, "float32": np.float16}
     ct.convert(
         traced,

@@ -40,9 +40,12 @@ from ane_sweep.tracking import (
     compare_link,
     describe,
     experiment_link,
+    figures,
     layout,
     links,
     log_sweep,
+    naming,
+    source,
     ui_command,
     writers,
 )
@@ -50,6 +53,7 @@ from ane_sweep.tracking.store import Logged, _log
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
 
 LATENCY = "measured.latency_median_ms"
+SCORED = {"texts_count": 16, "texts_digest": "d1ge57"}
 REPO = Path(__file__).parents[2]
 
 
@@ -66,7 +70,7 @@ def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretr
         stages=[
             StageOutcome("convert", StageStatus(status if status == "crashed" else "ok"), seconds=2.0, key="k" * 64)
         ],
-        realised={"runtime": "reference", "texts": texts, "compute_units": None} if ran else {},
+        realised={"runtime": "reference", "texts": texts, "compute_units": None, **SCORED} if ran else {},
         metrics=[Metric(*figure) for figure in figures] * ran,
         weights=Weights(weights, "here", "d" * 8),
         host={"system": "Linux"},
@@ -124,11 +128,20 @@ def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged)
     assert known == {
         "model": "minilm", "variant": "split_einsum", "chunks": "2", "seq_len": "128", "copies_sizes": "null"
     }  # fmt: skip
-    assert json.loads(run.data.tags["ane_sweep.bridge.axes"]) == {"variant": "split_einsum", "chunks": 2}
+    assert json.loads(run.data.tags["ane_sweep.axes"]) == {"variant": "split_einsum", "chunks": 2}
     assert run.data.tags["cell.family"] == "bert" and "family" not in run.data.params
     assert run.data.tags["weights.kind"] == "pretrained"
     assert run.data.tags["toolchain.torch"] == "2.13.0"
-    assert json.loads(run.data.tags["ane_sweep.metrics"])[LATENCY] == "ms measured"
+
+
+def test_the_whole_request_is_one_artifact_and_tags_stay_few(logged):
+    folder, result, client = logged
+    said = Path(client.download_artifacts(result.runs["cell1"], "request.json")).read_text()
+    assert json.loads(said) == read_records(folder)[1].cell
+    record = make("s", 0, limits={"convert": {"timeout_s": 7200}}, model_options={"arch": {"layers": 6}})
+    tags = describe.describe_cell(record, ["chunks"], Path("nowhere")).tags
+    assert not [name for name in tags if "limits" in name or "options" in name or "metrics" in name]
+    assert len(tags) < 30
 
 
 def test_the_compare_page_will_choose_chunks_and_median_latency(logged):
@@ -158,7 +171,11 @@ def test_runs_of_any_two_sweeps_have_the_same_params():
 
 def test_null_figures_are_not_logged(logged):
     _, result, client = logged
-    assert set(client.get_run(result.runs["cell0"]).data.metrics) == {LATENCY, "measured.convert_s", "measured.psnr_db"}
+    assert set(client.get_run(result.runs["cell0"]).data.metrics) == {
+        LATENCY,
+        "rest.measured.convert_s",
+        "measured.psnr_db",
+    }
 
 
 def test_a_failed_cell_is_a_failed_run_with_its_reason(logged):
@@ -172,10 +189,41 @@ def test_a_failed_cell_is_a_failed_run_with_its_reason(logged):
     assert client.get_run(result.runs["cell0"]).info.status == "FINISHED"
 
 
+def test_a_cell_says_what_it_was_scored_on_as_mlflows_dataset(logged):
+    _, result, client = logged
+    run = client.get_run(result.runs["cell0"])
+    (given,) = run.inputs.dataset_inputs
+    assert (given.dataset.name, given.dataset.digest) == ("real texts", "d1ge57")
+    assert json.loads(given.dataset.profile) == {"num_rows": 16, "tokens_per_row": 128}
+    assert {tag.key: tag.value for tag in given.tags} == {"mlflow.data.context": "scoring"}
+    assert not client.get_run(result.runs["cell9"]).inputs.dataset_inputs, "it was never scored"
+
+
+def test_a_run_says_who_logged_it_and_from_which_commit(tmp_path, monkeypatch):
+    folder = sweep_folder(tmp_path)
+    (folder / "run.json").write_text(json.dumps({"source": {"commit": "c0ffee", "dirty": True}}))
+    monkeypatch.setenv("LOGNAME", "somebody")
+    result = log_sweep(folder, uri=None, experiment="e")
+    from mlflow.tracking import MlflowClient
+
+    for run_id in (result.parent, result.runs["cell0"]):
+        run = MlflowClient(result.uri).get_run(run_id)
+        said = {
+            name: run.data.tags.get(f"mlflow.source.{name}") for name in ("name", "type", "git.commit", "git.dirty")
+        }
+        assert said == {"name": "ane-sweep", "type": "LOCAL", "git.commit": "c0ffee", "git.dirty": "true"}
+        assert run.data.tags["mlflow.user"] == run.info.user_id == "somebody"
+
+
+@pytest.mark.parametrize("said", [None, "c0ffee", ["c0ffee"], {}])
+def test_a_run_that_says_nothing_of_its_commit_is_logged_without_one(said):
+    assert source.tags({"source": said})["mlflow.source.git.commit"] is None
+
+
 def test_artifacts_are_there_for_the_tracker_too(logged):
     folder, result, client = logged
     names = {entry.path for entry in client.list_artifacts(result.runs["cell1"])}
-    assert names == {"record.json", "placement.json", "stderr"}
+    assert names == {"record.json", "request.json", "placement.json", "stderr"}
     local = Path(client.download_artifacts(result.runs["cell1"], "record.json"))
     assert Record.from_json(local.read_text()) == read_records(folder)[1]
     assert (folder.parent.parent / "mlartifacts" / result.runs["cell1"] / "artifacts" / "record.json").exists()
@@ -187,7 +235,8 @@ def test_artifacts_are_there_for_the_tracker_too(logged):
 def test_the_parent_holds_latency_against_chunks_and_what_is_constant(logged):
     _, result, client = logged
     run = client.get_run(result.parent)
-    assert run.info.run_name == f"sweep {result.sweep}"
+    assert run.info.run_name == f"minilm x variant, chunks (5) {result.sweep}", "this run.json holds no time as text"
+    assert run.info.status == "FAILED", "a cell crashed"
     assert (run.info.start_time, run.info.end_time) == (1_000_000, 1_060_000)
     assert run.data.params["model"] == "minilm" and run.data.params["chunks"] == "1, 2, 8"
     assert {k: v for k, v in run.data.metrics.items() if k.startswith("cells")} == {
@@ -250,6 +299,7 @@ def snapshot(client, run_id, parent):
             [entry.path for entry in client.list_artifacts(run_id)],
         ],
         "tags": tags,
+        "inputs": [(vars(given.dataset), given.tags[0].value) for given in run.inputs.dataset_inputs],
         "params": run.data.params,
         "metrics": list(run.data.metrics.items()),
         "steps": [
@@ -275,6 +325,8 @@ def test_links(logged):
     page, query = link.split("?")
     values = parse_qs(query)
     assert page == "http://127.0.0.1:5000/#/compare-runs"
+    for one in (link, experiment_link(result), experiment_link(replace(result, view=None))):
+        assert one.endswith("&workflowType=machine_learning"), "MLflow opens its GenAI workspace otherwise"
     assert json.loads(values["runs"][0]) == result.timed
     assert json.loads(values["experiments"][0]) == [result.experiment_id]
     assert compare_link(result, "http://example.test:8080/").startswith("http://example.test:8080/#/compare-runs?")
@@ -293,31 +345,91 @@ def test_a_sweep_too_large_for_an_address_gets_a_filter():
     assert ui_command(many) is None
 
 
-def test_random_weights_and_synthetic_inputs_are_in_the_name():
+def test_random_weights_and_synthetic_inputs_are_a_tag_and_a_sentence_but_no_part_of_the_name():
+    """With them, no legend of MLflow's charts shows what tells two cells apart."""
     record = make("s", 0, weights="random", texts="synthetic")
     text = describe.describe_cell(record, ["chunks"], Path("nowhere"))
-    assert text.name == "minilm chunks=1 [weights=random] [texts=synthetic]"
-    assert text.tags["weights.kind"] == "random" and text.tags["ane_sweep.texts"] == "synthetic"
-    assert describe.describe_sweep([record, make("s", 1)], [], {}).name.endswith("[weights=random] [texts=synthetic]")
+    assert text.name == "minilm chunks=1"
+    assert text.tags["weights.kind"] == "random" and text.tags["realised.texts"] == "synthetic"
+    assert "weights are random" in text.tags["mlflow.note.content"] and "seeded" in text.tags["mlflow.note.content"]
+    parent = describe.describe_sweep([record, make("s", 1)], [], {})
+    assert parent.tags["ane_sweep.weights"] == "pretrained, random"
+
+
+@pytest.mark.parametrize("status, ended", [("ok", "FINISHED"), ("degraded", "KILLED"), ("fallback", "FAILED")])
+def test_only_a_cell_that_nothing_speaks_against_gets_a_green_tick(status, ended):
+    record = make("s", 0, status=status, reason="for a reason")
+    text = describe.describe_cell(record, ["chunks"], Path("nowhere"))
+    assert text.status == ended
+    assert text.name == "minilm chunks=1" + ("" if status == "ok" else " ?")
+    assert (f"**{status}**: for a reason" in text.tags.get("mlflow.note.content", "")) == (status != "ok")
+
+
+@pytest.mark.parametrize("statuses, ended", [("ok degraded refused", "FINISHED"), ("ok crashed", "FAILED")])
+def test_the_run_of_a_sweep_is_finished_where_no_cell_failed(statuses, ended):
+    records = [make("s", n, status=status) for n, status in enumerate(statuses.split())]
+    assert describe.describe_sweep(records, [], {}).status == ended
+
+
+def test_names_of_cells_sort_as_their_values_do():
+    records = [make("s", n, chunks=chunks) for n, chunks in enumerate((1, 2, 10))]
+    widths = naming.digits(records, ["chunks"])
+    names = [describe.describe_cell(record, ["chunks"], Path("nowhere"), widths=widths).name for record in records]
+    assert names == ["minilm chunks=01", "minilm chunks=02", "minilm chunks=10"] == sorted(names)
+
+
+def test_sweeps_are_named_by_what_they_hold_and_sort_by_time():
+    records = [make("s", n, chunks=n) for n in range(1, 5)]
+    began = [f"2026-{month}-22T07:08:09.123+01:00" for month in ("02", "11")]
+    names = [describe.describe_sweep(records, ["variant", "chunks"], {"started": moment}).name for moment in began]
+    assert names == [f"minilm x variant, chunks (4) 2026-{month}-22 07:08" for month in ("02", "11")]
+    assert naming.sweep_name([make("s", 0), make("s", 1, model="gpt2")], ["model"], None) == "minilm, gpt2 (2) s"
+    assert naming.sweep_name([make("s", n, model=f"m{n}") for n in range(5)], ["model"], None) == "5 models (5) s"
 
 
 def test_kind_and_chip_are_in_the_metric_name():
-    assert describe.metric_key(Metric("ops_ane", 1, kind="predicted", chip="m4")) == "predicted.m4.ops_ane"
-    assert describe.metric_key(Metric("a=b/c", 1)) == "measured.a_b_c"
+    assert figures.metric_key(Metric("ops_share_ane", 1, kind="predicted", chip="m4")) == "predicted.m4.ops_share_ane"
+    assert figures.metric_key(Metric("ops_ane", 1, kind="predicted", chip="m4")) == "rest.predicted.m4.ops_ane"
+    assert figures.metric_key(Metric("a=b/c", 1)) == "rest.measured.a_b_c"
+
+
+def test_the_main_figures_come_first_where_names_are_sorted():
+    """MLflow's compare page sorts its rows by name."""
+    record = make("s", 0)
+    for chip in ("a17_pro", "m1", "m4"):
+        record.metrics += [
+            Metric(f"latency{end}_ms", 1.0, "ms", "estimated", "", chip) for end in ("_low", "", "_high")
+        ]
+        record.metrics += [Metric("ops_ane", 147, "1", "predicted", "", chip)]
+        record.metrics += [Metric("ops_total", 153, "1", "predicted", "", chip)]
+    record.metrics += [Metric("package_bytes", 45_007_117, "bytes"), Metric("bits_per_weight", 16.0)]
+    found = {name: value for name, value, _ in figures.cell_metrics(record)}
+    assert next(iter(found)) == LATENCY, "the compare page's plot takes the first one logged"
+    assert sorted(found)[:10] == [
+        "estimated.a17_pro.latency_ms", "estimated.m1.latency_ms", "estimated.m4.latency_ms",
+        "measured.latency_median_ms", "measured.package_mb", "measured.psnr_db",
+        "predicted.a17_pro.ops_share_ane", "predicted.m1.ops_share_ane", "predicted.m4.ops_share_ane",
+        "rest.estimated.a17_pro.latency_high_ms",
+    ]  # fmt: skip
+    assert found["measured.package_mb"] == pytest.approx(45.007117)
+    assert found["predicted.m4.ops_share_ane"] == pytest.approx(147 / 153)
 
 
 def test_mlflows_limits_are_kept():
     record = make("s", 0, status="failed", reason="x" * 20_000, **{"k" * 400: "v" * 20_000})
     text = describe.describe_cell(record, ["k" * 400], Path("nowhere"))
-    assert max(map(len, text.params)) == describe.KEY_LIMIT
+    assert max(map(len, text.params)) == naming.KEY_LIMIT == len(text.name)
     assert max(map(len, text.params.values())) == describe.PARAM_LIMIT
     assert len(text.tags["ane_sweep.reason"]) == describe.TAG_LIMIT
 
 
 @pytest.mark.parametrize("uri", ["ftp://host/x", "./mlruns", "http://[::bad"])
-def test_an_address_that_no_tracker_has_is_refused_before_anything_is_run(uri, tmp_path, capsys):
+def test_an_address_that_no_tracker_has_is_refused_before_anything_is_run(uri, tmp_path, capsys, monkeypatch):
     assert main(["model=tiny-gpt2", "weights=random", f"tracking.uri={uri}", f"out={tmp_path}"]) == 2
     assert "tracking.uri" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert main(["model=tiny-gpt2", "weights=random", f"out={tmp_path}"]) == 2
+    assert "MLFLOW_TRACKING_URI: " in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -453,11 +565,26 @@ def test_no_password_and_no_name_is_stored(run_with_secret):
     assert json.loads(text)["command"] == [f"tracking.uri={WITH_SECRETS[uri]}", "weights=/Users/***/nets"]
 
 
+def test_log_goes_where_mlflow_is_told_to_unless_the_sweep_or_the_command_says_otherwise(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
+    monkeypatch.setattr("ane_sweep.engine.links", lambda *_: {})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://from.environment:5")
+    plan = SimpleNamespace(key="k", axes=[], cells=[])
+    for name, own in (("none", None), ("own", "http://its.own:6")):
+        settings = {"enabled": True, "uri": own, "experiment": "e", "ui": None}
+        run = open_run(tmp_path / name, plan, [], {"resume": None, "nightly": {"enabled": False}, "tracking": settings})
+        write_records(run.folder, [make(run.stamp, 0)])
+    assert main(["log", f"out={tmp_path / 'none'}"]) == main(["log", f"out={tmp_path / 'own'}"]) == 0
+    assert main(["log", f"out={tmp_path / 'none'}", "uri="]) == 0
+    assert given == ["http://from.environment:5", "http://its.own:6", ""]
+
+
 def test_log_takes_credentials_from_the_environment_or_asks_for_them(run_with_secret, monkeypatch, capsys):
     out, _, uri = run_with_secret
     given = []
     monkeypatch.setattr("ane_sweep.tracking.log_sweep", lambda folder, *, uri, experiment: given.append(uri))
-    monkeypatch.setattr("ane_sweep.engine.links", lambda *_: [])
+    monkeypatch.setattr("ane_sweep.engine.links", lambda *_: {})
     for name in address.LOGIN:
         monkeypatch.delenv(name, raising=False)
     assert main(["log", f"out={out}"]) == 2 and not given
@@ -487,10 +614,10 @@ def test_nothing_that_the_tracker_is_told_names_a_person_or_holds_a_password(tmp
     outward._told.cache_clear()
     folder = sweep_folder(tmp_path)
     records = read_records(folder)
-    for record, source in zip(records, ("/home/ada/n", "/Users/John Doe/n", "https://jane:s3cret@h/n", "~jane/n", "x")):
-        record.cell["weights"] = source
-        record.weights = replace(record.weights, source=source)
-        record.status, record.reason = Status.FAILED, f"convert: cannot read {source}: \x1b[2J"
+    for record, origin in zip(records, ("/home/ada/n", "/Users/John Doe/n", "https://jane:s3cret@h/n", "~jane/n", "x")):
+        record.cell["weights"] = origin
+        record.weights = replace(record.weights, source=origin)
+        record.status, record.reason = Status.FAILED, f"convert: cannot read {origin}: \x1b[2J"
         record.artifacts = [{"name": "placement.planned.json", "path": str(tmp_path / "rows.json")}]
     (tmp_path / "rows.json").write_text('{"weights": "/home/ada/n"}')
     write_records(folder, records)
@@ -606,7 +733,7 @@ def log_when_up(folder, uri, patience=90):
 
 
 def test_the_charts_are_laid_out_for_every_axis(logged):
-    """What MLflow 3.17's UI reads from the experiment's tag; looked at in a browser when it was written."""
+    """What MLflow 3.17's UI reads from the experiment's tag; test_mlflow_pages.py opens it in a browser."""
     _, result, client = logged
     tags = client.get_experiment(result.experiment_id).tags
     view = json.loads(tags[f"mlflow.sharedViewState.{result.view}"])
@@ -618,14 +745,39 @@ def test_the_charts_are_laid_out_for_every_axis(logged):
     assert kinds["PARALLEL"]["selectedParams"] == ["variant", "chunks"]
     assert kinds["PARALLEL"]["selectedMetrics"][-1] == LATENCY, "the last one gives the colours"
     assert kinds["SCATTER"]["xaxis"] == {"key": LATENCY, "type": "METRIC"}
-    assert "CONTOUR" not in kinds, "no cell here has a package size"
     assert len({card["uuid"] for card in view["compareRunCharts"]}) == len(view["compareRunCharts"])
+
+
+def test_placement_and_estimates_have_their_charts():
+    records = [make("s", 0), make("s", 1, chunks=2)]
+    for record in records:
+        for chip in ("m1", "m4"):
+            record.metrics += [Metric("latency_ms", 1.0, "ms", "estimated", "", chip)]
+            for kind in ("predicted", "planned") if chip == "m4" else ("predicted",):
+                record.metrics += [Metric(f"ops_{name}", 9, "1", kind, "", chip) for name in ("ane", "total")]
+    cards = json.loads(layout.shared_view(records, ["chunks"]))["compareRunCharts"]
+    assert [card["metricKey"] for card in cards if card["type"] == "BAR"] == [
+        LATENCY, "measured.psnr_db", "estimated.m1.latency_ms", "estimated.m4.latency_ms",
+        "predicted.m1.ops_share_ane", "planned.m4.ops_share_ane",
+    ]  # fmt: skip
+    pairs = [(card["xaxis"]["key"], card["yaxis"]["key"]) for card in cards if card["type"] == "SCATTER"]
+    assert ("estimated.m1.latency_ms", "predicted.m1.ops_share_ane") in pairs and len(pairs) == 4
+    assert {"estimated.m1.latency_ms", "predicted.m1.ops_share_ane"} <= set(cards[0]["selectedMetrics"])
+
+
+def test_charts_of_more_chips_than_a_tag_holds_are_left_out_from_the_end():
+    record = make("s", 0)
+    record.metrics += [Metric("latency_ms", 1.0, "ms", "estimated", "", f"chip-{n}") for n in range(100)]
+    text = layout.shared_view([record], ["chunks"])
+    cards = json.loads(text)["compareRunCharts"]
+    assert len(text) <= layout.TAG_LIMIT and cards[0]["type"] == "PARALLEL" and 5 < len(cards) < 100
 
 
 def test_a_view_too_long_for_a_tag_is_left_out():
     records = [make("s", 0), make("s", 1, chunks=2)]
     assert layout.shared_view(records, ["chunks"]) is not None
     assert layout.shared_view(records, ["x" * 100] * 50) is None
+    assert layout.shared_view([make("s", 0, status="failed")], ["chunks"]) is None, "nothing was measured"
 
 
 def test_the_sweep_keeps_its_report_and_plots(logged):

@@ -11,11 +11,17 @@ from placement.by_hand import conv_chain
 from ane_sweep import engine, tracking, verbs
 from ane_sweep import words as command
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.task import TaskResult
+from ane_sweep.bundles import delivery
 from ane_sweep.errors import StageError, TrackingError
+from ane_sweep.mil import package
 from ane_sweep.planner import help
 from ane_sweep.report import drift
+from ane_sweep.search import goal
+from ane_sweep.search import run as search_run
 from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK
-from ane_sweep.verbs import doctor
+from ane_sweep.verbs import _workers, doctor
 from ane_sweep.verbs import run as running
 from ane_sweep.verbs.doctor.probes import Finding
 
@@ -67,6 +73,30 @@ def model(value: float) -> SimpleNamespace:
     )
 
 
+def recent(spec):
+    """For iOS18."""
+    spec.specificationVersion = 9
+    return spec
+
+
+def staged(code: int):
+    """In place of workers: all that they leave, or a failure."""
+
+    def stage(bench, name, params, inputs):
+        if code:
+            raise StageError("it died")
+        out = bench.folder / f"{name}-{len(list(bench.folder.iterdir()))}"
+        for index in range(params.get("count", 1)):
+            conv_chain(out / ("model.mlpackage" if name != "chunk" else f"chunk_{index + 1:02}.mlpackage"), 1)
+        (out / "outputs.npz").write_bytes(b"")
+        metrics = [Metric("bits_per_weight", 4.2, "bit"), Metric("psnr_db", 50.0, "dB")]
+        facts = {"chunk_bytes": [1, 1], "boundary_bytes": [1]}
+        told = {"weights_compressed": 3, "weights_left": 0}
+        return TaskResult(name, name, "ok", metrics=metrics, facts=facts, realised=told, seconds=1.0), out
+
+    return stage
+
+
 def exported(room) -> str:
     runs(room, 1.0)
     assert main(["export", "last", "x.zip"]) == OK
@@ -91,7 +121,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
         case ("report" | "log" | "nightly", 0):
             runs(room, 1.0)
             room.patch.setattr(tracking, "log_sweep", lambda *_, **__: None)
-            room.patch.setattr(engine, "links", lambda *_: [])
+            room.patch.setattr(engine, "links", lambda *_: {})
             return []
         case ("report", 1):
             runs(room, 1.0)
@@ -133,7 +163,32 @@ def arrange(room, verb: str, code: int) -> list[str]:
             values = iter([1.0, 1.0 if code == 0 else 3.0])
             room.patch.setattr(running, "load", lambda *_, **__: model(next(values)))
             return ["a.mlpackage", "b.mlpackage", "--min-psnr", "40"]
-        case ("devices" | "version", 0):
+        case ("best", 0 | 1 | 3):
+            found = SimpleNamespace(
+                goal=goal.Goal({"psnr_db": 1}, ()),
+                trials=[],
+                never={},
+                labels={},
+                how="",
+                plan=SimpleNamespace(axes=[]),
+            )
+            records = [nights.cell(psnr=80, status="ok" if code == 0 else "degraded")] if code != 1 else []
+            found.labels = {record.cell_key: "it" for record in records}
+            room.patch.setattr(search_run, "best", lambda *_: (found, records))
+            return TINY
+        case ("compress" | "chunk", 0 | 1):
+            package.write(
+                conv_chain(room.path / "m.mlpackage", 3), recent(package.read(room.path / "m.mlpackage").spec)
+            )
+            room.patch.setattr(_workers.Bench, "stage", staged(code))
+            return ["m.mlpackage", *(["p4", "-o", "s.mlpackage"] if verb == "compress" else ["2", "-o", "chunks"])]
+        case ("completion", 0):
+            return ["bash"]
+        case ("get", 0):
+            room.patch.setattr(delivery, "deliver", lambda *_: [])
+            runs(room, 1.0)
+            return ["last", "mine"]
+        case ("devices" | "version" | "help" | "list", 0):
             return []
         case (_, 2):
             return ["--nonsense"]
@@ -174,3 +229,32 @@ def test_a_verb_keeps_what_its_help_promises(verb, code, room, capsys):
 def test_the_table_is_the_one_that_everybody_uses():
     assert EXIT_CODES.keys() == {OK, NOT_ALL_OK, BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED} == {0, 1, 2, 3, 130}
     assert {code for _, code in promised()} == EXIT_CODES.keys()
+
+
+QUIET = {"help", "completion"}  # what they print is for reading, or for a shell
+
+
+@pytest.mark.parametrize("verb", [verb for verb in verbs.names() if verb not in QUIET])
+def test_a_verb_that_prints_a_result_prints_it_as_json_with_what_its_help_promises(verb, room, capsys):
+    words = arrange(room, verb, OK)
+    if verb == "sweep":
+        runs(room, 1.0)
+        folder = room.path / "out" / "runs" / "20260101-000000"
+        room.patch.setattr(engine, "sweep", lambda *_: (folder, []))
+    if verb == "log":
+        room.patch.setattr(engine, "links", lambda *_: {"compare": "http://x"})
+    capsys.readouterr()
+    assert main([verb, *words, "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    main([verb, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    if verb == "report":
+        assert isinstance(found, list) and "as one JSON array" in said
+        return
+    assert found["schema"] == 1
+    promised = said.partition("one JSON object: ")[2].partition(" (default")[0]
+    words = set(promised.replace(",", " ").replace(";", " ").split())
+    if verb in ("compare", "history"):  # with more besides, which their code lists
+        assert words & found.keys()
+    else:
+        assert found.keys() - words == {"schema"}

@@ -12,10 +12,13 @@ from ane_sweep.terminal import BAD_CONFIGURATION, OK
 
 # a line that would do something, or fail, if --help did not come first
 BUSY = {
+    "chunk": ["x.mlpackage", "2", "-o", "chunks"],
+    "compress": ["x.mlpackage", "p4", "-o", "y.mlpackage"],
     "sweep": ["model=nosuch"], "plan": ["-m", "model=nosuch"], "report": ["nosuch", "--html"], "compare": ["a", "b", "c"],
     "history": ["x"], "nightly": ["write", "cron"], "log": ["nosuch", "uri=http://127.0.0.1:1"], "export": ["last"],
     "import": ["nosuch.zip"], "prune": ["older-than-days=x"], "lint": ["nosuch", "--chip"], "devices": ["--jsn"],
-    "doctor": ["now"], "run": ["nosuch", "--random", "-1"], "diff": ["a"], "version": ["now"],
+    "doctor": ["now"], "run": ["nosuch", "--random", "-1"], "diff": ["a"], "version": ["now"], "help": ["nosuch"],
+    "list": ["now"], "get": ["last"], "completion": ["tcsh"],
 }  # fmt: skip
 
 
@@ -68,13 +71,17 @@ def test_the_help_has_every_word_and_its_example_is_one(verb, monkeypatch):
 def test_a_wrong_flag_is_refused_with_those_there_are(verb, monkeypatch):
     (parser,) = parsers(monkeypatch, [verb])
     with pytest.raises(ConfigError, match=r"--nonsense: unknown here.*; known: "):
-        parser.read(["a", "b", "--nonsense"][-1 if verb in ("devices", "doctor", "version", "prune") else 0 :])
+        words = ["bash"] if verb == "completion" else ["a", "b"]
+        parser.read(["--nonsense"] if verb in ("devices", "doctor", "version", "prune") else [*words, "--nonsense"])
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["log", "uir=x"], "uir=x: unknown here (did you mean 'uri='?); known: experiment=NAME, out=PATH, uri=URI"),
+        (
+            ["log", "uir=x"],
+            "uir=x: unknown here (did you mean 'uri='?); known: --json, experiment=NAME, out=PATH, uri=URI",
+        ),
         (["doctor", "now"], "now: unknown here; ane-sweep doctor [--json]"),
         (["devices", "out=x"], "out=x: unknown here; known: --json"),
         (["report", "a", "b"], "b: unknown here; ane-sweep report [RUN]"),

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from ane_sweep.bridge.axes import LOADS, RUNS, Asked, axis, mapping
 from ane_sweep.bridge.axes.targets import MACOS_TARGETS, TARGETS
+from ane_sweep.bridge.model_tasks import ONE_SIZE
 
 
 def _too_long(asked: Asked) -> str | None:
-    if asked["seq_len"] > asked["longest"]:
+    if asked["seq_len"] > asked["longest"] and asked["task"] not in ONE_SIZE:
         return f"seq_len={asked['seq_len']} is beyond the {asked['longest']} positions of {asked['model']}"
     return None
 
@@ -45,6 +46,7 @@ class Common:
         least=1,
         most=2**20,
         why="attention takes the square of it",
+        plain=128,
         shapes=("reference", "convert"),
         refuses=_too_long,
     )

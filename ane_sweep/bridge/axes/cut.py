@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ane_sweep.bridge.axes import Asked, Only, axis
+from ane_sweep.bridge.model_tasks import EMBED, NO_TEXT, TEXTS
 
 AUTO = "auto"
 OWN = {"none": 0, "embeddings": 1, "head": 1, "both": 2}  # chunks that are set from the start
@@ -27,12 +28,13 @@ def _own(asked: Asked) -> str | None:
     least = OWN[own] + 1
     if chunks != AUTO and int(chunks) < least:
         return f"own_chunks={own} with chunks={chunks}: those are among the chunks, so chunks={least} or more, or auto"
-    if own in ("embeddings", "both") and (asked["embeddings"] == "out" or task == "features"):
-        return (
-            f"own_chunks={own}: this program of {model} looks up no embeddings; use embeddings=in, or own_chunks=none"
-        )
-    if own in ("head", "both") and task in ("encoder", "features"):
-        return f"own_chunks={own}: {model} has no vocabulary head or classifier; use own_chunks=embeddings or none"
+    looks_up = task in (*TEXTS, "text_encoder")
+    if own in ("embeddings", "both") and (asked["embeddings"] == "out" or not looks_up):
+        way = "embeddings=in, or own_chunks=none" if looks_up else "own_chunks=none"
+        return f"own_chunks={own}: this program of {model} looks up no embeddings; use {way}"
+    if own in ("head", "both") and task in (*EMBED, *NO_TEXT):
+        way = "embeddings or none" if looks_up else "none"
+        return f"own_chunks={own}: {model} has no vocabulary head or classifier; use own_chunks={way}"
     return None
 
 

@@ -1,13 +1,13 @@
-"""`ane-sweep doctor [--json] [uri=URI]`: what this host can and cannot do, and how to get what is missing"""
+"""`ane-sweep doctor [--json] [uri=URI]`: what this host can do, and how to get what is missing"""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 from rich.text import Text
 
 from ane_sweep import tables
 from ane_sweep.machine import stand_in
-from ane_sweep.terminal import NOT_ALL_OK, OK
+from ane_sweep.planner import inherited
+from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 from ane_sweep.verbs.doctor.probes import PROBES, Finding
 from ane_sweep.verbs.doctor.world import World
 from ane_sweep.words import Parser
@@ -27,18 +27,19 @@ def doctor(args: list[str], world: World | None = None) -> int:
         "ane-sweep doctor uri=http://127.0.0.1:5000",
         {OK: "this host can run sweeps", NOT_ALL_OK: "it cannot: a probe that is needed says no"},
     )
-    parser.add_argument("--json", action="store_true", help="for scripts (default: a line a probe)")
-    parser.key("uri", "URI", "the tracking URI to ask (default: sqlite under the outputs folder)")
+    parser.json("able, stand_in, probes (each with probe, can, evidence, remedy, needed)", "a line a probe")
+    parser.key(
+        "uri", "URI", "the tracking URI to ask (default: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder)"
+    )
     parser.outputs()
     given = parser.read(args)
-    world = world or World(out=given.out, uri=given.uri)
+    world = world or World(out=given.out, uri=given.uri or inherited.tracking_uri())
     with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
         found = list(pool.map(lambda probe: probe(world), PROBES))
     able = all(finding.can for finding in found if finding.needed)
     if given.json:
         script = stand_in.active()
-        told = {"schema": 1, "able": able, "stand_in": script.label() if script else None}
-        print(json.dumps({**told, "probes": [vars(finding) for finding in found]}, indent=1))
+        tell(able=able, stand_in=script.label() if script else None, probes=[vars(finding) for finding in found])
     else:
         print(as_text(found, able))
     return OK if able else NOT_ALL_OK

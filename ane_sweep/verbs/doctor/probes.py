@@ -1,10 +1,11 @@
 """The probes, in the order in which they are shown. Each asks the world and gives one Finding; none raises."""
 
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ane_sweep import outward
-from ane_sweep.machine import powermetrics, syslog, thermal
+from ane_sweep.machine import powermetrics, stand_in, syslog, thermal
 from ane_sweep.verbs.doctor.world import World
 
 GB = 1e9
@@ -122,7 +123,13 @@ def usb_devices(world: World) -> Finding:
     found = world.connected()
     shown = "; ".join(f"{device.model or device.kind}, OS {device.os_version} ({device.os_build})" for device in found)
     remedy = "one iPhone or iPad on a cable, unlocked, trusting this Mac, Developer Mode on; Xcode for devicectl"
-    return Finding("usb devices", len(found) == 1, shown or "devicectl lists no connected iPhone or iPad", remedy)
+    lacking = "devicectl lists no connected iPhone or iPad"
+    if platform.system() != "Darwin" and not stand_in.active():
+        lacking, remedy = (
+            "no connected iPhone or iPad: only a Mac reaches them",
+            "a Mac with Xcode, and one iPhone or iPad on a cable",
+        )
+    return Finding("usb devices", len(found) == 1, shown or lacking, remedy)
 
 
 def pytorch_gpu(world: World) -> Finding:

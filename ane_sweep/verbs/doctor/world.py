@@ -116,8 +116,8 @@ class World:
 
     def cached_models(self) -> int:
         """How many models the Hugging Face cache holds."""
-        home = self.environ("HF_HUB_CACHE") or str(Path(self.environ("HF_HOME") or "~/.cache/huggingface") / "hub")
-        return len(list(folders.user_path(home).glob("models--*")))
+        home = self.environ("HF_HOME") or Path(self.environ("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+        return len(list(folders.user_path(self.environ("HF_HUB_CACHE") or str(Path(home) / "hub")).glob("models--*")))
 
     def chip(self) -> str | None:
         return host.chip()

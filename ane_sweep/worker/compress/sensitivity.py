@@ -37,6 +37,8 @@ class Probe:
         self.known: dict[str, Any] = {}
         self.model = Model(package.read(path), "", AS_DECLARED, True, self.known)
         self.plan, self.valid = self.model.plan, valid
+        # A weight is called by the op that makes it, whose value's name may differ: op_7_w makes var_7_w.
+        self.value_of = {op.name: op.outputs[0] for op in self.model.program.ops if op.outputs}
         self.pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // torch.get_num_threads()))
         self.feeds = [self.model.accepted(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
@@ -48,11 +50,12 @@ class Probe:
     def in_order(self, names: list[str]) -> list[str]:
         """Weights as the program reads them first."""
         first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
-        return sorted(names, key=lambda name: first[name])
+        return sorted(names, key=lambda name: first[self.value_of[name]])
 
     def closeness(self, values: Values) -> psnr.Closeness:
         """How close the outputs come with `values` in place of the weights of those names; its cosine means nothing."""
-        changed, first = plan.rebound(self.plan, self.model.program, self.known, values)
+        bound = {self.value_of[name]: value for name, value in values.items()}
+        changed, first = plan.rebound(self.plan, self.model.program, self.known, bound)
         self._go_to(first)
 
         def errors(index: int) -> list[float]:

@@ -6,7 +6,8 @@ A family `models/<family>.py` holds
     fn(model, state, seq_len, options) -> Module      eval mode, fp32; graph inputs in, tuple of outputs out
     skeleton(model) -> torch.nn.Module                the Hugging Face module itself, built on the meta device
     ports(model, seq_len, options) -> Ports           names, shapes and dtypes of the graph's inputs and outputs
-    RENAMED                                           optional: (beginning of a checkpoint's name, the module's) pairs
+    SERVES = Serves(...)                              optional: the checkpoints of transformers that it takes
+    RENAMED                                           optional: (pattern in a checkpoint's name, the module's) pairs
     IGNORED                                           patterns of checkpoint tensors that this family has no use for
 
 `options` are those of bridge/building.py, optional; decoders and encoders of a known shape are one `Family` of names, see
@@ -17,10 +18,12 @@ tensors (`weights.load_state`).
 import importlib
 from types import ModuleType
 
-from ane_sweep.bridge import families
+from ane_sweep.bridge import families, plugins
 
 
 def get(family: str) -> ModuleType:
     """Import a family (and with it torch). Raises ConfigError for an unknown name; a broken import is not caught."""
+    if (plugin := families.plugin_of(family)) is not None:
+        return plugins.imported(plugin)
     families.source(family)
     return importlib.import_module(f"{__name__}.{family}")

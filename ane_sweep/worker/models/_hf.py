@@ -77,16 +77,18 @@ def _materialise_buffers(module: nn.Module) -> None:
     """Fill the non-persistent buffers, which are in no checkpoint, with what their owners would have put there."""
     owners = {name.rpartition(".")[0] for name, buffer in module.named_buffers() if buffer.is_meta}
     for path in sorted(owners):
-        owner = module.get_submodule(path)
+        owner, blank = module.get_submodule(path), False
         for leaf, buffer in list(owner.named_buffers(recurse=False)):
             if buffer.is_meta:
                 value = _known_buffer(owner, leaf, buffer.shape)
-                blank = torch.empty(buffer.shape, dtype=buffer.dtype) if value is None else value
-                owner.register_buffer(leaf, blank, persistent=False)
+                made = torch.empty(buffer.shape, dtype=buffer.dtype) if value is None else value
+                owner.register_buffer(leaf, made, persistent=False)
+                blank = blank or value is None
                 if value is None and owner._parameters:
                     raise ValueError(f"do not know how to fill the buffer {path}.{leaf} {tuple(buffer.shape)}")
-        if not owner._parameters and hasattr(module, "_init_weights"):
-            module._init_weights(owner)  # transformers' own: rotary frequencies, sinusoidal tables
+        # transformers' own: rotary frequencies, sinusoidal tables. It would draw anew what weights are beneath the owner.
+        if blank and hasattr(module, "_init_weights"):
+            module._init_weights(owner)
 
 
 def _known_buffer(owner: nn.Module, leaf: str, shape: torch.Size) -> torch.Tensor | None:

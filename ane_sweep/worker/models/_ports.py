@@ -4,12 +4,30 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Seeded:
+    """An input that is no text: numbers between two, as the model's processor scales what it is given; of a picture or
+    a spectrum in tiles (stages/_seeds.py)."""
+
+    low: float
+    high: float
+    tiled: bool = True
+
+
+@dataclass(frozen=True)
 class Port:
-    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats)."""
+    """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats).
+
+    shapes   of an input that takes several: those, or one with sizes of (low, high); `shape` is its default
+    seeded  of an input that is no text: what is scored and timed on
+    last    of token ids: the one with which a text must end
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    shapes: tuple[tuple[int | tuple[int, int], ...], ...] = ()
+    seeded: Seeded | None = None
+    last: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = ()
@@ -52,6 +53,13 @@ FAMILY = _decoder.Family(
     alibi=_slopes,
     takes_positions=False,
     prepare=_ready,
+)
+SERVES = Serves(
+    architectures={"BloomForCausalLM": "causal_lm", "BloomModel": "causal_lm"},
+    model_types=("bloom",),
+    layers="n_layer",
+    longest=None,
+    otherwise=2048,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -2,6 +2,7 @@
 
 import torch
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.causal_mask$",)
@@ -26,6 +27,13 @@ FAMILY = _decoder.Family(
     final="transformer.ln_f",
     wiring=lambda config: "parallel",
     rotary=_layouts.rotary_pairs,
+)
+SERVES = Serves(
+    architectures={"CodeGenForCausalLM": "causal_lm"},
+    model_types=("codegen",),
+    layers="n_layer",
+    longest="n_positions",
+    tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

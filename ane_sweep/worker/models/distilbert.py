@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _encoder
 
 # The masked-language-model head of the base checkpoints, and a position counter.
@@ -31,6 +32,16 @@ FAMILY = _encoder.Family(
     eps=lambda config: 1e-12,  # a literal in Hugging Face's module, not a config key
     activation="activation",
     classifier=("pre_classifier", "classifier"),
+)
+SERVES = Serves(
+    architectures={
+        "DistilBertModel": "encoder",
+        "DistilBertForMaskedLM": "encoder",
+        "DistilBertForSequenceClassification": "classifier",
+    },
+    model_types=("distilbert",),
+    layers="n_layers",
+    longest="max_position_embeddings",
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

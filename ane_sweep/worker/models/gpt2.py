@@ -1,5 +1,6 @@
 """GPT-2 with its language-model head. Its Conv1D layers keep (in, out)."""
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 # The causal mask and its fill value, which old checkpoints carry as tensors.
@@ -23,6 +24,12 @@ FAMILY = _decoder.Family(
     transposed=True,
     final="transformer.ln_f",
     scale=_scale,
+)
+SERVES = Serves(
+    architectures={"GPT2LMHeadModel": "causal_lm", "GPT2Model": "causal_lm"},
+    model_types=("gpt2",),
+    layers="n_layer",
+    longest="n_positions",
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,5 +1,6 @@
 """GPT-BigCode (santacoder): GPT-2 with linear layers and, mostly, one key and value head for all query heads."""
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(transformer\.)?(h\.\d+\.attn\.)?(bias|masked_bias)$",)
@@ -21,6 +22,12 @@ FAMILY = _decoder.Family(
     feed_forward=("mlp.c_fc", "mlp.c_proj"),
     final="transformer.ln_f",
     scale=lambda config, layer: _layouts.head_width(config) ** -0.5 if config.scale_attn_weights else 1.0,
+)
+SERVES = Serves(
+    architectures={"GPTBigCodeForCausalLM": "causal_lm"},
+    model_types=("gpt_bigcode",),
+    layers="n_layer",
+    longest="n_positions",
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,5 +1,6 @@
 """GPT-Neo: every other layer looks back on 256 tokens alone; scores are not scaled."""
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.attention\.(bias|masked_bias)$",)
@@ -57,6 +58,12 @@ FAMILY = _decoder.Family(
     scale=lambda config, layer: 1.0,
     prepare=_finite_masks,
     follow=_windows,
+)
+SERVES = Serves(
+    architectures={"GPTNeoForCausalLM": "causal_lm"},
+    model_types=("gpt_neo",),
+    layers="num_layers",
+    longest="max_position_embeddings",
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

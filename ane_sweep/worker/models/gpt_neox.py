@@ -1,10 +1,11 @@
 """GPT-NeoX (Pythia): attention and feed-forward side by side, a part of each head rotated, an untied head."""
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(gpt_neox\.)?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$",)
 
-RENAMED = (("embed_out.", "lm_head."),)  # what checkpoints call it, and transformers 5
+RENAMED = ((r"^embed_out\.", "lm_head."),)  # what checkpoints call it, and transformers 5
 
 FAMILY = _decoder.Family(
     hf="GPTNeoXForCausalLM",
@@ -17,6 +18,13 @@ FAMILY = _decoder.Family(
     final="gpt_neox.final_layer_norm",
     wiring=lambda config: "parallel" if config.use_parallel_residual else "pre",
     rotary=_layouts.rotary_halves,
+)
+SERVES = Serves(
+    architectures={"GPTNeoXForCausalLM": "causal_lm"},
+    model_types=("gpt_neox",),
+    layers="num_hidden_layers",
+    longest="max_position_embeddings",
+    tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,5 +1,6 @@
 """OPT: learned positions from row 2 on; the 350m size has its norms after the residuals and a narrower embedding."""
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = ()
@@ -23,6 +24,12 @@ FAMILY = _decoder.Family(
     final=_final,
     eps=lambda config: 1e-5,  # nn.LayerNorm's own; no key of the config
     wiring=lambda config: "pre" if config.do_layer_norm_before else "post",
+)
+SERVES = Serves(
+    architectures={"OPTForCausalLM": "causal_lm"},
+    model_types=("opt",),
+    layers="num_hidden_layers",
+    longest="max_position_embeddings",
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

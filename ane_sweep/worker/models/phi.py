@@ -1,5 +1,6 @@
 """Phi 1 and 2: one norm for attention and feed-forward side by side, a part of each head rotated, a head with a bias."""
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$",)
@@ -15,6 +16,13 @@ FAMILY = _decoder.Family(
     final="model.final_layernorm",
     wiring=lambda config: "parallel",
     rotary=_layouts.rotary_halves,
+)
+SERVES = Serves(
+    architectures={"PhiForCausalLM": "causal_lm"},
+    model_types=("phi",),
+    layers="num_hidden_layers",
+    longest="max_position_embeddings",
+    tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _layouts, _llama
 
 IGNORED = _llama.IGNORED
@@ -11,6 +12,13 @@ FAMILY = replace(
     hf="Qwen2ForCausalLM",
     config="Qwen2Config",
     window=_layouts.full_attention,
+)
+SERVES = Serves(
+    architectures={"Qwen2ForCausalLM": "causal_lm"},
+    model_types=("qwen2",),
+    layers="num_hidden_layers",
+    longest="max_position_embeddings",
+    tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _layouts, _llama
 
 IGNORED = _llama.IGNORED
@@ -12,6 +13,13 @@ FAMILY = replace(
     config="Qwen3Config",
     head_norms=("self_attn.q_norm", "self_attn.k_norm"),
     window=_layouts.full_attention,
+)
+SERVES = Serves(
+    architectures={"Qwen3ForCausalLM": "causal_lm"},
+    model_types=("qwen3",),
+    layers="num_hidden_layers",
+    longest="max_position_embeddings",
+    tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

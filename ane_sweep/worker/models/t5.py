@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import Port, Ports, encoder_inputs, hidden_output
 
@@ -193,4 +194,11 @@ def _bias(config, read: _ane.Reader, stack: str, seq_len: int) -> list[Tensor]:
     return [head[None, :, None, :].contiguous() for head in bias.unbind(2)]
 
 
+SERVES = Serves(
+    architectures={"T5ForConditionalGeneration": "seq2seq"},
+    model_types=("t5",),
+    layers="num_layers",
+    longest="n_positions",
+    otherwise=512,
+)
 VARIANTS = {"original": original, "split_einsum": split_einsum}

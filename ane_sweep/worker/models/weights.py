@@ -57,7 +57,7 @@ def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     """
     module = meta_skeleton(model)
     return {
-        name: _random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
+        name: random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
         for name, tensor in module.named_parameters()
     }
 
@@ -79,6 +79,10 @@ def _spread(module: nn.Module, name: str) -> tuple[float, float]:
     layer = module.get_submodule(owner)
     if leaf == "bias":
         return 0.0, 0.02
+    if leaf != "weight":  # a parameter of a module's own: positions, a class's token, the scale of a residual
+        return 0.0, layer.get_parameter(leaf).shape[-1] ** -0.5
+    if isinstance(layer, nn.Conv1d | nn.Conv2d):
+        return 0.0, layer.weight[0].numel() ** -0.5
     if layer.weight.dim() == 1:  # a norm; built afresh it holds what it takes for no change: 1, or 0 for Gemma
         return type(layer)(1).weight.item(), 0.02
     if isinstance(layer, nn.Linear):
@@ -88,7 +92,7 @@ def _spread(module: nn.Module, name: str) -> tuple[float, float]:
     return 0.0, layer.weight.shape[0] ** -0.5  # Hugging Face's Conv1D keeps (in, out)
 
 
-def _random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
+def random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
     half_width = std * 3**0.5
     generator = torch.Generator().manual_seed(seed)
@@ -227,11 +231,10 @@ def _refuse(model: dict[str, Any], source: Any, problems: dict[str, list[str]]) 
         )
 
 
-def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, Any], ...]) -> Iterator[str]:
     """The ways in which a checkpoint's name may be written in the module: as it is, without prefix, with it."""
-    for old, new in renamed:
-        if name.startswith(old):
-            name = new + name.removeprefix(old)
+    for pattern, new in renamed:
+        name = re.sub(pattern, new, name)
     for old, new in _OLD_NAMES:
         if name.endswith(old):
             name = name.removesuffix(old) + new
@@ -266,10 +269,13 @@ def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
         config = dict(foreign.read_json(path))
     except (OSError, ValueError, TypeError) as error:
         raise WeightsError(f"{path} is no JSON object ({error})") from error
-    differ = [
-        f"{key} is {repr(config[key])[:80]}, the model's is {repr(value)[:80]}"
-        for key, value in model["arch"].items()
-        if key in config and config[key] != value
-    ]
-    if differ:
+    if differ := list(_differing(config, model["arch"], "")):
         raise WeightsError(f"{path} describes another model: {'; '.join(differ[:4])}")
+
+
+def _differing(config: dict[str, Any], arch: dict[str, Any], prefix: str) -> Iterator[str]:
+    for key, value in arch.items():
+        if key.endswith("_config") and isinstance(config.get(key), dict):  # of a part, such as CLIP's towers
+            yield from _differing(config[key], value, f"{prefix}{key}.")
+        elif key in config and config[key] != value:
+            yield f"{prefix}{key} is {repr(config[key])[:80]}, the model's is {repr(value)[:80]}"

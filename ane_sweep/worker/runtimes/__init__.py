@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge import plugins
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.worker.runtimes import _decoding
@@ -33,5 +34,6 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Runtime:
 def get(name: str) -> Module:
     """Import a runtime's module. Raises ConfigError for an unknown name; a broken import inside one is not caught."""
     RUNTIMES[name]  # which knows what to say of an unknown one
-    module: Any = importlib.import_module(f"{__name__}.{name}")
+    plugin = RUNTIMES.plugin_of(name)
+    module: Any = plugins.imported(plugin) if plugin else importlib.import_module(f"{__name__}.{name}")
     return module

@@ -165,11 +165,12 @@ def _vary(package_path: Path, number: int) -> int:
     """Change one value in every page of the floating-point weights of a package; returns how many."""
     import numpy as np
 
-    from ane_sweep.mil import graph, pipeline
+    from ane_sweep.mil import pipeline
+    from ane_sweep.mil.weights import blob_values
 
     changed = 0
     for part in pipeline.parts(package_path):
-        values = [value.blobFileValue for op in _operations(part.spec) for value in graph.blob_values(op)]
+        values = [value.blobFileValue for op in _operations(part.spec) for value in blob_values(op)]
         for file_name in {value.fileName for value in values}:
             blobs = part.blobs(file_name)
             records = [blobs.record(offset) for offset in sorted({v.offset for v in values if v.fileName == file_name})]

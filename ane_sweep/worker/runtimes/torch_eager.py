@@ -3,14 +3,11 @@ up against.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ane_sweep.bridge import building
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError
-from ane_sweep.worker import models
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -65,7 +62,7 @@ def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
     for name, value in inputs.items():
         if name not in known:
             problems.append(f"{name!r} is not an input")
-        elif np.shape(value) != tuple(known[name].shape):
+        elif not known[name].shapes and np.shape(value) != tuple(known[name].shape):
             problems.append(f"{name!r} has shape {list(np.shape(value))}, not {list(known[name].shape)}")
     if problems:
         takes = ", ".join(f"{port.name} ({port.dtype} {list(port.shape)})" for port in ports)
@@ -100,10 +97,6 @@ def functions(
 
 def _build(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
     """(module, what gives its ports)."""
-    from ane_sweep.worker.models import weights
+    from ane_sweep.worker.models import _build
 
-    model, options = params["model"], building.options(params)
-    family = models.get(model["family"])
-    state = weights.load_state(params["weights"], inputs.get("checkpoint"), model)
-    module = family.VARIANTS[params["variant"]](model, state, params["seq_len"], options)
-    return module, partial(family.ports, model, params["seq_len"], options)
+    return _build.build(params, inputs, params["variant"])

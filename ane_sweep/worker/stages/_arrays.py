@@ -4,7 +4,7 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -80,6 +80,21 @@ class Inputs:
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         return {name: np.array(stack[index]) for name, stack in self._stacks.items()}
+
+
+def as_array(value: Any) -> np.ndarray | None:
+    """An output as numbers: an image's levels, probabilities in the order of their labels; None for a text."""
+    if isinstance(value, dict):
+        return np.array([value[key] for key in sorted(value, key=str)], np.float32)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        return None
+    return array.astype(np.float32 if array.dtype.kind == "f" or hasattr(value, "mode") else np.int32)
+
+
+def further_shapes(reference: Path) -> list[str]:
+    """The shapes of which a reference keeps inputs and outputs beside the default: `1x3x256x256`, in inputs@1x3x256x256.npz."""
+    return sorted(path.stem.partition("@")[2] for path in reference.glob("inputs@*.npz"))
 
 
 def stacks(path: Path) -> dict[str, np.ndarray]:

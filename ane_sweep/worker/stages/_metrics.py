@@ -34,8 +34,8 @@ def same_top1(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     return reference.argmax(axis=-1) == candidate.argmax(axis=-1)
 
 
-def mean_pool(hidden: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """(S, H) -> (H,) float64: the mean over valid positions, (S,) bool."""
+def mean_pool(hidden: np.ndarray, valid: np.ndarray | slice) -> np.ndarray:
+    """(S, H) -> (H,) float64: the mean over valid positions, (S,) bool or a slice."""
     return hidden[valid].astype(np.float64).mean(axis=0)
 
 

@@ -15,7 +15,7 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=60, many="chunkings", timeout_s=1800, base_gib=0.2, per_byte=0.2,
+    order=60, many="chunkings", timeout_s=1800, base_gib=0.2, per_byte=0.2, guess_s=1, guess_per_gb=3,
     leaves="same program", compressed=True, artifact=True, reads=("placement/data/**/*",),
 )  # fmt: skip
 
@@ -26,6 +26,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
+    realised  chunks, and `cut` where the cut is uneven: a sentence
     metrics  chunk_bytes_max, chunk_bytes_ideal (an equal share), boundary_bytes (all cuts together)
     Raises errors.ChunkError when the program cannot be cut so.
     """
@@ -41,7 +42,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         facts = chunker.chunk(source, out, chunker.Request(**asked, times=_times(source, params)))
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)
-    return StageResult(_metrics(facts), realised={"chunks": facts["chunks"]}, facts=facts)
+    said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
+    return StageResult(_metrics(facts), realised={"chunks": facts["chunks"], **said}, facts=facts)
 
 
 def _times(source: Path, params: dict[str, Any]) -> dict[str, float]:

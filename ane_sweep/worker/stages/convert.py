@@ -20,10 +20,12 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker import models
-from ane_sweep.worker.stages import StageResult, _package
+from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
 
-STAGE = Stage(order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, leaves="program", artifact=True)
+STAGE = Stage(
+    order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, guess_s=6, guess_per_gb=12,
+    leaves="program", artifact=True,
+)  # fmt: skip
 
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
@@ -33,13 +35,16 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     began = time.perf_counter()
     if any("\ud800" <= character <= "\udfff" for character in str(out)):
         raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")
-    module = _build(params, inputs.get("checkpoint"))
+    from ane_sweep.worker.models import _build
+
+    module, ports = _build.build(params, inputs, params["variant"])
     package = out / "model.mlpackage"
     functions = getattr(module, "functions", None)
+    weights = {"weights": module.weights_digest()} if hasattr(module, "weights_digest") else {}
     if functions is None:
-        facts = _convert(module, _ports(params), {}, params, package)
+        facts = weights | _convert(module, ports(), {}, params, package)
     else:
-        facts = _convert_functions(functions, module.states, params, package)
+        facts = _convert_functions(functions, ports, module.states, params, package)
     _package.settle(package)
     seconds = time.perf_counter() - began
     bits = _package.bits_per_weight(package, facts["numbers"])
@@ -53,20 +58,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     )
 
 
-def _build(params: dict[str, Any], checkpoint: Path | None):
-    from ane_sweep.worker.models import weights
-
-    state = weights.load_state(params["weights"], checkpoint, params["model"])
-    make = models.get(params["model"]["family"]).VARIANTS[params["variant"]]
-    return make(params["model"], state, params["seq_len"], building.options(params))
-
-
-def _ports(params: dict[str, Any], **more: str):
-    family = models.get(params["model"]["family"])
-    return family.ports(params["model"], params["seq_len"], building.options(params), **more)
-
-
-def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
+def _convert_functions(
+    functions, ports, states: dict[str, Any], params: dict[str, Any], package: Path
+) -> dict[str, Any]:
     """Each function by itself, then coremltools' join, which keeps one copy of equal weights. The default is decode:
     it is called for every token. Facts are decode's, `ops_prefill` beside them."""
     from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
@@ -76,7 +70,7 @@ def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any]
         joined = MultiFunctionDescriptor()
         for name in (PREFILL, DECODE):
             part = Path(folder, f"{name}.mlpackage")
-            found = _convert(functions[name], _ports(params, function=name), states, params, part)
+            found = _convert(functions[name], ports(function=name), states, params, part)
             facts |= found if name == DECODE else {"ops_prefill": found["ops"]}
             joined.add_function(str(part), src_function_name="main", target_function_name=name)
         joined.default_function_name = DECODE
@@ -86,7 +80,9 @@ def _convert_functions(functions, states: dict[str, Any], params: dict[str, Any]
 
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
     """One function, traced and written as `package`; what is in it."""
-    program = _to_program(_trace(module, ports, params), ports, states, params, package)
+    given = params["model"]["task"] == "tensors"
+    with _hints.explained(), _more_ops.registered() if given else nullcontext():
+        program = _to_program(_trace(module, ports, params), ports, states, params, package)
     ops, parameter_bytes = _census(program)
     return {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": _package.float_numbers(program)}
 
@@ -103,7 +99,7 @@ def _trace(module, ports, params: dict[str, Any]):
 
     halves = [_half.is_half(port, building.options(params)) for port in ports.inputs]
     widened = _half.widened(module, ports) if any(halves) else nullcontext()
-    examples = tuple(
+    examples = getattr(module, "example", None) or tuple(
         torch.zeros(port.shape, dtype=torch.float16 if half else getattr(torch, port.dtype))
         for port, half in zip(ports.inputs, halves)
     )
@@ -130,10 +126,10 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
         model = ct.convert(
             traced,
             inputs=[
-                ct.TensorType(port.name, port.shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
-                for port in ports.inputs
+                ct.TensorType(port.name, shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
+                for port, shape in zip(ports.inputs, _shapes(ct, ports.inputs))
             ],
-            outputs=[ct.TensorType(port.name, dtype=real) for port in ports.outputs],
+            outputs=[ct.TensorType(port.name, dtype=dtypes[port.dtype]) for port in ports.outputs],
             states=[
                 ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
                 for name, state in states.items()
@@ -142,7 +138,7 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
             convert_to="mlprogram",
             minimum_deployment_target=target,
             compute_precision=_precision(ct, params["compute"], wide),
-            pass_pipeline=_pipeline(ct, wide),
+            pass_pipeline=_pipeline(ct, wide, guarded=params["model"]["task"] == "tensors"),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )
@@ -154,6 +150,21 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
         )
         raise StageError(f"fp32_ops={wide.patterns} match no op of this program, which has: {', '.join(types)}")
     return program
+
+
+def _shapes(ct, inputs) -> list[Any]:
+    """As coremltools takes them. Equal ranges are one size: two inputs that are added must agree in it."""
+    ranges: dict[tuple[int, int], Any] = {}
+
+    def size(one):
+        return one if isinstance(one, int) else ranges.setdefault(one, ct.RangeDim(*one, default=one[1]))
+
+    return [
+        ct.EnumeratedShapes(shapes=[list(shape) for shape in port.shapes], default=list(port.shape))
+        if len(port.shapes) > 1
+        else tuple(size(one) for one in (port.shapes[0] if port.shapes else port.shape))
+        for port in inputs
+    ]
 
 
 class Wide:
@@ -187,14 +198,17 @@ def _precision(ct, compute: str, wide: Wide):
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 
 
-def _pipeline(ct, wide: Wide):
-    """coremltools' default passes, less those that only cost here, and one more where it saves memory."""
+def _pipeline(ct, wide: Wide, guarded: bool = False):
+    """coremltools' default passes, less those that only cost here, and one more where it saves memory.
+
+    guarded   of code that is not ours: its indices may be negative"""
     pipeline = ct.PassPipeline.DEFAULT
     if wide.apart:
         pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
     # Guards gathers against negative indices with a compare, an add and a select before the embedding; token ids and
     # positions are never negative.
-    pipeline.remove_passes({"common::guard_negative_gather_indices"})
+    if not guarded:
+        pipeline.remove_passes({"common::guard_negative_gather_indices"})
     # Hashes every weight. Once before the fp16 cast finds what is equal (tied embedding and head), once more runs in
     # the backend pipeline; the two in between find nothing new.
     again = [i for i, name in enumerate(pipeline.passes) if name == "common::const_deduplication"][1:]

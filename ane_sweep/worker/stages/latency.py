@@ -24,10 +24,10 @@ from ane_sweep.stats import samples
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.runtimes import _copies
 from ane_sweep.worker.stages import StageResult, _timing, _verdicts
-from ane_sweep.worker.stages._arrays import Inputs
+from ane_sweep.worker.stages._arrays import Inputs, further_shapes
 
 STAGE = Stage(
-    order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=20.0,
+    order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=2, guess_per_gb=15,
     stored=False, alone=True, runs_program=True, pooled=True,
 )  # fmt: skip
 
@@ -42,6 +42,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
               peak_memory_bytes; those that were not measured are left out. With cache=stateful they are of the
               last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
+              Of an input of several shapes, latency_SHAPE_{first,median,iqr}_ms of each but the default.
               With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
               runtime with threads of its own `thread_wait`: how they wait for work
@@ -78,8 +79,27 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         result.timing = replace(result.timing, prefill_median_ms=_median_ms(whole.steady_s))
     if copies:
         result.metrics += copies.metrics(params["runtime"])
+    else:
+        written |= _further_shapes(loaded, inputs["reference"], common, result, params["runtime"])
     (out / "samples.json").write_text(json.dumps(written, indent=1))
     return result
+
+
+def _further_shapes(
+    loaded: runtimes.Runtime, reference: Path, common: dict[str, Any], result: StageResult, runtime: str
+) -> dict[str, Any]:
+    """Each further shape of the inputs, timed as the default one: for samples.json, by shape."""
+    found = {}
+    for shape in further_shapes(reference):
+        call, _ = loaded.timed(loaded.prepare(Inputs(reference, f"inputs@{shape}.npz")[0]))
+        taken = _timing.measure(call, **common)
+        summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
+        figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
+        result.metrics += [
+            Metric(f"latency_{shape}_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()
+        ]
+        found[shape] = asdict(taken)
+    return {"shapes": found} if found else {}
 
 
 def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ane_sweep.worker.runtimes._coremltools import lean
 from ane_sweep.worker.stages import StageResult, _trace, compile, load
 
 STAGE = Stage(
-    order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0,
+    order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0, guess_s=10, guess_per_gb=30,
     stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True,
 )  # fmt: skip
 

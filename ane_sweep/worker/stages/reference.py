@@ -6,19 +6,20 @@ inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
         outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is;
         calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
+        of a module of the user's own (_given.py), inputs of whatever shape
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge import building
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker import models
-from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.stages import StageResult, _given
 
 STAGE = Stage(
-    order=20, many="fp32 references", timeout_s=3600, base_gib=0.8, per_byte=1.3,
+    order=20, many="fp32 references", timeout_s=3600, base_gib=0.8, per_byte=1.3, guess_s=4, guess_per_gb=10,
     leaves="outputs", reads=("data/*.txt",),
 )  # fmt: skip
 
@@ -29,51 +30,60 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
     import torch
 
-    from ane_sweep.worker.models import weights
+    from ane_sweep.worker.models import _build
     from ane_sweep.worker.stages._arrays import StackWriter
 
-    model, seq_len, checkpoint = params["model"], params["seq_len"], inputs.get("checkpoint")
-    family, options = models.get(model["family"]), building.options(params)
-    ports = family.ports(model, seq_len, options)
-    state = weights.load_state(params["weights"], checkpoint, model)
-    module = family.VARIANTS["original"](model, state, seq_len, options)
+    if params["model"]["task"] == "tensors":
+        return _given.leave(params, inputs, out)
+    model, checkpoint = params["model"], inputs.get("checkpoint")
+    options = building.options(params)
+    module, its_ports = _build.build(params, inputs, "original")
+    ports = its_ports()
     full, count = options.head == "last", params["texts"]["count"]
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
-        source, ids, valid = _texts(params, checkpoint, first, number, full)
-        feeds = _seeded(params, ports, first, number)
-        feeds = feeds or {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs}
+        if all(port.seeded for port in ports.inputs):
+            said, feeds, valid = _seeded(params, ports, first, number)
+        else:
+            source, ids, valid = _texts(params, checkpoint, ports, first, number, full)
+            feeds, said = (
+                {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs},
+                {"texts": source},
+            )
         _save(out / name, {**feeds, "valid": valid})
-    with torch.inference_mode(), StackWriter(out / "outputs.npz", len(ids)) as stack:
-        for index in range(len(ids)):
+    with torch.inference_mode(), StackWriter(out / "outputs.npz", len(valid)) as stack:
+        for index in range(len(valid)):
             results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
-    return StageResult(realised={"texts": source})
+    digest = hashlib.sha256((out / "inputs.npz").read_bytes()).hexdigest()[:16]
+    return StageResult(realised={**said, "texts_count": len(valid), "texts_digest": digest})
 
 
-def _seeded(params: dict[str, Any], ports, first: int, count: int) -> dict[str, Any]:
-    """Normal numbers for a model that takes features and no text; nothing for the others."""
+def _seeded(params: dict[str, Any], ports, first: int, count: int) -> tuple[dict[str, str], dict[str, Any], Any]:
+    """(what they are, numbers by input, all of them valid) for a model that takes no text."""
     import numpy as np
 
-    if params["model"]["task"] != "features":
-        return {}
+    from ane_sweep.worker.stages import _seeds
+
     random = np.random.default_rng(params["texts"]["seed"] + bool(first))
-    return {port.name: random.standard_normal((count, *port.shape), np.float32) for port in ports.inputs}
+    feeds = {port.name: np.stack([_seeds.values(port, random) for _ in range(count)]) for port in ports.inputs}
+    said = ", ".join(f"{port.name}: {_seeds.described(port)}" for port in ports.inputs)
+    return {"inputs": said}, feeds, np.ones((count, 1), bool)
 
 
-def _texts(params: dict[str, Any], checkpoint: Path | None, first: int, count: int, full: bool) -> tuple[str, Any, Any]:
+def _texts(params: dict[str, Any], checkpoint: Path | None, ports, first: int, count: int, full: bool):
     """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool) of `count` texts from the `first` on. With `full`, no
     window is shorter than S if the text allows it: the last position is the one that counts."""
-    import numpy as np
-
+    from ane_sweep.bridge import model_tasks
     from ane_sweep.worker.stages import _tokens
 
-    if params["model"]["task"] == "features":
-        valid = np.ones((count, params["seq_len"]), bool)
-        return "synthetic", valid.astype(np.int32), valid
-    wish, seq_len, vocabulary = params["texts"], params["seq_len"], params["model"]["arch"]["vocab_size"]
-    decoder = params["model"]["task"] == "causal_lm"
+    wish, model, (_, seq_len) = params["texts"], params["model"], ports.inputs[0].shape[:2]
+    vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
+    decoder = model["task"] == "causal_lm"
     if wish["tokenizer"] is None:
-        return "synthetic", *_tokens.synthetic(count, seq_len, vocabulary, wish["seed"] + bool(first), full=decoder)
+        ids, valid = _tokens.synthetic(count, seq_len, vocabulary, wish["seed"] + bool(first), full=decoder)
+        if (last := ports.inputs[0].last) is not None:
+            ids[range(count), valid.sum(axis=1) - 1] = last
+        return "synthetic", ids, valid
     tokenizer = _tokens.find_tokenizer(checkpoint)
     if tokenizer is None:
         raise StageError(f"{checkpoint} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)")

@@ -6,20 +6,22 @@ leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
 of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
-and rank_agreement compares the order of all pairs by similarity.
+or its one vector is taken, and rank_agreement compares the order of all pairs by similarity. Outputs of which nothing is
+known: _by_output.py.
 """
 
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.model_tasks import EMBED
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import runtimes
-from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.stages import StageResult, _by_output
 
 STAGE = Stage(
-    order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2,
+    order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
     leaves="outputs", runs_program=True,
 )  # fmt: skip
 
@@ -28,8 +30,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
     from ane_sweep.worker.stages._arrays import Inputs, StackWriter, stacks
 
-    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     runtime = runtimes.load(params, inputs)
+    if params["model"]["task"] == "tensors":
+        return _by_output.score(runtime, inputs["reference"], out, _checked)
+    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     scores = _Scores(params["model"]["task"])
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
@@ -45,9 +49,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 def _checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
     import numpy as np
 
+    from ane_sweep.worker.stages._arrays import as_array
+
     if name not in got:
         raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
-    array = np.asarray(got[name], dtype=np.float32)
+    value = as_array(got[name])
+    if value is None:
+        raise StageError(f"output {name!r} of input {index} is no number")
+    array = value.astype(np.float32)
     if array.shape != shape:
         raise StageError(f"output {name!r} of input {index} has shape {array.shape}, the reference {shape}")
     if not np.isfinite(array).all():
@@ -74,12 +83,14 @@ class _Scores:
 
     def add(self, name: str, reference, candidate, valid) -> None:
         """One output plane: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
+        rows: Any = slice(None)
         if reference.ndim == 3:
-            if self.task == "encoder":
-                self.pooled[0].append(self.m.mean_pool(reference[0], valid))
-                self.pooled[1].append(self.m.mean_pool(candidate[0], valid))
-            rows = valid if reference.shape[1] == len(valid) else slice(None)
-            reference, candidate = reference[0][rows], candidate[0][rows]
+            rows = valid if reference.shape[1] == len(valid) else rows
+            reference, candidate = reference[0], candidate[0]
+        if self.task in EMBED:
+            self.pooled[0].append(self.m.mean_pool(reference, rows))
+            self.pooled[1].append(self.m.mean_pool(candidate, rows))
+        reference, candidate = reference[rows], candidate[rows]
         self.closeness.add(reference=reference, candidate=candidate)
         if name == "logits":
             kl = self.m.kl_rows(reference=reference, candidate=candidate)

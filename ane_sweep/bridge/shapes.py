@@ -1,0 +1,142 @@
+"""The inputs of a model that somebody brings: shapes, dtypes and the values that they take. Standard library only.
+
+{image: [1, 3, 224, 224], ids: {shape: [1, 128], dtype: int32, range: [0, 30000]}}
+{x: [[1, 3, 224, 224], [1, 3, 256, 256]]}     several shapes, the first of them the default
+{x: [1, "1..8", 64]}                          any size from 1 to 8, the largest the default
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+
+DTYPES = ("float32", "int32", "int64", "bool")
+_KEYS = ("shape", "dtype", "range")
+_RANGE = re.compile(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*")
+_LARGEST = 2**31 - 1
+_MOST_SHAPES = 128  # Core ML's limit of enumerated shapes
+Size = int | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input.
+
+    dtype   what the module is given; the program takes int32 for int64 and bool, which Core ML has not
+    values  (low, high) from which they are drawn: whole numbers below high, others up to it; None: normal numbers, 0 or 1
+    shapes  one, or several that are enumerated; a size of (low, high) is any between
+    """
+
+    name: str
+    dtype: str
+    values: tuple[float, float] | None
+    shapes: tuple[tuple[Size, ...], ...]
+
+    @property
+    def flexible(self) -> bool:
+        return len(self.shapes) > 1 or any(isinstance(size, tuple) for size in self.shapes[0])
+
+    def points(self) -> list[tuple[int, ...]]:
+        """The shapes that it is scored and timed at, the default first: each of several; of a range the largest, the
+        smallest and the middle."""
+        if len(self.shapes) > 1 or not self.flexible:
+            return [tuple(_at(size, 1.0) for size in shape) for shape in self.shapes]
+        return [tuple(_at(size, share) for size in self.shapes[0]) for share in (1.0, 0.0, 0.5)]
+
+
+def _at(size: Size, share: float) -> int:
+    return size if isinstance(size, int) else round(size[0] + share * (size[1] - size[0]))
+
+
+def points(inputs: tuple[Input, ...]) -> list[tuple[tuple[int, ...], ...]]:
+    """Shapes of all inputs together, the default first. A fixed one stays as it is."""
+    several = [one.points() for one in inputs]
+    count = max((len(shapes) for shapes in several), default=1)
+    rows = zip(*(shapes * (count if len(shapes) == 1 else 1) for shapes in several))
+    return list(dict.fromkeys(rows))
+
+
+def label(inputs: tuple[Input, ...], point: tuple[tuple[int, ...], ...]) -> str:
+    """`1x3x256x256`: the shapes of those inputs that take several, each once."""
+    named = ["x".join(map(str, shape)) for one, shape in zip(inputs, point) if one.flexible]
+    return "_".join(dict.fromkeys(named))
+
+
+def problem(name: str, spec: Any) -> str | None:
+    """What is wrong with `model.inputs`, in one sentence."""
+    try:
+        read(spec, name)
+    except ConfigError as error:
+        return error.problems[0]
+    return None
+
+
+def read(spec: Mapping[str, Any], name: str = "model.inputs") -> tuple[Input, ...]:
+    """The inputs in their order. Raises ConfigError with the first problem."""
+    if not spec:
+        raise ConfigError(f"{name}={{}}: no inputs; the form is {{image: [1,3,224,224]}}")
+    found = tuple(_input(f"{name}.{key}", str(key), value) for key, value in spec.items())
+    counts = {len(one.points()) for one in found if one.flexible}
+    if len({len(one.shapes) for one in found if one.flexible}) > 1 or len(counts) > 1:
+        raise ConfigError(f"{name}: inputs of several shapes have equally many, as they are taken together")
+    return found
+
+
+def _input(where: str, name: str, value: Any) -> Input:
+    if not re.fullmatch(r"[A-Za-z_]\w{0,99}", name):
+        raise ConfigError(f"{where}: expected a name of letters, digits and _, as the parameters of forward have")
+    spec = value if isinstance(value, dict) else {"shape": value}
+    if (unknown := [key for key in spec if key not in _KEYS]) or "shape" not in spec:
+        what = f"nothing reads {unknown[0]!r}" if unknown else "shape is missing"
+        raise ConfigError(f"{where}: {what}; an input is a shape, or {{{', '.join(_KEYS)}}}")
+    dtype = spec.get("dtype", "float32")
+    if dtype not in DTYPES:
+        raise ConfigError(f"{where}: dtype {dtype!r} is unknown; choices: {', '.join(DTYPES)}")
+    return Input(name, dtype, _values(where, dtype, spec.get("range")), _shapes(where, spec["shape"]))
+
+
+def _shapes(where: str, shape: Any) -> tuple[tuple[Size, ...], ...]:
+    several = shape if isinstance(shape, list) and shape and all(isinstance(one, list) for one in shape) else [shape]
+    if len(several) > _MOST_SHAPES:
+        raise ConfigError(
+            f"{where}: {len(several)} shapes, and Core ML enumerates {_MOST_SHAPES} at most; give a range"
+        )
+    found = tuple(_shape(where, one) for one in several)
+    if len({len(one) for one in found}) > 1:
+        raise ConfigError(f"{where}: its shapes have different numbers of axes; Core ML takes one")
+    if len(found) > 1 and any(isinstance(size, tuple) for one in found for size in one):
+        raise ConfigError(f"{where}: shapes are listed, or sizes are ranges; not both")
+    return tuple(dict.fromkeys(found))
+
+
+def _shape(where: str, shape: Any) -> tuple[Size, ...]:
+    if not isinstance(shape, list) or not 1 <= len(shape) <= 5:
+        raise ConfigError(
+            f'{where}: expected a shape of 1 to 5 sizes, as [1,3,224,224] or [1,"1..8",64], not {shape!r}'
+        )
+    return tuple(_size(where, size) for size in shape)
+
+
+def _size(where: str, size: Any) -> Size:
+    if isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= _LARGEST:
+        return size
+    if isinstance(size, str) and (bounds := _RANGE.fullmatch(size)):
+        low, high = int(bounds[1]), int(bounds[2])
+        if 1 <= low < high:
+            return low, high
+    raise ConfigError(f'{where}: a size is a number from 1, or a range such as "1..8", not {size!r}')
+
+
+def _values(where: str, dtype: str, values: Any) -> tuple[float, float] | None:
+    if values is None:
+        if dtype in ("int32", "int64"):
+            raise ConfigError(f"{where}: whole numbers need range: [LOW, HIGH], those from LOW that are below HIGH")
+        return None
+    numbers = isinstance(values, list) and len(values) == 2 and all(type(one) in (int, float) for one in values)
+    if not numbers or values[0] > values[1] or (dtype != "float32" and values[0] == values[1]):
+        raise ConfigError(f"{where}: expected range: [LOW, HIGH], not {values!r}")
+    if dtype != "float32" and not all(type(one) is int and abs(one) <= _LARGEST for one in values):
+        raise ConfigError(f"{where}: range={values!r}: the program takes whole numbers of 32 bits")
+    return values[0], values[1]

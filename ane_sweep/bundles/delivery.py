@@ -1,0 +1,152 @@
+"""A cell's program out of the cache, in a folder of the user's own: its packages, and README.md, which says how to load them."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import outward
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.record import Record, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.stages import ALL
+from ane_sweep.compare.sides import text_of
+from ane_sweep.errors import ConfigError, StoreError
+from ane_sweep.mil import chain, package
+from ane_sweep.store.cache import Store
+
+_SWIFT = {"all": "all", "cpu_only": "cpuOnly", "cpu_and_gpu": "cpuAndGPU", "cpu_and_ne": "cpuAndNeuralEngine"}
+_TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32", 131080: "int8"}  # FeatureTypes.proto
+
+
+def one(records: list[Record], word: str) -> Record:
+    """The cell that a word means. Raises ConfigError with the words that tell several apart."""
+    if len(records) == 1:
+        return records[0]
+    run = word.partition(":")[0]
+    axes = varying_axes(records)
+    cells = [flat_cell(record) for record in records]
+    choices = [f"{run}:{','.join(f'{as_typed(a)}={text_of(cell.get(a))}' for a in axes)}" for cell in cells]
+    more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
+    raise ConfigError(f"{word}: {len(records)} cells; which one? {'  '.join(choices[:12])}{more}")
+
+
+def deliver(record: Record, store: Store, target: Path) -> list[Path]:
+    """Copy a cell's packages into a folder that is not there yet, or empty: all of them or nothing. Returns them in the
+    order in which they run. Raises ConfigError, StoreError."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigError(f"{target}: is there already and not empty; give a folder that is to be made")
+    artifact = _program(record, store)
+    names = [path.name for path in package.program_paths(artifact)]
+    try:
+        target.absolute().parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=target.absolute().parent, prefix=f".{target.name}."))
+    except OSError as error:
+        raise ConfigError(f"{target}: cannot be written ({error.strerror})") from error
+    try:
+        for name in names:
+            shutil.copytree(artifact / name, aside / name)
+        (aside / "README.md").write_text(_readme(record, [aside / name for name in names]), encoding="utf-8")
+        aside.chmod(0o755)  # mkdtemp leaves 0700
+        aside.rename(target)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot be written ({error.strerror or error}); nothing of it is left") from error
+    finally:
+        disk.remove_tree(aside)
+    return [target / name for name in names]
+
+
+def _program(record: Record, store: Store) -> Path:
+    """The artifact that was timed: the last of the stages that leave a program, as a package and not compiled."""
+    made = [one for one in record.stages if "program" in ALL[one.stage].leaves and not ALL[one.stage].on_coreml]
+    again = f"the command of {record.sweep} makes it (`ane-sweep list` shows the command)"
+    if not made or any(one.status not in ("ok", "cached") or one.key is None for one in made):
+        why = f"{record.status.value}: {record.reason}" if record.reason else record.status.value
+        raise ConfigError(f"this cell has no package to give ({why}); another cell, or a runtime that converts one")
+    last = max(made, key=lambda one: ALL[one.stage].order)
+    folder = store.intact(last.stage, str(last.key))
+    if folder is None:
+        raise StoreError(f"its package is not in this cache any more, or was damaged there: {again} again")
+    return folder
+
+
+def _readme(record: Record, paths: list[Path]) -> str:
+    specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in paths]
+    function = record.realised.get("function") or ""
+    first, outputs = chain.inputs(specs, function), chain.outputs(specs, paths[0].parent, function)
+    units = str(record.cell.get("compute_units", "all"))
+    asked = " ".join(f"{as_typed(axis)}={text_of(value)}" for axis, value in flat_cell(record).items()
+                     if axis in ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target"))  # fmt: skip
+    programs = ", ".join(f'"{path.name}"' for path in paths)
+    order = (
+        ""
+        if len(paths) == 1
+        else f" The {len(paths)} run in this order; each takes what those before it give, by name."
+    )
+    return outward.visible(
+        _TEXT.format(
+            model=record.cell.get("model"), asked=asked, sweep=record.sweep, order=order, programs=programs,
+            inputs=_features(first), outputs=_features(outputs), python=units.upper(), swift=_SWIFT.get(units, "all"),
+        )
+    )  # fmt: skip
+
+
+def _features(features: dict[str, Any]) -> str:
+    lines = []
+    for name, feature in features.items():
+        array = feature.type.multiArrayType
+        kind = (
+            _TYPES.get(array.dataType, "a value") if feature.type.WhichOneof("Type") == "multiArrayType" else "a value"
+        )
+        lines.append(f"- `{name}`: {kind} {list(array.shape)}")
+    return "\n".join(lines) or "- none"
+
+
+_TEXT = """# {model}
+
+Packages of one cell of ane-sweep, sweep {sweep}: `{asked}`.{order}
+
+Inputs:
+
+{inputs}
+
+Outputs:
+
+{outputs}
+
+## Python, on a Mac
+
+```python
+import coremltools as ct
+import numpy as np
+
+programs = [ct.models.MLModel(path, compute_units=ct.ComputeUnit.{python}) for path in ({programs},)]
+values = {{}}  # name of an input -> numpy array
+for program in programs:
+    names = [feature.name for feature in program.get_spec().description.input]
+    given = {{name: np.asarray(values[name]) for name in names}}
+    given = {{name: value.astype(np.float32) if value.dtype == np.float16 else value for name, value in given.items()}}
+    values |= program.predict(given)  # which takes float32 for float16
+```
+
+On any host: `ane-sweep run PACKAGE --input NAME=FILE.npy`.
+
+## Swift
+
+```swift
+import CoreML
+
+let configuration = MLModelConfiguration()
+configuration.computeUnits = .{swift}
+var values: [String: MLFeatureValue] = [:]  // the name of an input and its value
+for path in [{programs}] {{
+    let compiled = try await MLModel.compileModel(at: URL(fileURLWithPath: path))
+    let program = try MLModel(contentsOf: compiled, configuration: configuration)
+    let names = program.modelDescription.inputDescriptionsByName.keys
+    let taken = Dictionary(uniqueKeysWithValues: names.compactMap {{ name in values[name].map {{ (name, $0) }} }})
+    let given = try await program.prediction(from: MLDictionaryFeatureProvider(dictionary: taken))
+    for name in given.featureNames {{ values[name] = given.featureValue(for: name) }}
+}}
+```
+
+An app compiles a package when it is built: add it to the Xcode project, and load the class that Xcode makes of it.
+"""

@@ -1,0 +1,139 @@
+"""Files of a checkpoint, one at a time and by name: in a folder, in the local Hugging Face cache, on the hub.
+
+Nothing is downloaded here but config.json and a shard index.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import disk, kept
+from ane_sweep.errors import ConfigError
+
+_SMALL = ("config.json", "model.safetensors.index.json")
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a checkpoint: on this disk (`path`) or on the hub; `digest` names its content."""
+
+    name: str
+    digest: str
+    size: int
+    path: Path | None = None
+
+
+Lookup = Callable[[str], File | None]
+
+
+def is_folder(name: Any) -> bool:
+    """Whether a text names a folder as paths are written here, and no repository: ./ckpt, ../ckpt, /ckpt, ~/ckpt."""
+    return isinstance(name, str) and name.startswith(("./", "../", "/", "~"))
+
+
+def folder_lookup(folder: Path, digests: Path) -> Lookup:
+    def lookup(name: str) -> File | None:
+        path = folder / name
+        if not path.is_file():
+            return None
+        return File(name, file_digest(path, digests), path.stat().st_size, path)
+
+    return lookup
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """What a file held when its size, mtime and inode were `mark`."""
+
+    mark: list[int]
+    sha256: str
+
+
+def file_digest(path: Path, digests: Path) -> str:
+    """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
+    status = path.stat()
+    known = kept.read(digests, dict[str, Hashed], "weights are hashed again") or {}
+    mark = [status.st_size, status.st_mtime_ns, status.st_ino]
+    entry = known.get(str(path))
+    if entry and entry.mark == mark:
+        return entry.sha256
+    with path.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    if status.st_size > 1 << 20:
+        known[str(path)] = Hashed(mark, sha256)
+        digests.parent.mkdir(parents=True, exist_ok=True)
+        disk.write_json(digests, {name: vars(entry) for name, entry in known.items()})
+    return sha256
+
+
+@dataclass
+class Hub:
+    """One repository, as ORG/NAME or ORG/NAME@REVISION: files in the local cache (`cached`), or on the hub (`remote`).
+
+    model             what the command line calls it, for messages
+    lacking, choices  what is not there where it is out of reach, and what can be done
+    commit, seen      of what `remote` answered, and the files that it has
+    """
+
+    model: str
+    wanted: str
+    digests: Path
+    lacking: str = "no weights"
+    choices: str = "weights=FOLDER (a checkpoint, or one sub-folder per model), or weights=random, which is labelled in every result"
+    commit: str = ""
+    seen: list[str] = field(default_factory=list)
+
+    @property
+    def repo(self) -> str:
+        return self.wanted.partition("@")[0]
+
+    @property
+    def revision(self) -> str | None:
+        return self.wanted.partition("@")[2] or None
+
+    def path(self, name: str) -> Path | None:
+        """Where a file lies in the local cache."""
+        from huggingface_hub import try_to_load_from_cache
+
+        path = try_to_load_from_cache(self.repo, name, revision=self.revision)
+        return Path(path) if isinstance(path, str) else None
+
+    def cached(self, name: str) -> File | None:
+        if (path := self.path(name)) is None:
+            return None
+        blob = path.resolve()  # the cache names a blob by its etag, which is the content's hash; where the disk
+        is_blob = blob.parent.name == "blobs"  # has no links, the file itself stands here under its own name
+        return File(name, blob.name if is_blob else file_digest(blob, self.digests), blob.stat().st_size, path)
+
+    def remote(self, name: str) -> File | None:
+        """Raises ConfigError where the hub is out of reach, or does not give it."""
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+        from huggingface_hub.errors import EntryNotFoundError
+
+        try:
+            found = get_hf_file_metadata(hf_hub_url(self.repo, name, revision=self.revision), timeout=10)
+            self.commit = self.commit or str(found.commit_hash)
+            self.seen.append(name)
+            # By its own name the cache also learns which commit that is, and a later plan needs no hub.
+            path = Path(hf_hub_download(self.repo, name, revision=self.revision)) if name in _SMALL else None
+        except EntryNotFoundError:
+            return None
+        except Exception as error:  # the hub client has no common base for "out of reach"
+            raise ConfigError(self._out_of_reach(error)) from None
+        return File(name, str(found.etag), found.size or 0, path)
+
+    def _out_of_reach(self, error: Exception) -> str:
+        from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
+
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
+            return (
+                f"model={self.model}: {self.repo} is gated: accept its terms at {ENDPOINT}/{self.repo}, then set HF_TOKEN to a token "
+                f"of that account (or `hf auth login`). Choices: {self.choices}"
+            )
+        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
+        return (
+            f"model={self.model}: {self.lacking}. {self.wanted} is not in the hub cache ({HF_HUB_CACHE}) and {ENDPOINT} cannot give it "
+            f"({why}). Choices: {self.choices}"
+        )

@@ -1,0 +1,29 @@
+"""Settings that are taken from MLflow's own environment variables where no key of ours says them."""
+
+import os
+from typing import Any
+
+from ane_sweep import outward
+
+URI, EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"
+OWN_EXPERIMENT = "ane-sweep"
+
+
+def tracking_uri() -> str | None:
+    """Where MLflow is told to log; None, also for an empty variable, leaves it to the database of the outputs folder."""
+    return os.environ.get(URI) or None
+
+
+def settle(tracking: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(the settings under `tracking` with nothing left open, what to say of where they come from).
+
+    A key wins over its variable, the variable over the default.
+    """
+    uri = tracking["uri"] or tracking_uri()
+    experiment = tracking["experiment"] or os.environ.get(EXPERIMENT) or OWN_EXPERIMENT
+    taken = [
+        name for name, key in ((URI, "uri"), (EXPERIMENT, "experiment")) if os.environ.get(name) and not tracking[key]
+    ]
+    where = outward.credentials(uri) if uri else "the outputs folder's database"
+    note = f"logged to {where}, experiment {experiment} ({', '.join(taken)})"
+    return {**tracking, "uri": uri, "experiment": experiment}, [note] if taken and tracking["enabled"] else []

@@ -1,0 +1,101 @@
+"""model=module: what a torch module of the user's own is made from, settled by reading files. None of its code is run here."""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import folders
+from ane_sweep.bridge import foreign
+from ane_sweep.bridge.cell import digest
+from ane_sweep.bridge.source import Source
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner import checkpoint_files, sources
+
+ROOT, FILE, WEIGHTS, SAMPLES = "code", "file", "weights", "samples"  # the roles that a worker finds them under
+UNSEEN = (
+    "what its code reads beside the files that it imports (data files, environment, network, clock) is in no key; "
+    "model.sources=[FILE] names some"
+)
+_GUESSED_BYTES = 100_000_000  # of parameters, before anybody has built it
+_FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
+
+
+def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+    """Raises ConfigError: no such file or module, a file of weights or samples that is not there."""
+    name = option["name"]
+    place, name_in = _split(option)
+    root = Path.cwd()
+    beside = {ROOT: root}
+    if place.endswith(".py"):
+        beside[FILE] = path = _file(f"model.path={option['path']}", place)
+        found = sources.of_file(path, [path.parent, root])
+    else:
+        found = sources.of_module(place, [root])
+    files = {**found.files, **{text: _hash("model.sources", text, digests) for text in option.get("sources") or []}}
+    made_from = {
+        "path": f"{Path(place).name if FILE in beside else place}:{name_in}",
+        "kwargs": option.get("kwargs") or {},
+        "inputs": option.get("inputs"),
+        "files": files,
+        "packages": found.packages,
+    }
+    if text := option.get("samples"):
+        beside[SAMPLES] = _file(f"model.samples={text}", text)
+        made_from["samples"] = checkpoint_files.file_digest(beside[SAMPLES], digests)
+    kind, origin, content, nbytes = _weights(weights, seed, beside, digests)
+    return Source(
+        kind=kind, source=origin, digest=content, arch=made_from, layers=1, max_seq_len=2**20, cut_points=999,
+        parameter_bytes=nbytes, beside=beside, notes=[f"model={name} ({option['path']}): {UNSEEN}"],
+    )  # fmt: skip
+
+
+def _split(option: Mapping[str, Any]) -> tuple[str, str]:
+    text = option["path"] or ""
+    place, colon, name = text.rpartition(":")
+    if not (place and colon and all(part.isidentifier() for part in name.split("."))):
+        raise ConfigError(f"model={option['name']}: model.path={text or 'null'}: expected {_FORM}")
+    if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
+        raise ConfigError(
+            f"model.path={text}: {place!r} is neither a file (*.py) nor a module's name; expected {_FORM}"
+        )
+    return place, name
+
+
+def _file(what: str, text: str) -> Path:
+    path = folders.user_path(text).absolute()
+    if not path.is_file():
+        raise ConfigError(f"{what}: no such file: {path}")
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"{what}: {path} cannot be read: permission denied")
+    return path
+
+
+def _hash(what: str, text: str, digests: Path) -> str:
+    return checkpoint_files.file_digest(_file(f"{what}: {text}", text), digests)
+
+
+def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) -> tuple[str, str, str, int]:
+    """(kind, for people, digest, bytes in fp32); a file is put among what a worker is given."""
+    if weights == "random":
+        return "random", f"random:{seed}", f"random:{seed}", _GUESSED_BYTES
+    if weights == "pretrained":
+        return "own", "its own code", f"own:{seed}", _GUESSED_BYTES
+    path = _file(f"weights={weights}", weights)
+    if path.suffix != ".safetensors":
+        raise ConfigError(
+            f"weights={weights}: of model=module a .safetensors file, random, or nothing (its own code brings them; "
+            "that may read any file, named in model.kwargs)"
+        )
+    try:
+        header = foreign.safetensors_header(path)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"weights={weights}: {path} is no whole safetensors file ({error})") from None
+    beside[WEIGHTS] = path
+    return (
+        "path",
+        str(path),
+        digest([checkpoint_files.file_digest(path, digests)]),
+        4 * sum(math.prod(one["shape"]) for one in header.values()),
+    )

@@ -1,0 +1,138 @@
+"""model=package: an ML Program that somebody made, settled from its description. Nothing of it is converted or run here."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import folders
+from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.cell import Cell, digest
+from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.source import Source
+from ane_sweep.errors import ConfigError, PackageError
+from ane_sweep.mil import graph, package
+from ane_sweep.mil.element_types import DTYPE_NUMBERS
+from ane_sweep.planner.checkpoint_files import file_digest
+
+KIND = "package"  # of a Source: what is there is a program already
+PACKAGE, SAMPLES, EXPECTED = "package", "samples", "expected"  # the roles that a worker finds them under
+_FIRST_OPSET = 6  # the specification version of iOS15; each target since has one more
+# Axes that act when a model is built or converted, beside those that refuse a model of task `tensors` by themselves.
+_AT_CONVERSION = {
+    "seq_len": "its inputs have shapes of their own",
+    "target": "it keeps the opset that it was saved with",
+}
+
+
+def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+    """Raises ConfigError: no such package, no ML Program, files of samples that are not there."""
+    name, text = option["name"], option["path"]
+    if not text:
+        raise ConfigError(f"model={name}: model.path is missing: model.path=FILE.mlpackage")
+    if weights != "pretrained":
+        raise ConfigError(f"weights={weights}: model={name} is a package, which holds its weights; leave it out")
+    path = folders.user_path(text).absolute()
+    spec, made_from = described(path, f"model.path={text}")
+    beside, content = {PACKAGE: path}, _content(path, digests)
+    for role, key in ((SAMPLES, "samples"), (EXPECTED, "reference")):
+        if file := option.get(key):
+            beside[role] = _arrays(f"model.{key}={file}", file)
+            made_from[role] = file_digest(beside[role], digests)
+    if option.get("samples") and option.get("reference"):
+        raise ConfigError("model.samples and model.reference: a reference holds its inputs, too; give one of them")
+    functions = sorted(spec.mlProgram.functions)
+    default = graph.default_function(spec)
+    notes = [f"{text}: function {default} of {', '.join(functions)} is scored and timed"] if len(functions) > 1 else []
+    if made_from["compute"] == "fp32":
+        notes.append(f"{text} computes in fp32: precision=fp16 leaves it as it is")
+    return Source(
+        kind=KIND, source=str(text), digest=content, arch={**made_from, "inputs": option.get("inputs"), "packages": {}},
+        layers=1, max_seq_len=2**20, cut_points=999, parameter_bytes=max(1, _numbers(path)) * 4, beside=beside, notes=notes,
+    )  # fmt: skip
+
+
+def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
+    """(its protobuf, what a plan must know of it). Raises ConfigError that names the way out."""
+    if path.suffix == ".mlmodelc" or (path / "coremldata.bin").exists():
+        raise ConfigError(
+            f"{what}: a compiled model can be neither compressed, cut nor compiled again; give the .mlpackage that it was "
+            "compiled from (`ane-sweep lint` and `ane-sweep run` take compiled ones)"
+        )
+    try:
+        found = package.read(path)
+    except PackageError as error:
+        raise ConfigError(f"{what}: {_with_way(str(error))}") from None
+    if path.is_file():
+        raise ConfigError(f"{what}: an ML Program in a bare .mlmodel has no place for weights; save it as .mlpackage")
+    number = found.spec.specificationVersion - _FIRST_OPSET
+    ops = graph.program(found).block.operations
+    half = any(
+        value.type.tensorType.dataType == DTYPE_NUMBERS["fp16"]
+        for op in ops
+        if op.type != "const"
+        for value in op.outputs
+    )
+    packed = sum(op.type.startswith("constexpr_") for op in ops)
+    target = TARGETS[min(max(number, 0), len(TARGETS) - 1)]
+    return found.spec, {
+        "target": target,
+        "compute": "fp16" if half else "fp32",
+        "functions": len(found.spec.mlProgram.functions),
+        "compressed": packed,
+    }
+
+
+def _with_way(problem: str) -> str:
+    if "only ML Programs" not in problem:
+        return problem
+    return (
+        f"{problem.partition(',')[0]}. Nothing makes an ML Program of it: convert it again from its source (PyTorch, "
+        "TensorFlow) with coremltools' convert(..., convert_to='mlprogram', minimum_deployment_target=ct.target.iOS15)"
+    )
+
+
+def _numbers(path: Path) -> int:
+    """Numbers in its weights, at two bytes each: nobody needs them more exactly than an estimate of memory does."""
+    return sum(file.stat().st_size for file in _files(path)) // 2
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != "Manifest.json")
+
+
+def _content(path: Path, digests: Path) -> str:
+    """Of all files but the manifest, whose identifiers are drawn anew whenever it is saved."""
+    return digest([[str(file.relative_to(path)), file_digest(file, digests)] for file in _files(path)])
+
+
+def _arrays(what: str, text: str) -> Path:
+    path = folders.user_path(text).absolute()
+    if not path.is_file():
+        raise ConfigError(f"{what}: no such file: {path}")
+    if not zipfile.is_zipfile(path):
+        raise ConfigError(f"{what}: {path} is no .npz file")
+    return path
+
+
+def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
+    """Why a cell of a package is impossible, in one sentence with the way out."""
+    precision, compute = cell.precision_options, source.arch["compute"]
+    if RUNTIMES[runtime].needs != "program":
+        return f"runtime={runtime} runs a torch module, and a package has none; use runtime=reference or coreml"
+    if precision["fp32_ops"] or (precision["compute"] == "fp32" and compute != "fp32"):
+        return (
+            f"precision={cell.precision} decides at conversion what is computed in fp32, and {source.source} is a program already "
+            f"({compute}); use precision=fp16 (as it is), or one that compresses weights"
+        )
+    if source.arch["compressed"] and precision["weights"]:
+        return (
+            f"precision={cell.precision}: {source.source} holds {source.arch['compressed']} compressed weights already; use "
+            "precision=fp16 (as it is), or give the package before its compression"
+        )
+    if source.arch["functions"] > 1 and precision["weights"]:
+        return (
+            f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and {source.source} has "
+            f"{source.arch['functions']}; use precision=fp16"
+        )
+    return None

@@ -1,0 +1,139 @@
+"""Any checkpoint as a model: `model=ORG/NAME`, `model=ORG/NAME@REVISION`, `model=./FOLDER`. Its config.json names an
+architecture that a family here serves, and the option that conf/model/ would hold is read from it.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ane_sweep import folders
+from ane_sweep.bridge import families, nanogpt
+from ane_sweep.bridge.families import Serves
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner import architecture, sizing
+from ane_sweep.planner.checkpoint_files import Hub, is_folder
+from ane_sweep.planner.checkpoints import described, json_object
+from ane_sweep.planner.paths import conf_dir
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", re.ASCII)
+_UNREAD = ("task_specific_params", "label2id", "auto_map")  # of config.json: large, and nothing here is built of them
+_ALIKE = 0.6  # of the keys of a family's architecture, for it to be called the nearest
+_BLOCKS = 10**4
+
+
+def is_checkpoint(name: Any) -> bool:
+    """Whether the value of `model` has the form of a repository or of a folder."""
+    return isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
+
+
+def option(name: str) -> dict[str, Any]:
+    """The option of model=NAME. Raises ConfigError where there is no config.json, or nothing here serves it."""
+    path = _config(name)
+    config = json_object(name, path)
+    if nanogpt.is_config(config):
+        raise ConfigError(
+            f"model={name}: a nanoGPT checkpoint, which says no architecture; model=nanogpt weights={name}"
+        )
+    if "${" in path.read_text(encoding="utf-8", errors="replace"):
+        raise ConfigError(f"model={name}: {path} holds ${{...}}, which would be looked up on this machine; take it out")
+    family, serves, task = _served(name, config)
+    arch = {key: value for key, value in described(config).items() if key not in _UNREAD}
+    return _option(name, family, serves, task, arch)
+
+
+def _config(name: str) -> Path:
+    if is_folder(name):
+        path = folders.user_path(name) / "config.json"
+        if not path.is_file():
+            raise ConfigError(
+                f"model={name}: no config.json there; a checkpoint folder holds config.json and model.safetensors"
+            )
+        return path
+    choices = "model=./FOLDER (a checkpoint on this disk), or an option of conf/model/ with weights=random"
+    hub = Hub(name, name, Path(), "no config.json", choices)
+    if cached := hub.path("config.json"):
+        return cached
+    found = hub.remote("config.json")
+    if found is None or found.path is None:
+        raise ConfigError(
+            f"model={name}: the repository has no config.json, so nothing says what it holds; {_module_way(name)}"
+        )
+    return found.path
+
+
+def _served(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
+    """(family, what it serves, task). Raises ConfigError with the nearest family, and the way that is always open."""
+    kind, listed = config.get("model_type"), config.get("architectures")
+    named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []
+    if config.get("quantization_config") is not None:
+        raise ConfigError(
+            f"model={name}: its weights are stored quantised (quantization_config), and families here read floating-point "
+            "numbers; take the checkpoint that it was made from, and a precision of ours"
+        )
+    known = {family: serves for family in families.names() if (serves := families.serves(family))}
+    for family, serves in known.items():
+        if kind in serves.model_types:
+            for one in named:
+                if one in serves.architectures:
+                    return family, serves, serves.architectures[one]
+            of_it = f"family {family} serves {', '.join(serves.architectures)} of this model_type"
+            raise ConfigError(_unserved(name, kind, named, of_it))
+    near = _nearest(config)
+    raise ConfigError(
+        _unserved(name, kind, named, f"the nearest, by the keys of its config.json, is {near}" if near else "")
+    )
+
+
+def _unserved(name: str, kind: Any, named: list[str], near: str) -> str:
+    what = f"{', '.join(named) or 'no architecture'} (model_type {str(kind)[:80]!r})"
+    return f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_module_way(name)}"
+
+
+def _module_way(name: str) -> str:
+    return "Any PyTorch module converts as `original` through model=module: see `ane-sweep help own_models`"
+
+
+def _nearest(config: Mapping[str, Any]) -> str | None:
+    """The family whose smallest shipped option shares most of its keys with a config.json, and whose name is most alike."""
+    found: dict[str, float] = {}
+    for path in sorted((conf_dir() / "model").glob("tiny-*.yaml")):
+        shipped = yaml.safe_load(path.read_text(encoding="utf-8"))
+        keys = set(shipped["arch"]) - {"vocab_size"}
+        if (shared := len(keys & config.keys()) / len(keys)) >= _ALIKE:
+            name = SequenceMatcher(None, shipped["family"], str(config.get("model_type"))[:80])
+            found[shipped["family"]] = shared + name.ratio()
+    return max(found, key=lambda family: found[family], default=None)
+
+
+def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, Any]) -> dict[str, Any]:
+    """What conf/model/NAME.yaml would hold."""
+    if found := architecture.problems(arch):
+        raise ConfigError([f"model={name}: {problem}" for problem in found])
+    layers, longest = arch.get(serves.layers), arch.get(serves.longest) if serves.longest else None
+    if not isinstance(layers, int) or not layers <= _BLOCKS:
+        raise ConfigError(
+            f"model={name}: its config.json lacks {serves.layers}, the number of layers, or says {layers!r}"
+        )
+    if not isinstance(longest, int) and not serves.otherwise:
+        raise ConfigError(f"model={name}: its config.json lacks {serves.longest}, the longest input")
+    parameters = sizing.estimate(arch, serves, task)
+    known = isinstance(longest, int) and not serves.reserved
+    return {
+        "name": name,
+        "family": family,
+        "size": f"{parameters / 1e9:.1f}b" if parameters >= 1e9 else f"{max(1, round(parameters / 1e6))}m",
+        "task": task,
+        "hub": name,
+        "package": None,
+        "parameters": parameters,
+        "layers": layers,
+        "max_seq_len": (longest or serves.otherwise) - serves.reserved,
+        "cut_points": 2 * layers + 1,
+        "texts": {"count": 2 if task in ("causal_lm", "seq2seq") else 16},
+        "arch": arch,
+        "arch_keys": {"layers": serves.layers, "max_seq_len": serves.longest if known else None},
+    }

@@ -1,0 +1,128 @@
+"""Which files a module of the user is made from, found by reading them: nothing is imported.
+
+From the file that is named along every import statement in it, wherever it stands, and on. What lies in the standard
+library, or where packages are installed, is not followed; installed packages are told by version. A file that is imported in
+another way (importlib, exec) is not seen here: the worker compares what it really imported (worker/models/_own.py).
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ane_sweep.bridge import installed_in
+from ane_sweep.errors import ConfigError
+
+MOST_FILES, MOST_BYTES = 5000, 10_000_000
+
+
+@dataclass
+class Sources:
+    """What was found: `files` name -> sha256, `packages` name -> version of what is installed."""
+
+    roots: Sequence[Path]
+    files: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+
+
+def of_file(path: Path, roots: Sequence[Path]) -> Sources:
+    """The closure of a file. Raises ConfigError for more files than any model has, OSError."""
+    found = Sources(roots)
+    _follow(found, path.name, path, "")
+    return found
+
+
+def of_module(name: str, roots: Sequence[Path]) -> Sources:
+    """The closure of a module that is named with dots. Raises ConfigError where there is none."""
+    found = Sources(roots)
+    if not _enter(found, name):
+        looked = ", ".join(str(root) for root in roots)
+        raise ConfigError(f"model.path={name}: no such module; looked in {looked} and among what is installed")
+    return found
+
+
+def _enter(found: Sources, name: str) -> bool:
+    """Follow a module by its full name, and the packages that it lies in; False where there is none."""
+    top, *rest = name.split(".")
+    if top in sys.stdlib_module_names or top in ("ane_sweep", "__future__"):
+        return True
+    spec = PathFinder.find_spec(top, [str(root) for root in found.roots]) or _elsewhere(top)
+    if spec is None:
+        return False
+    origin, places = spec.origin, list(spec.submodule_search_locations or ())
+    if any(installed_in.installed(Path(place)) for place in [*places, *([origin] if origin else [])]):
+        found.packages[top] = _version(top)
+        return not rest or bool(places)
+    at = top
+    for part in [*rest, None]:
+        if origin and Path(origin).suffix == ".py":
+            _follow(found, at, Path(origin), at if places else at.rpartition(".")[0])
+        if part is None:
+            return True
+        at = f"{at}.{part}"
+        spec = PathFinder.find_spec(at, places) if places else None
+        if spec is None:
+            return False
+        origin, places = spec.origin, list(spec.submodule_search_locations or ())
+    return True
+
+
+def _elsewhere(top: str):
+    try:
+        return importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+
+
+def _follow(found: Sources, name: str, path: Path, package: str) -> None:
+    """A file of the user's, and what it imports; `package` is the one that its relative imports start from."""
+    if name in found.files:
+        return
+    content = path.read_bytes()
+    if len(content) > MOST_BYTES or len(found.files) >= MOST_FILES:
+        raise ConfigError(
+            f"model.path: {path} and what it imports are more than {MOST_FILES:,} files of {MOST_BYTES:,} bytes"
+        )
+    found.files[name] = hashlib.sha256(content).hexdigest()
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # the worker says it, as a record's reason
+    for module, names in _imports(tree, package):
+        if _enter(found, module):
+            for one in names:
+                if module.split(".")[0] not in found.packages:
+                    _enter(found, f"{module}.{one}")
+
+
+def _imports(tree: ast.AST, package: str) -> Iterator[tuple[str, list[str]]]:
+    """(module, names taken from it) of every import statement."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".") if package else []
+            base = parts[: len(parts) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if module:
+                yield module, [alias.name for alias in node.names if alias.name != "*"]
+
+
+def _version(top: str) -> str:
+    for name in (top, *_distributions().get(top, ())):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(importlib.metadata.packages_distributions())

@@ -1,0 +1,67 @@
+"""What a program is estimated to take on each chip, with its band, and the share of that cost that the ANE would do.
+
+None of it was measured, and every head says so.
+"""
+
+from collections.abc import Sequence
+
+from ane_sweep.bridge.record import Record
+from ane_sweep.report import table
+from ane_sweep.report.blocks import Grid, Para, Points, Section
+from ane_sweep.report.table import Column
+from ane_sweep.report.views import Cells
+
+COST = "ANE cost % (predicted)"
+FOLDS = 24  # a table with more rows than this folds
+NOTE = "What the programs would take on each chip, from a model of cost: nothing of it was measured. It rests on:"
+
+
+def chips(records: Sequence[Record]) -> list[str]:
+    """The chips that some cell has an estimate for, in the order of the request."""
+    found = (m.chip for record in records for m in record.metrics if (m.name, m.kind) == ("latency_ms", "estimated"))
+    return list(dict.fromkeys(chip for chip in found if chip))
+
+
+def band(record: Record, chip: str) -> tuple[float, float | None, float | None] | None:
+    """(milliseconds, low, high) or None. Either end of the band may be unknown."""
+    at, low, high = (record.value(f"latency{end}_ms", "estimated", chip) for end in ("", "_low", "_high"))
+    return None if at is None else (at, low, high)
+
+
+def cost_share(record: Record) -> str:
+    """`50`, or `m1 0, m4 50` where chips differ: percent of the estimated cost that is predicted for the ANE."""
+    return table.by_chip(record, lambda entry: entry.cost_share.ane) or "-"
+
+
+def text(record: Record, chip: str) -> str:
+    """`1.35 (0.81 to 3.8)`, `not estimated` where the record says why, or `-`."""
+    known = band(record, chip)
+    if known is None:
+        entries = [entry for entry in record.placed("predicted") if entry.chip == chip]
+        return "not estimated" if any(entry.not_estimated for entry in entries) else "-"
+    at, low, high = known
+    return f"{at:.3g}" + (f" ({low:.2g} to {high:.2g})" if low is not None and high is not None else "")
+
+
+def whole_table(parts: Sequence[Column], records: Sequence[Record]) -> list[Column]:
+    """The table's columns, and before the last one, the status: the share of the cost, and a column a chip."""
+    found = list(parts[:-1])
+    if any(cost_share(record) != "-" for record in records):
+        found.append(Column(COST, [cost_share(record) for record in records], True))
+    for chip in chips(records):
+        found.append(Column(f"{chip} ms (estimated)", [text(record, chip).split(" (")[0] for record in records], True))
+    return [*found, parts[-1]]
+
+
+def section(cells: Cells) -> Section | None:
+    """A row for each cell, its estimate on every chip with its band, and what each chip's rest on."""
+    known, records = chips(cells.records), cells.records
+    if not known:
+        return None
+    rows = [[name, *(text(record, chip) for chip in known)] for name, record in zip(cells.names, records)]
+    rows = [row for row in rows if set(row[1:]) != {"-"}]
+    fold = f"all {len(rows)} cells" if len(rows) > FOLDS else None
+    heads = ["cell", *(f"{chip} ms (estimated: low to high)" for chip in known)]
+    grid = Grid(heads, rows, [False] + [True] * len(known), fold=fold)
+    rests = dict.fromkeys(m.source for record in records for m in record.metrics if m.kind == "estimated" and m.source)
+    return Section("Estimated latency", [Para(NOTE), Points(list(rests)), grid])

@@ -1,0 +1,131 @@
+"""The first screen of a report: the best cells of each work under the limits, and the picture of what they cost."""
+
+from typing import Any
+
+from ane_sweep.bridge.record import Record
+from ane_sweep.report import choice, estimates, heading, off_ane, picture, views
+from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
+from ane_sweep.report.doubts import Doubt
+from ane_sweep.report.table import PACKAGE, Column, latency_text
+
+PICTURES = 12  # of the works with the most cells; the table has all
+TIES = 4
+ADVICE = 2
+
+
+def section(cells: views.Cells) -> Section | None:
+    """None where fewer than two cells have all figures. The page's script makes the rows again at each limit."""
+    works = choice.works(cells.records)
+    if sum(map(len, works)) < 2:
+        return None
+    found = rows(cells, works)
+    made: list[Block] = [limits(cells), Best([column.head for column in _columns(cells.records)], found)]
+    made += [_pictures(cells, works), _reading(cells.records)]
+    if len(works) == 1 and (advice := off_ane.advice(cells)[:ADVICE]):  # of several, their winners fill the place
+        made.append(Widget("advice", [(text,) for text in advice]))  # Markdown has it in a section of its own
+    return Section("Best cells", made, kind="first")
+
+
+def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | None = None) -> list[BestRow]:
+    """A row for each winner of each work."""
+    names, parts = views.work_names(cells, works), _columns(cells.records)
+    found = []
+    for number, (work, name) in enumerate(zip(works, names)):
+        for winner in choice.winners(cells.records, work, limit or {}, choice.same_timing):
+            n, told = winner.cell, note(cells, work, winner)
+            row = BestRow(name if len(works) > 1 else "", ", ".join(winner.goals), views.within(cells, work, n), told)
+            row.figures, row.cell, row.work = [part.cells[n] for part in parts], n, number
+            row.sound = choice.sound(cells.records[n])
+            found.append(row)
+    return found
+
+
+def note(cells: views.Cells, work: list[int], winner: choice.Winner) -> str:
+    """What is said against a winner: its doubt, and those that are as fast."""
+    record = cells.records[winner.cell]
+    said = [] if choice.sound(record) else [f"in doubt: {record.reason or record.status.value}"]
+    if winner.tied:
+        names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
+        more = f" and {len(winner.tied) - TIES} more" if len(winner.tied) > TIES else ""
+        said.append(f"not told apart in latency: {'; '.join(names)}{more}")
+    return ". ".join(said)
+
+
+def _columns(records: list[Record]) -> list[Column]:
+    """The figures beside a winner; estimates without their bands, which stand in the table of cells."""
+    found = [Column("latency ms", [latency_text(record) for record in records], True)]
+    for name, head, digits in (("psnr_db", "PSNR dB", ".1f"), ("package_bytes", PACKAGE, ".3g")):
+        known = [choice.figure(record, name) for record in records]
+        found.append(Column(head, ["-" if value is None else format(value, digits) for value in known], True))
+    if any(choice.ane_shares(record) for record in records):
+        shares = [min(choice.ane_shares(record).values(), default=None) for record in records]
+        found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in shares], True))
+    for chip in estimates.chips(records):
+        bands = [estimates.band(record, chip) for record in records]
+        found.append(Column(f"{chip} ms (est.)", ["-" if one is None else f"{one[0]:.3g}" for one in bands], True))
+    return found
+
+
+def limits(cells: views.Cells) -> Widget:
+    """Words, a choice per axis with few values, and the limits: they act on every table and plot of cells."""
+    found = {
+        axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records))))
+        for axis in [*cells.axes, "status"]
+    }
+    axes = [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30]
+    chips = list(dict.fromkeys(chip for record in cells.records for chip in choice.ane_shares(record)))
+    return Widget("limits", [(axes, list(choice.FIGURES.items()), chips)])
+
+
+def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
+    names = views.work_names(cells, works)
+    chosen = sorted(sorted(range(len(works)), key=lambda n: -len(works[n]))[:PICTURES])
+    items, there = [], []
+    for n in chosen:
+        spots = views.spots(cells, works[n])
+        there += spots
+        items.append((picture.draw(spots, f"accuracy and latency {n} {names[n]}"), names[n]))
+    head = "ops on the ANE (predicted, the least of the chips):"
+    return Plots(items, picture.legend(there), head, works=chosen)
+
+
+def _reading(records: list[Record]) -> Widget:
+    """How to read the picture."""
+    untested = choice.untested(records)
+    bars = "bars: middle half of the samples; area: package size; ringed: no sound cell beats it; dashed: in doubt"
+    return Widget("reading", [(f"In the picture, {bars}.{f' Latencies: {untested}.' if untested else ''}",)])
+
+
+def facts(cells: views.Cells) -> dict[str, Any]:
+    """What the page's script knows: each cell's name, axis values and texts, and the figures to choose the best by."""
+    works = choice.works(cells.records)
+    names, parts, axes = views.work_names(cells, works), _columns(cells.records), [*cells.axes, "status"]
+    known: list[dict[str, Any]] = [
+        {"name": name, "axes": {axis: cells.value(n, axis) for axis in axes}} for n, name in enumerate(cells.names)
+    ]
+    for work in works:
+        for n in work:
+            record = cells.records[n]
+            doubt = "" if choice.sound(record) else f"in doubt: {record.reason or record.status.value}"
+            figures = [part.cells[n] for part in parts]
+            known[n] |= {"short": views.within(cells, work, n), "figures": figures, "doubt": doubt}
+    return {
+        "cells": known,
+        "works": names if len(works) > 1 else [""],
+        "choice": choice.facts(cells.records, choice.same_timing),
+        "figures": {name: [head, unit, sign] for name, (head, unit, _, sign) in choice.FIGURES.items()},
+        "goals": choice.GOALS,
+        "ties": TIES,
+    }
+
+
+def head(records: list[Record], doubts: list[Doubt]) -> dict[str, Any]:
+    """What stands above it all."""
+    changed, _ = heading.settings(records)
+    return {
+        "title": heading.title(records),
+        "sweep": records[0].sweep,
+        "counts": heading.counts(records),
+        "lines": heading.lines(records, changed),
+        "cautions": [doubt.text for doubt in heading.of_all(doubts, records)],
+    }

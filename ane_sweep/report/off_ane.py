@@ -1,0 +1,98 @@
+"""Why ops stay off the Neural Engine, and what to do about it: as predicted, and as Core ML's own plan says.
+
+Cells that have a reason in common share its row, whatever the chip.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ane_sweep.bridge.figures import Kind, Placement, Reason
+from ane_sweep.report.blocks import Block, Grid, Para, Points, Section
+from ane_sweep.report.views import Cells, group_names
+
+ROWS = 40  # of the table, the most costly first
+HEADS = ["why they stay off the ANE", "ops", "cost %", "which ops", "cells", "source"]
+NOTE = "cost %: share of the whole program's estimated time that these ops take. A range is that of the cells and chips named."
+
+
+@dataclass
+class Place:
+    """Where something is said: of which cells, for which chips."""
+
+    kind: Kind
+    cells: set[int] = field(default_factory=set)
+    chips: dict[str, None] = field(default_factory=dict)
+
+    def add(self, n: int, entry: Placement) -> None:
+        self.cells.add(n)
+        self.chips |= {entry.chip: None} if entry.chip else {}
+
+    def text(self, cells: Cells) -> str:
+        """`split_einsum chunks=2: m1, m4 (predicted)`."""
+        able = {n for n, record in enumerate(cells.records) if any(record.placed(self.kind))}
+        every = "every cell" if len(able) > 1 else ""
+        name = every if self.cells >= able and every else group_names(cells, [sorted(self.cells)])[0]
+        return f"{name}: {', '.join(self.chips)} ({self.kind})" if self.chips else f"{name} ({self.kind})"
+
+
+def section(cells: Cells) -> Section | None:
+    """What to do, closed gates first; then a row for each reason, the most costly first."""
+    said, why = advice(cells), _reasons(cells)
+    if not said and not why:
+        return None
+    made: list[Block] = [Para("To keep more of it there:"), Points(said)] if said else []
+    if why:
+        more = f" The {ROWS} most costly of {len(why)}; the records have all." if len(why) > ROWS else ""
+        made += [Grid(HEADS, why[:ROWS], [False, True, True, False, False, False]), Para(NOTE + more)]
+    return Section("Why ops stay off the ANE", made)
+
+
+def _reasons(cells: Cells) -> list[list[str]]:
+    found: dict[tuple[str, str], tuple[Place, list[Reason]]] = {}
+    for n, record in enumerate(cells.records):
+        for entry in record.placement:
+            for reason in entry.reasons:
+                key = (entry.kind, reason.rule or reason.reason)
+                place, several = found.setdefault(key, (Place(entry.kind), []))
+                place.add(n, entry)
+                several.append(reason)
+    ordered = sorted(found.values(), key=lambda one: -max(reason.cost_share for reason in one[1]))
+    return [_row(several, place.text(cells)) for place, several in ordered]
+
+
+def _row(several: Sequence[Reason], where: str) -> list[str]:
+    worst = max(several, key=lambda reason: (reason.cost_share, reason.ops))
+    types = ", ".join(f"{count} {kind}" for kind, count in list(worst.op_types.items())[:4])
+    trust = f"{worst.source} ({worst.confidence} confidence)" if worst.confidence else worst.source
+    cost = _range([f"{100 * reason.cost_share:.1f}" for reason in several])
+    return [worst.reason, _range([str(reason.ops) for reason in several]), cost, types, where, trust]
+
+
+def _range(texts: Iterable[str]) -> str:
+    ordered = sorted(set(texts), key=float)
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
+
+
+def advice(cells: Cells) -> list[str]:
+    """Each piece of advice once, with all that it is for; a gate decides over the whole program and comes first."""
+    found: dict[tuple[int, str, str], tuple[Place, dict[str, None]]] = {}
+    for n, record in enumerate(cells.records):
+        for entry in record.placement:
+            gates = [gate for part in entry.chunks for gate in part.gates or []]
+            said = [(0, f"{gate.advice} (gate {gate.gate}, {gate.effect}: {gate.reason}", "") for gate in gates]
+            said += [(1, *_split(text)) for text in entry.advice or []]
+            for order, text, ops in said:
+                place, counts = found.setdefault((order, text, entry.kind), (Place(entry.kind), {}))
+                place.add(n, entry)
+                counts[ops] = None
+    made = []
+    for (_, text, _), (place, counts) in sorted(found.items(), key=lambda one: one[0][0]):
+        several = " or ".join(list(counts)[:2]) + (" ..." if len(counts) > 2 else "")
+        made.append(f"{text}{several}) [{place.text(cells)}]")
+    return made
+
+
+def _split(said: str) -> tuple[str, str]:
+    """`do this (4 ops: cast)` as what to do and for which ops, which differ from cell to cell."""
+    text, bracket, ops = said.rpartition(" (")
+    return (text + bracket, ops.removesuffix(")")) if bracket else (f"{said} (", "ops not named")

@@ -1,0 +1,125 @@
+"""The report's first picture: accuracy against latency of the cells of one work; its colour says where they would run.
+
+Drawn on matplotlib's axes by our own hand: spreads as bars, a circle a cell (hollow: in doubt; ringed: on the front), and
+names, which cover neither each other nor a point.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ane_sweep.report import figures, templating
+
+CLASSES = ((90.0, "90 % and more"), (50.0, "50 to 90 %"), (0.0, "under 50 %"))  # of the ops on the ANE, from the top
+UNKNOWN = "not known"
+_LETTER, _HEIGHT = 6.2, 11.0  # of a name, about: letters are of system-ui
+
+
+@dataclass
+class Spot:
+    """One cell: milliseconds with the middle half of its samples, dB, and what is said when it is pointed at.
+
+    ane   percent of its ops on the ANE, or None; radius: in points
+    """
+
+    cell: int
+    ms: float
+    db: float
+    low: float
+    high: float
+    ane: float | None
+    radius: float
+    sound: bool
+    front: bool
+    words: str
+    label: str
+
+
+def shade(ane: float | None) -> int:
+    """The number of a colour: 0 unknown, 1 little, 2 more, 3 most."""
+    return 0 if ane is None else len(CLASSES) - next(n for n, (least, _) in enumerate(CLASSES) if ane >= least)
+
+
+def legend(spots: Sequence[Spot]) -> list[tuple[str, str]]:
+    """(word, the CSS variable of its colour) of the classes that are there, the most first."""
+    words = [UNKNOWN, *(word for _, word in reversed(CLASSES))]
+    return [(words[n], f"--p{n}") for n in sorted({shade(spot.ane) for spot in spots}, reverse=True)]
+
+
+def draw(spots: Sequence[Spot], name: str) -> str:
+    """The picture as an `<svg>` element."""
+    with figures.drawing():
+        figure, axes = figures.new(3.35)
+        ends = [(x, spot.db, spot.cell, 0, 0.0, "") for spot in spots for x in (spot.low, spot.ms, spot.high) if x > 0]
+        figures.frame(axes, ends, "latency ms", "PSNR dB", None, log_x=True)
+        text = figures.svg(figure, axes, [], name)
+        placed = _placed(axes, spots, figure.get_figheight() * 72)
+    made = templating.macros("points.svg.j2").spots([_drawn(spot, *at) for spot, at in zip(spots, placed)])
+    return text.rstrip().removesuffix("</svg>") + str(made) + _names(axes, spots, placed) + "</svg>\n"
+
+
+def _placed(axes: Any, spots: Sequence[Spot], height: float) -> list[tuple[float, float, float, float]]:
+    """(x, y, left and right end of the bar) of each spot in the drawing; a bar that has no end ends at the frame."""
+    left = axes.get_xlim()[0]
+    found = []
+    for spot in spots:
+        ends = [(x if x > 0 else left, spot.db) for x in (spot.ms, spot.low, spot.high)]
+        (x, y), (low, _), (high, _) = axes.transData.transform(ends)
+        found.append((x, height - y, low, high))
+    return found
+
+
+def _drawn(spot: Spot, x: float, y: float, low: float, high: float) -> dict[str, Any]:
+    colour = figures.CSS[figures.SHADES[shade(spot.ane)]]
+    fill = 0.85 if spot.sound else 0.0
+    edge = "var(--ink, #1c2024)" if spot.front else colour
+    paint = f"fill:{colour};fill-opacity:{fill};stroke:{edge};stroke-width:{1.6 if spot.front else 1.2}"
+    if not spot.sound:
+        paint += ";stroke-dasharray:2.5 2"
+    places = {"x": x, "y": y, "low": low, "high": high, "radius": spot.radius}
+    rounded = {key: f"{value:.1f}" for key, value in places.items()}
+    return {**rounded, "cell": spot.cell, "paint": paint, "colour": colour, "words": spot.words}
+
+
+def _names(axes: Any, spots: Sequence[Spot], placed: Sequence[tuple[float, float, float, float]]) -> str:
+    """Each name beside its point: right, left, above or below of it, wherever it covers no name, point or bar; those of
+    the front first, then of sound cells, then of fast ones. A name that is not beside its point has a line to it; one for
+    which there is no room at all is left to the pointer."""
+    frame = axes.get_window_extent()
+    width, height = axes.figure.get_size_inches() * 72
+    taken = [(x - s.radius, y - s.radius, x + s.radius, y + s.radius) for s, (x, y, *_) in zip(spots, placed)]
+    taken += [(low, y - 1, high, y + 1) for _, y, low, high in placed]
+    bounds = (frame.x0, 0.0, width, height - frame.y0)
+    found = []
+    for n in sorted(range(len(spots)), key=lambda n: (not spots[n].front, not spots[n].sound, spots[n].ms)):
+        wide = _LETTER * len(spots[n].label)
+        for x, y, anchor, far in _sides(taken[n], placed[n]):
+            start = x - wide * ("start", "middle", "end").index(anchor) / 2
+            box = (start, y - _HEIGHT / 2, start + wide, y + _HEIGHT / 2)
+            if _inside(box, bounds) and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                place = {"cell": spots[n].cell, "x": f"{x:.1f}", "y": f"{y + 3.8:.1f}", "anchor": anchor}
+                line = {"x": f"{placed[n][0]:.1f}", "y1": f"{placed[n][1]:.1f}", "y2": f"{y:.1f}"} if far else None
+                found.append({**place, "fill": figures.CSS[figures.INK], "text": spots[n].label, "line": line})
+                break
+    return str(templating.macros("points.svg.j2").labels(found, figures.NAME))
+
+
+def _sides(box: tuple[float, ...], place: tuple[float, ...]) -> list[tuple[float, float, str, bool]]:
+    """(x, y of its middle, anchor, whether it needs a line) of the places that a name may take, the nearest first."""
+    (left, top, right, bottom), (x, _, low, high) = box, place
+    gap, middle = 3.0, (top + bottom) / 2
+    found = [(max(right, high) + gap, middle, "start", False), (min(left, low) - gap, middle, "end", False)]
+    for step in range(4):
+        away = _HEIGHT / 2 + 2 + step * (_HEIGHT + 2)
+        for y in (top - away, bottom + away):
+            found += [(x, y, "middle", step > 0), (x - gap, y, "start", step > 0), (x + gap, y, "end", step > 0)]
+    return found
+
+
+def _inside(box: tuple[float, ...], bounds: tuple[float, ...]) -> bool:
+    return box[0] >= bounds[0] and box[1] >= bounds[1] and box[2] <= bounds[2] and box[3] <= bounds[3]
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,0 +1,97 @@
+"""The final table of a sweep on a terminal, in a pipe and in a log: what it is about, a row a cell, doubts below.
+
+A narrow screen costs heads their words, then columns, those that a choice rests on least first.
+"""
+
+from collections import Counter
+
+from rich.box import Box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ane_sweep import outward, tables
+from ane_sweep.bridge import retold
+from ane_sweep.bridge.record import Record, Status
+from ane_sweep.report import heading, table
+from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
+from ane_sweep.report.table import BITS, LATENCY, PACKAGE, PREDICTED, Column
+from ane_sweep.terminal import count
+
+_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
+_STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
+_SHORT = {PACKAGE: "MB", PREDICTED: "ANE %", BITS: "bits"}
+IQR, INPUTS = "IQR", "inputs/s"
+_GOING = (
+    IQR,
+    BITS,
+    PACKAGE,
+    INPUTS,
+    PREDICTED,
+)  # the first to go first; what stays says which cell, how fast, how close
+
+
+def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
+    """(the columns that fit, the names of what was left out). A reason is a number: it stands once, below."""
+    parts = table.columns(records)
+    numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
+    words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
+    parts[-1] = Column("status", words)
+    hidden: list[str] = []
+    if width is None or natural(parts) <= width:
+        return parts, hidden
+    for part in parts:
+        part.head = _SHORT.get(part.head, part.head)
+    for name in _GOING:
+        head = _SHORT.get(LATENCY if name == IQR else name, LATENCY if name == IQR else name)
+        if natural(parts) > width and (found := [part for part in parts if part.head == head]):
+            before = list(found[0].cells)
+            if name == IQR:
+                found[0].cells = [text.split(" ")[0] for text in before]
+            else:
+                parts.remove(found[0])
+            hidden += [name] if name != IQR or found[0].cells != before else []
+    return parts, hidden
+
+
+def natural(parts: list[Column]) -> int:
+    return sum(part.width() for part in parts) + 2 * (len(parts) - 1)
+
+
+def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) -> Group | Text:
+    """A rich renderable: heads, table, doubts. `width` is that of the console that will print it; `runs` is the folder of
+    the runs, as a user would type it."""
+    if not records:
+        return Text("no records")
+    records = retold.records(records, outward.visible)
+    parts, hidden = columns(records, width)
+    gap = 1 if width is None or natural(parts) <= width else 0
+    made = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for part in parts:
+        # If nothing else helps, words wrap; figures never do.
+        made.add_column(part.head, justify="right" if part.numeric else "left", no_wrap=part.numeric, overflow="fold")
+    for index, record in enumerate(records):
+        cells = [Text(part.cells[index]) for part in parts[:-1]]
+        made.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
+    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in head_lines(records)]
+    if hidden:
+        above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
+    below = Table.grid(padding=(0, 1, 0, 0))
+    for number, line in enumerate(doubts(records, runs), 1):
+        below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
+    return Group(*above, Text(), made, *((Text(), below) if below.row_count else ()))
+
+
+def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
+    """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
+    return tables.plain(as_table(records, width, runs), width) + "\n"
+
+
+def head_lines(records: list[Record]) -> list[str]:
+    """What holds for the whole table: counts, the settings that are not the default ones, what was timed on what, labels."""
+    counts = Counter(record.status.value for record in records)
+    statuses = ", ".join(f"{number} {status}" for status, number in counts.items())
+    lines = [f"sweep {records[0].sweep}: {count(len(records), 'cell')}, {statuses}"]
+    shared = heading.said(heading.settings(records)[0])
+    lines += [f"all cells: {shared}; else the defaults"] if shared else []
+    return lines + [line for line in table.head_lines(records)[1:] if not line.startswith("all cells: ")]

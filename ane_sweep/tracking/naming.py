@@ -1,0 +1,76 @@
+"""Names of runs: what a sweep or a cell is, in the words of its axes, so that names sort as their values do."""
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from ane_sweep.bridge.record import Record, Status, flat_cell
+
+KEY_LIMIT = 250  # MLflow refuses longer ones
+DOUBTED = (Status.DEGRADED, Status.FALLBACK)  # these have figures, and so points in charts
+_MODELS = 3  # named one by one
+
+
+def cell_name(record: Record, axes: list[str], widths: dict[str, int] | None = None) -> str:
+    """`minilm split_einsum chunks=2`; a question mark behind it where its figures deserve doubt, [stand-in] where no Mac
+    took part. More is a tag: a legend of MLflow's charts shows few names, and short ones.
+
+    widths   of the axes whose values are numbers (`digits`), which are padded: chunks=02 stands before chunks=10
+    """
+    marks = " ?" * (record.status in DOUBTED) + " [stand-in]" * bool(record.host.get("stand_in"))
+    return words(record, axes, widths or {})[: KEY_LIMIT - len(marks)] + marks
+
+
+def words(record: Record, axes: list[str], widths: dict[str, int]) -> str:
+    cell = flat_cell(record)
+    found = [str(cell.get("model", "cell"))]
+    for axis in axes:
+        value = cell.get(axis)
+        if axis != "model" and value is not None:
+            shown = str(value).zfill(widths.get(axis, 0)) if _whole(value) else text(value, 40)
+            found.append(value if isinstance(value, str) else f"{axis}={shown}")
+    return " ".join(found)
+
+
+def digits(records: Iterable[Record], axes: list[str]) -> dict[str, int]:
+    """Axis -> digits of its largest value, of the axes whose values are whole numbers."""
+    cells = [flat_cell(record) for record in records]
+    values = {axis: [cell[axis] for cell in cells if _whole(cell.get(axis))] for axis in axes}
+    return {axis: max(len(str(value)) for value in found) for axis, found in values.items() if found}
+
+
+def sweep_name(records: list[Record], axes: list[str], started: Any) -> str:
+    """`minilm x variant, chunks (4) 2026-11-22 07:08`: sweeps of one content stand together, and among them by time.
+
+    started   as run.json has it, or None: then the sweep's own name stands in its place
+    """
+    models = list(dict.fromkeys(str(record.cell.get("model", "cell")) for record in records))
+    what = ", ".join(models) if len(models) <= _MODELS else f"{len(models)} models"
+    varied = ", ".join(axis for axis in axes if axis != "model")
+    scripted = " [stand-in]" if any(record.host.get("stand_in") for record in records) else ""
+    moment = _moment(started) or (records[0].sweep if records else "")
+    return f"{what}{' x ' if varied else ''}{varied} ({len(records)}) {moment}{scripted}"[:KEY_LIMIT]
+
+
+def _moment(started: Any) -> str | None:
+    """To the minute, by the clock of the host that swept."""
+    try:
+        return datetime.fromisoformat(started).strftime("%Y-%m-%d %H:%M")
+    except (TypeError, ValueError):
+        return None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def key(name: str) -> str:
+    """A name MLflow takes. A slash is legal, but opens a section in its charts, and a stray one is refused."""
+    return re.sub(r"[^\w.\-: ]", "_", name)[:KEY_LIMIT].strip(". ") or "_"
+
+
+def text(value: Any, limit: int) -> str:
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return said if len(said) <= limit else said[: limit - 4] + " ..."

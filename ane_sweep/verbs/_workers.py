@@ -1,0 +1,164 @@
+"""What `chunk` and `compress` share: a sweep's own stages on one package, each in a fresh process under its limits; what they
+make is whole, or is not there.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import installed
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.stages import ALL
+from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
+from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.folders import user_path
+from ane_sweep.machine import memory
+from ane_sweep.planner import packages
+from ane_sweep.runner import isolate
+from ane_sweep.terminal import NOT_ALL_OK, OK, say, shown, size
+from ane_sweep.words import Parser
+
+SMALL_BYTES = 60_000_000  # a package up to this is also run, and what was made of it compared
+INPUTS = 2  # on so many
+_PARTS = "chunk_*.mlpackage"
+
+
+def shared(parser: Parser, what: str) -> None:
+    """The words that both verbs have beside their own."""
+    parser.add_argument("-o", "--output", metavar="PATH", help=what)
+    parser.add_argument(
+        "--force", action="store_true", help="replace what an earlier call left there (default: refuse)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines (default: lines)")
+
+
+def target(given: str | None, verb: str) -> Path:
+    """Raises ConfigError where it was left out."""
+    if given is None:
+        raise ConfigError(f"{verb}: -o PATH is missing: where to write; `ane-sweep {verb} --help`")
+    return user_path(given).absolute()
+
+
+@dataclass
+class Bench:
+    """Where the stages work: a folder beside the target, gone when they are done."""
+
+    package: Path
+    known: dict[str, Any]
+    folder: Path
+
+    def stage(self, name: str, params: dict[str, Any], inputs: dict[str, Path]) -> tuple[TaskResult, Path]:
+        """(what it says, what it left). Raises StageError with its reason."""
+        place = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        (place / "out").mkdir()
+        limits = Limits(memory.memory_budget(None))
+        task = TaskRequest(name, name, params, inputs, place / "out", place / "tmp", limits)
+        result = isolate.run_task(task, place, timeout_s=ALL[name].timeout_s, watch_memory=True)
+        if result.status != "ok":
+            raise StageError(f"{self.package}: {name}: {result.reason}")
+        return result, place / "out"
+
+    @property
+    def program(self) -> Path:
+        """The package as an artifact is: model.mlpackage in a folder."""
+        folder = self.folder / "program"
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "model.mlpackage").symlink_to(self.package)
+        return folder
+
+    @property
+    def model(self) -> dict[str, Any]:
+        return {"family": "package", "task": "tensors", "arch": {**self.known, "inputs": None, "packages": {}}}
+
+    def reference(self) -> Path:
+        """What it computes in fp32, on seeded inputs."""
+        weights = {"kind": packages.KIND, "digest": "", "allow_pickle": False}
+        params = {"model": self.model, "weights": weights, "seq_len": 0, "texts": {"count": INPUTS, "seed": 0}}
+        return self.stage("reference", params, {"package": self.package})[1]
+
+    def score(self, program: Path, reference: Path) -> tuple[TaskResult, Path]:
+        params = {"runtime": "reference", "compute_units": None, "numerics": None, "effects": None, "model": self.model}
+        return self.stage("score", params, {"program": program, "reference": reference})
+
+
+@contextmanager
+def bench(text: str, target: Path) -> Iterator[Bench]:
+    """Raises ConfigError for what is no ML Program, and for a target that cannot be written beside."""
+    installed.need_worker("it")
+    package = user_path(text).absolute()
+    known = packages.described(package, text)[1]
+    ends = {package.resolve(), target.resolve()}
+    if len(ends) == 1 or ends & {*package.resolve().parents, *target.resolve().parents}:
+        raise ConfigError(f"-o {shown(target)}: that is the package itself, or one holds the other; give another place")
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"-o {shown(target)}: {target.parent} is no folder that can be written to; make it first")
+    folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
+    try:
+        yield Bench(package, known, folder)
+    finally:
+        disk.remove_tree(folder)
+
+
+def check_target(target: Path, force: bool) -> None:
+    """Raises ConfigError for what is there already, and even with --force for what no such call has left."""
+    if not os.path.lexists(target):
+        return
+    ours = target.is_dir() and not target.is_symlink() and _made_here(target)
+    if not ours:
+        raise ConfigError(f"-o {shown(target)}: is there, and is nothing that this verb makes; give another place")
+    if not force and any(target.iterdir()):
+        raise ConfigError(f"-o {shown(target)}: is there already; give another place, or --force")
+
+
+def _made_here(target: Path) -> bool:
+    """A package, or a folder of chunks and nothing else."""
+    if target.suffix == ".mlpackage":
+        return (target / "Manifest.json").is_file()
+    held = {path.name for path in target.iterdir()}
+    return held <= {*(path.name for path in target.glob(_PARTS)), "model.mlpackage"}
+
+
+def put(made: Path, target: Path, bench: Bench) -> None:
+    """In its place in one step; what was there before is gone only then."""
+    if target.exists():
+        target.rename(bench.folder / "before")
+    try:
+        made.rename(target)
+    except OSError:
+        if (bench.folder / "before").exists():
+            (bench.folder / "before").rename(target)
+        raise
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def failed(error: StageError) -> int:
+    """What ended in a worker: nothing was left."""
+    say(f"error: {error}", "nothing was written")
+    return NOT_ALL_OK
+
+
+def tell(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
+    print(json.dumps({"schema": 1, **found}) if as_json else "\n".join(lines))
+    return OK
+
+
+def clean(folder: Path) -> None:
+    """Of what a stage left, all but packages."""
+    for path in folder.iterdir():
+        if path.suffix != ".mlpackage":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+__all__ = [
+    "SMALL_BYTES", "Bench", "bench", "check_target", "clean", "failed", "put", "shared", "size", "size_of", "target", "tell",
+]  # fmt: skip

@@ -1,0 +1,110 @@
+"""`ane-sweep compress MODEL PRECISION -o FILE`: the weights of any package by a recipe of ours, without a sweep"""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import recipes
+from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.terminal import NOT_ALL_OK, duration, shown, size
+from ane_sweep.verbs import _workers
+from ane_sweep.words import Parser
+
+
+def compress(args: list[str]) -> int:
+    """Leave a compressed package, and say what it costs."""
+    parser = Parser(
+        "compress",
+        "MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
+        "Compress the weights of any ML Program by a recipe of ours, in a fresh process: palettes, integers, pruning, mixed "
+        "bits. A package of up to 60 MB is also run, and its PSNR against itself in fp32 is told.",
+        "ane-sweep compress model.mlpackage p4 -o small.mlpackage",
+        {NOT_ALL_OK: "it could not be compressed so; nothing was written"},
+    )
+    parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
+    parser.add_argument(
+        "precision", metavar="PRECISION", help="a recipe: an option of conf/precision, as p4, int8_channel, mixed4"
+    )
+    _workers.shared(parser, "the package to write")
+    parser.add_argument(
+        "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
+    )
+    given = parser.read(args)
+    target = _workers.target(given.output, "compress")
+    if target.suffix != ".mlpackage":
+        raise ConfigError(f"-o {given.output}: a package is called NAME.mlpackage")
+    option = _option(given.precision, given.config_dir)
+    _workers.check_target(target, given.force)
+    with _workers.bench(given.model, target) as bench:
+        _check(given.precision, option, bench.known, given.model)
+        try:
+            found = _compressed(bench, recipes.canonical(option["weights"]), target)
+        except StageError as error:
+            return _workers.failed(error)
+    return _workers.tell(found, _lines(found), given.json)
+
+
+def _option(name: str, config_dir: str | None) -> dict[str, Any]:
+    """Raises ConfigError: no such option, or one that compresses nothing."""
+    from ane_sweep.planner import compose, schema
+
+    composer = compose.Composer(config_dir)
+    if not composer.has("precision", name):
+        raise ConfigError(compose.unknown_option("precision", name, composer.options("precision")))
+    config = composer.compose([f"precision={compose.as_text(name)}"])
+    if found := schema.problems(config):
+        raise ConfigError(found)
+    option: dict[str, Any] = config["precision"]
+    if option["weights"] is None:
+        raise ConfigError(
+            f"{name}: it decides what is computed in which type at conversion, and compresses no weights; p4 does"
+        )
+    return option
+
+
+def _check(name: str, option: dict[str, Any], known: dict[str, Any], model: str) -> None:
+    """Raises ConfigError for what the program's OS, or the program, does not take."""
+    recipe = recipes.canonical(option["weights"])
+    least, what = recipes.least_target(recipe) if recipe else (option["min_target"], "")
+    least = max(least, option["min_target"], key=TARGETS.index)
+    if TARGETS.index(known["target"]) < TARGETS.index(least):
+        raise ConfigError(f"{name} needs a program for {least} or newer ({what}), and {model} is of {known['target']}")
+    if known["compressed"]:
+        raise ConfigError(
+            f"{model}: holds {known['compressed']} compressed weights already; give the package before its compression"
+        )
+    if known["functions"] > 1:
+        raise ConfigError(
+            f"{model}: has {known['functions']} functions; coremltools 9.0 compresses programs of one function"
+        )
+
+
+def _compressed(bench: _workers.Bench, recipe: Any, target: Path) -> dict[str, Any]:
+    before = _workers.size_of(bench.package)
+    wanted = recipes.calibration(recipe)
+    reference = bench.reference() if wanted is not None or before <= _workers.SMALL_BYTES else None
+    inputs = {"program": bench.program}
+    if wanted is not None and reference is not None:
+        inputs["calibration"] = bench.stage("calibrate", wanted, {**inputs, "reference": reference})[1]
+    result, out = bench.stage("compress", {"recipe": recipe}, inputs)
+    figures = {metric.name: metric.value for metric in result.metrics}
+    psnr = None
+    if reference is not None and before <= _workers.SMALL_BYTES:
+        psnr = next(one.value for one in bench.score(out, reference)[0].metrics if one.name == "psnr_db")
+    after = _workers.size_of(out / "model.mlpackage")
+    _workers.put(out / "model.mlpackage", target, bench)
+    return {
+        "path": str(target), "bytes_before": before, "bytes_after": after, "bits_per_weight": figures["bits_per_weight"],
+        "psnr_db": psnr, "seconds": result.seconds, **result.realised,
+    }  # fmt: skip
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    left = f", {found['weights_left']} left as they are" if found["weights_left"] else ""
+    psnr = f"{found['psnr_db']:.1f} dB" if found["psnr_db"] is not None else "not taken (a package of more than 60 MB)"
+    return [
+        shown(Path(found["path"])),
+        f"  size    {size(found['bytes_before'])} -> {size(found['bytes_after'])}, {found['bits_per_weight']:.2f} bits a weight",
+        f"  weights {found['weights_compressed']} compressed{left}, in {duration(found['seconds'])}",
+        f"  PSNR    {psnr}, against itself in fp32, reference runtime",
+    ]

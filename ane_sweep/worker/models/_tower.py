@@ -1,0 +1,83 @@
+"""A pre-norm encoder of inputs of one size: images (ViT, CLIP), spectra (Whisper), texts of a fixed length (CLIP).
+
+What comes out is either every position, (1, S, C), or what a head makes of one of them, (1, C).
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ane_sweep.worker.models import _ane
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a block's tensors are called: query, key, value, out; up, down; the norm before either of the two."""
+
+    attention: tuple[str, str, str, str]
+    feed_forward: tuple[str, str]
+    norms: tuple[str, str]
+
+    def layer(self, read: _ane.Reader, heads: int, eps: float, activation: str) -> _ane.Layer:
+        convs = [read.conv(name) for name in self.attention]
+        up, down = (read.conv(name) for name in self.feed_forward)
+        first, second = (read.layer_norm(name, eps) for name in self.norms)
+        scale = (convs[0].weight.shape[0] // heads) ** -0.5
+        feed_forward = _ane.FeedForward(up, down, activation)
+        return _ane.Layer(first, _ane.Attention(*convs, heads, scale), second, feed_forward, "pre")
+
+
+class Original(nn.Module):
+    """The Hugging Face module as it is: one input, one output of those that it gives, and a mask where it needs one."""
+
+    def __init__(self, hf: nn.Module, takes: str, gives: str, mask: Tensor | None = None):
+        super().__init__()
+        self.hf, self.takes, self.gives = hf, takes, gives
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        more = {} if self.mask is None else {"attention_mask": self.mask}
+        return (self.hf(**{self.takes: inputs}, **more)[self.gives],)
+
+
+class Patches(nn.Module):
+    """Pixels (1, 3, H, W) -> (1, C, 1, 1 + patches): the class's own position, then the patches, row by row."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, first: Tensor, positions: Tensor):
+        """weight (C, 3, p, p), first (C,), positions (1 + patches, C)"""
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        added = positions.t()[None, :, None, :].contiguous()
+        self.first = nn.Parameter(added[..., :1] + first[None, :, None, None], requires_grad=False)
+        self.positions = nn.Parameter(added[..., 1:], requires_grad=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = F.conv2d(pixels, self.weight, self.bias, stride=self.weight.shape[2:])
+        return torch.cat([self.first, x.flatten(2).unsqueeze(2) + self.positions], dim=3)
+
+
+class Tower(nn.Module):
+    """embedding -> blocks -> norm on (1, C, 1, S); with a `head`, of the first position alone."""
+
+    def __init__(self, embedding: nn.Module, layers: list[_ane.Layer], norm: nn.Module, head: nn.Module | None = None):
+        super().__init__()
+        self.embedding, self.layers, self.norm, self.head = embedding, nn.ModuleList(layers), norm, head
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        x = self.embedding(inputs)
+        for layer in self.layers:
+            x = layer(x, *self.masks())
+        if self.head is None:
+            return (_ane.to_sequence(self.norm(x)),)
+        return (self.head(self.norm(self.picked(inputs, x))).squeeze(3).squeeze(2),)
+
+    def masks(self) -> tuple[Tensor, ...]:
+        """What is added to the scores of every block."""
+        return ()
+
+    def picked(self, inputs: Tensor, x: Tensor) -> Tensor:
+        """The position (1, C, 1, 1) that the head looks at."""
+        return x[..., :1]

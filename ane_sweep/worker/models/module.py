@@ -1,0 +1,245 @@
+"""A torch module of the user's own (model=module): built by their code, fed by name or in order, its outputs a tuple.
+
+arch   path, kwargs, inputs (bridge/shapes.py; null: what their code returns beside the module), files, packages, samples
+"""
+
+import hashlib
+import inspect
+import random
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ane_sweep.bridge import shapes
+from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.worker.models import _own, _own_weights
+from ane_sweep.worker.models._ports import Port, Ports
+
+_DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool}
+
+
+class Given(nn.Module):
+    """Graph inputs in order, in the dtypes of its ports; a tuple of tensors out.
+
+    taken    its inputs; `names` of forward's parameters where they are given by name
+    example  the first inputs that it was run on; `ports` what goes in and came out then
+    """
+
+    ports: Ports
+    example: tuple[torch.Tensor, ...]
+
+    def __init__(self, inner: nn.Module, taken: tuple[shapes.Input, ...], path: str):
+        super().__init__()
+        self.inner, self.taken, self.path = inner, taken, path
+        self.by_name = _by_name(inner, [one.name for one in taken], path)
+
+    def called(self, *values: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Outputs by name, in fp32 and int32."""
+        given = [value.to(_DTYPES[one.dtype]) for one, value in zip(self.taken, values, strict=True)]
+        with _own.theirs(f"model.path={self.path}: its forward"):
+            named = dict(zip([one.name for one in self.taken], given))
+            made = self.inner(**named) if self.by_name else self.inner(*given)
+        return {name: _narrow(value) for name, value in outputs(made, self.path).items()}
+
+    def weights_digest(self) -> str:
+        """Of its parameters and buffers: whether two processes built the same."""
+        sha256 = hashlib.sha256()
+        for name, value in sorted(self.inner.state_dict().items()):
+            sha256.update(name.encode() + b"\0" + value.contiguous().numpy().tobytes())
+        return sha256.hexdigest()
+
+    def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.called(*values).values())
+
+
+def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
+    """The module, run once. Raises StageError with a sentence for whatever their code does, WeightsError."""
+    arch, seed = params["model"]["arch"], int(params["weights"].get("seed", 0))
+    before = set(sys.modules)
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    called = _own.load(arch, inputs["code"], inputs.get("file"))
+    made = called
+    if not isinstance(called, nn.Module):
+        with _own.theirs(f"model.path={arch['path']}: calling it"):
+            made = called(**arch["kwargs"])
+    inner, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(inner, nn.Module):
+        raise StageError(
+            f"model.path={arch['path']} gave a {type(inner).__name__}; expected a torch.nn.Module, or one and its inputs"
+        )
+    inner = _as_it_is_scored(inner, params["weights"], inputs.get("weights"), arch["path"])
+    module = Given(inner, _taken(arch, inner, example), arch["path"]).eval()
+    _run_once(module, example if arch["inputs"] is None else None)
+    if params["weights"]["kind"] == "random":
+        _own_weights.settle_norms(module)
+    _own.check(arch, before)
+    return module
+
+
+def _original(model, state, seq_len, options=None) -> nn.Module:
+    raise StageError("a module of the user's own is built by `given`")
+
+
+VARIANTS = {"original": _original}
+
+
+def _as_it_is_scored(inner: nn.Module, wish: dict[str, Any], file: Path | None, path: str) -> nn.Module:
+    """In fp32 on the CPU, without dropout, with the weights that were asked for."""
+    placed = {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}
+    if placed:
+        raise StageError(
+            f"model.path={path}: its parameters are on {', '.join(sorted(placed))}; it is traced on the CPU: build it there"
+        )
+    with _own.theirs(f"model.path={path}: eval() and float()"):
+        inner = inner.eval().float().requires_grad_(False)
+    if wish["kind"] == "random":
+        _own_weights.redraw(inner, int(wish["seed"]))
+    if file is not None:
+        _own_weights.load(inner, file, path)
+    return inner
+
+
+def _taken(arch: dict[str, Any], inner: nn.Module, example: Any) -> tuple[shapes.Input, ...]:
+    if arch["inputs"] is not None:
+        return shapes.read(arch["inputs"])
+    if example is None:
+        raise StageError(
+            f"model.path={arch['path']} gave a module and no inputs for it; say them: model.inputs={{NAME: [1,3,224,224]}}"
+            f", where forward takes {_takes(inner)}"
+        )
+    try:
+        return shapes.read({name: _spec(value) for name, value in named(inner, example, arch["path"]).items()})
+    except ConfigError as error:
+        raise StageError(f"model.path={arch['path']}: of the inputs that it gave, {error}") from None
+
+
+def named(inner: nn.Module, example: Any, path: str) -> dict[str, torch.Tensor]:
+    """The inputs that their code gave, by name."""
+    if isinstance(example, torch.Tensor):
+        example = (example,)
+    if isinstance(example, (tuple, list)):
+        parameters = [name for name, one in _parameters(inner).items() if one.kind is not one.VAR_POSITIONAL]
+        names = [*parameters[: len(example)], *(f"input_{n}" for n in range(len(parameters), len(example)))]
+        example = dict(zip(names, example))
+    if not isinstance(example, Mapping) or not all(isinstance(one, torch.Tensor) for one in example.values()):
+        raise StageError(
+            f"model.path={path} gave a {type(example).__name__} beside the module; expected its inputs: tensors, by name or in order"
+        )
+    return dict(example)
+
+
+def _spec(value: torch.Tensor) -> dict[str, Any]:
+    spec: dict[str, Any] = {"shape": list(value.shape), "dtype": "float32"}
+    if value.dtype == torch.bool:
+        spec["dtype"] = "bool"
+    elif not value.dtype.is_floating_point:
+        spec |= {"dtype": "int64", "range": [int(value.min()), int(value.max()) + 1]}
+    return spec
+
+
+def _parameters(inner: nn.Module) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(inner.forward).parameters
+
+
+def _takes(inner: nn.Module) -> str:
+    return f"({', '.join(map(str, _parameters(inner).values()))})"
+
+
+def _by_name(inner: nn.Module, names: list[str], path: str) -> bool:
+    """Inputs go by name where forward knows all names, in order where it knows none. Raises StageError between."""
+    known = _parameters(inner)
+    if all(name in known for name in names):
+        return True
+    kinds = {one.kind for one in known.values()}
+    if inspect.Parameter.VAR_KEYWORD in kinds and any(name in known for name in names):
+        return True
+    if any(name in known for name in names) or (
+        len(names) > len(known) and inspect.Parameter.VAR_POSITIONAL not in kinds
+    ):
+        raise StageError(f"model.path={path}: its inputs are {', '.join(names)}, and forward takes {_takes(inner)}")
+    return False
+
+
+def outputs(made: Any, path: str, name: str = "") -> dict[str, torch.Tensor]:
+    """Name -> tensor, from a tensor, a sequence, a mapping or a dataclass of such; what is None is left out."""
+    if made is None:
+        return {}
+    if isinstance(made, torch.Tensor):
+        return {name or "output": made}
+    if isinstance(made, Mapping):
+        parts = {str(key): value for key, value in made.items()}
+    elif hasattr(made, "_fields"):
+        parts = dict(zip(made._fields, made))
+    elif is_dataclass(made):
+        parts = {field.name: getattr(made, field.name) for field in fields(made)}
+    elif isinstance(made, (tuple, list)):
+        parts = {str(number) if name else f"output_{number}": value for number, value in enumerate(made)}
+    else:
+        raise StageError(
+            f"model.path={path}: its forward gave a {type(made).__name__} ({name or 'as its output'}); expected tensors, "
+            "or tuples, lists and dicts of them"
+        )
+    found: dict[str, torch.Tensor] = {}
+    for key, value in parts.items():
+        found |= outputs(value, path, re.sub(r"\W", "_", f"{name}_{key}" if name else key))
+    return found
+
+
+def _narrow(value: torch.Tensor) -> torch.Tensor:
+    """Core ML has fp32 and int32 at a program's ends."""
+    return value.float() if value.dtype.is_floating_point else value.to(torch.int32)
+
+
+def _run_once(module: Given, example: Any) -> None:
+    """Find out what comes out, and that it is finite. Raises StageError."""
+    point = shapes.points(module.taken)[0]
+    arrays = draw(module.taken, point, seed=0)
+    if example is not None:
+        arrays = [_as_port(one) for one in named(module.inner, example, module.path).values()]
+    module.example = tuple(map(torch.from_numpy, arrays))
+    ins = tuple(
+        Port(one.name, shape, _port_dtype(one), one.shapes if one.flexible else ())
+        for one, shape in zip(module.taken, point)
+    )
+    with torch.inference_mode():
+        found = module.called(*module.example)
+    if not found:
+        raise StageError(f"model.path={module.path}: its forward gave no tensor")
+    taken = {one.name for one in module.taken}
+    outs = tuple(
+        Port(f"{name}_out" if name in taken else name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in found.items()
+    )
+    module.ports = Ports(ins, outs)
+
+
+def _port_dtype(one: shapes.Input) -> str:
+    return "float32" if one.dtype == "float32" else "int32"
+
+
+def _as_port(value: torch.Tensor) -> np.ndarray:
+    return _narrow(value.detach().cpu()).contiguous().numpy()
+
+
+def draw(taken: tuple[shapes.Input, ...], point: tuple[tuple[int, ...], ...], seed: int) -> list[np.ndarray]:
+    """Seeded inputs of these shapes, in the dtypes of the program."""
+    source = np.random.default_rng(seed)
+    return [_drawn(one, shape, source) for one, shape in zip(taken, point)]
+
+
+def _drawn(one: shapes.Input, shape: tuple[int, ...], source: np.random.Generator) -> np.ndarray:
+    if one.dtype == "float32":
+        if one.values is None:
+            return source.standard_normal(shape, np.float32)
+        return source.uniform(*one.values, shape).astype(np.float32)
+    low, high = one.values or (0, 2)
+    return source.integers(int(low), int(high), shape, dtype=np.int32)

@@ -1,0 +1,132 @@
+"""The reference of a module that somebody brings: inputs that are drawn, or read from their file, and what it makes of them.
+
+Leaves inputs.npz, outputs.npz and calibration.npz, and for each further shape inputs@SHAPE.npz and outputs@SHAPE.npz.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import shapes
+from ane_sweep.errors import StageError
+from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.stages._arrays import StackWriter
+
+CALIBRATION = 8
+Arrays = dict[str, Any]
+
+
+def leave(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises StageError for what their code does, for samples that do not fit, and for outputs that are not finite."""
+    from ane_sweep.worker.models import _build
+
+    module, _ = _build.build(params, inputs, "original")
+    count, seed = params["texts"]["count"], params["texts"]["seed"]
+    if "expected" in inputs:
+        return _leave_expected(module, inputs["expected"], out)
+    samples = _samples(module, inputs["samples"]) if "samples" in inputs else []
+    for number, point in enumerate(shapes.points(module.taken)):
+        rows = samples[:count] if samples and not number else _rows(module, point, seed, count, first=not number)
+        at = f"@{shapes.label(module.taken, point)}" if number else ""
+        _write(out / f"inputs{at}.npz", rows, inputs_too=True)
+        _write(out / f"outputs{at}.npz", [_outputs(module, row, number) for number, row in enumerate(rows)])
+    rest = samples[count:][:CALIBRATION] or samples[:CALIBRATION]
+    default = shapes.points(module.taken)[0]
+    rest = rest or _rows(module, default, seed + 1, CALIBRATION, first=False)
+    _write(out / "calibration.npz", rest, inputs_too=True)
+    facts = {"weights": module.weights_digest()}
+    return StageResult(
+        facts=facts,
+        realised={"texts": "samples" if samples else "seeded inputs", "packages": params["model"]["arch"]["packages"]},
+    )
+
+
+def _rows(module: Any, point: Any, seed: int, count: int, first: bool) -> list[Arrays]:
+    """Seeded inputs; at the default shape the first is the one that the module was tried with."""
+    from ane_sweep.worker.models import module as own
+
+    names = [port.name for port in module.ports.inputs]
+    rows = [dict(zip(names, own.draw(module.taken, point, seed * 1000 + number))) for number in range(count)]
+    if first and rows:
+        rows[0] = {name: value.numpy() for name, value in zip(names, module.example)}
+    return rows
+
+
+def _leave_expected(module: Any, path: Path, out: Path) -> StageResult:
+    """Inputs and outputs as a file holds them. Raises StageError."""
+    arrays = _read(path)
+    names = {port.name for port in module.ports.inputs}
+    given = {name: array for name, array in arrays.items() if name in names}
+    wanted = {name: array for name, array in arrays.items() if name not in names}
+    known = {port.name: port for port in module.ports.outputs}
+    if not wanted or not set(wanted) <= set(known):
+        raise StageError(
+            f"{path} holds the outputs {', '.join(wanted) or '(none)'}; the package gives {', '.join(known)}"
+        )
+    rows = _rows_of(path, given, {port.name: port for port in module.ports.inputs})
+    expected = _rows_of(path, wanted, {name: known[name] for name in wanted})
+    if len(rows) != len(expected):
+        raise StageError(f"{path} holds {len(rows)} inputs and {len(expected)} outputs")
+    _write(out / "inputs.npz", rows, inputs_too=True)
+    _write(out / "outputs.npz", expected)
+    _write(out / "calibration.npz", rows[:CALIBRATION], inputs_too=True)
+    return StageResult(realised={"texts": "reference file", "packages": {}})
+
+
+def _samples(module: Any, path: Path) -> list[Arrays]:
+    """One mapping for each row of the file's arrays. Raises StageError."""
+    return _rows_of(path, _read(path), {port.name: port for port in module.ports.inputs})
+
+
+def _read(path: Path) -> Arrays:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise StageError(f"{path}: no .npz of plain arrays ({error})") from error
+
+
+def _rows_of(path: Path, arrays: Arrays, ports: dict[str, Any]) -> list[Arrays]:
+    import numpy as np
+
+    if set(arrays) != set(ports):
+        raise StageError(f"{path} holds {', '.join(arrays) or 'nothing'}; the module takes {', '.join(ports)}")
+    for name, array in arrays.items():
+        port = ports[name]
+        if array.shape[1:] != port.shape or array.dtype.kind not in "biuf":
+            raise StageError(
+                f"{path}: {name} is {array.dtype} {list(array.shape)}; expected [count, {', '.join(map(str, port.shape))}]"
+            )
+        if not np.isfinite(array).all():
+            raise StageError(f"{path}: {name} holds NaN or infinite values")
+    if len(counts := {len(array) for array in arrays.values()}) > 1 or 0 in counts:
+        raise StageError(f"{path}: its arrays hold {sorted(counts)} inputs; expected as many in each, and one at least")
+    rows = zip(*(np.ascontiguousarray(arrays[name], ports[name].dtype) for name in ports))
+    return [dict(zip(ports, row)) for row in rows]
+
+
+def _outputs(module: Any, row: Arrays, index: int) -> Arrays:
+    import numpy as np
+    import torch
+
+    with torch.inference_mode():
+        made = module(*(torch.from_numpy(np.array(value)) for value in row.values()))
+    found = {port.name: value.numpy() for port, value in zip(module.ports.outputs, made, strict=True)}
+    for name, value in found.items():
+        if not np.isfinite(value).all():
+            bad = int(value.size - np.isfinite(value).sum())
+            raise StageError(
+                f"model.path={module.path}: output {name!r} of input {index} holds {bad} values that are NaN or infinite (of "
+                f"{value.size}) in fp32 torch, so nothing can be compared with it; give inputs that it takes: range in "
+                "model.inputs, or model.samples=FILE.npz"
+            )
+    return found
+
+
+def _write(path: Path, rows: list[Arrays], inputs_too: bool = False) -> None:
+    import numpy as np
+
+    with StackWriter(path, len(rows)) as stack:
+        for index, row in enumerate(rows):
+            stack.put(index, {**row, "valid": np.ones(1, bool)} if inputs_too else row)

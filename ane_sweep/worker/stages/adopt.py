@@ -1,0 +1,41 @@
+"""adopt: a package that somebody made becomes a program of ours, as it is.
+
+params  package: digest of its content
+inputs  package
+leaves  model.mlpackage: its program and weights byte for byte
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError
+from ane_sweep.worker.stages import StageResult, _package
+
+STAGE = Stage(
+    order=35, many="packages taken in", timeout_s=600, base_gib=0.1, per_byte=0.1, leaves="program", artifact=True,
+    limited=False, guess_s=1.0, guess_per_gb=1.0,
+)  # fmt: skip
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """A copy, as what is given may change while the sweep runs. Raises StageError, errors.PackageError."""
+    from ane_sweep.mil import package
+
+    source, target = inputs["package"], out / "model.mlpackage"
+    try:
+        shutil.copytree(source, target)
+    except (OSError, shutil.Error) as error:
+        raise StageError(f"{source} cannot be copied: {error}") from error
+    made = package.read(target)
+    weights = sum(file.stat().st_size for file in target.rglob("*") if file.suffix == ".bin")
+    return StageResult(
+        metrics=[Metric("package_bytes", _package.size(target), "bytes")],
+        realised={
+            "specification_version": made.spec.specificationVersion,
+            "functions": sorted(made.spec.mlProgram.functions),
+        },
+        facts={"weight_bytes": weights},
+    )

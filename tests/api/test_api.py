@@ -1,0 +1,254 @@
+"""The functions of `ane_sweep`: what they load, how a matrix is asked for, what comes back, and what a mistake says."""
+
+import subprocess
+import sys
+
+import constructed
+import numpy as np
+import pandas
+import pytest
+from placement.by_hand import conv_chain
+
+import ane_sweep
+from ane_sweep import __main__, engine, errors
+from ane_sweep.api import asked, inline, sweeps
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus, write_records
+
+TINY = "model=tiny-gpt2 weights=random"
+HEAVY = ("torch", "hydra", "mlflow", "pandas", "numpy", "coremltools", "transformers", "rich")
+
+
+def test_importing_it_loads_nothing_heavy():
+    code = f"import sys, ane_sweep; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"chunks": [1, 2]}, "chunks=1,2"),
+        ({"chunks": range(1, 3)}, "chunks=1,2"),
+        ({"chunks": np.array([1, 2])}, "chunks=1,2"),
+        ({"variant": ["original", "split_einsum"]}, "variant='original','split_einsum'"),
+        ({"chips": ["m1", "m4"]}, "chips=['m1','m4']"),
+        ({"chips": []}, "chips=[]"),
+        ({"latency": {"samples": 50}}, "latency.samples=50"),
+        ({"budget_minutes": None}, "budget_minutes=null"),
+        ({"tracking": {"enabled": False}}, "tracking.enabled=false"),
+        ({"sweep": "quick"}, "+sweep='quick'"),
+        ({"model.texts.count": [1, 2]}, "model.texts.count=1,2"),
+    ],
+)
+def test_a_keyword_is_a_word_of_the_command_line(given, word):
+    ((key, value),) = given.items()
+    assert list(asked.as_word(key, value)) == [word]
+
+
+def test_words_and_keywords_ask_for_the_same_cells(tmp_path):
+    words = ane_sweep.plan(f"-m {TINY} variant=original,split_einsum", "chunks=1,2", f"out='{tmp_path}'")
+    keywords = ane_sweep.plan(TINY, variant=("original", "split_einsum"), chunks=[1, 2], out=tmp_path)
+    assert [cell.key for cell in words.cells] == [cell.key for cell in keywords.cells] and len(words.cells) == 4
+    assert words.plan.key == keywords.plan.key and not words.refused
+
+
+def test_a_plan_is_what_the_verb_prints(tmp_path, capsys):
+    assert __main__.main(["plan", *TINY.split(), f"out={tmp_path}"]) == 0
+    assert capsys.readouterr().out == f"{ane_sweep.plan(TINY, out=tmp_path)}\n"
+
+
+def test_a_hydra_of_the_notebooks_own_stays_as_it_was(tmp_path):
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        theirs = GlobalHydra.instance().hydra
+        ane_sweep.plan(TINY, out=tmp_path)
+        assert GlobalHydra.instance().hydra is theirs
+
+
+def lines(capsys, *args):
+    assert __main__.main(list(args)) == 2
+    return [line.strip().removeprefix("error: ") for line in capsys.readouterr().err.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("model=nosuch",), ("chunk=1",), (*TINY.split(), "chunks=0"), (*TINY.split(), "latency.samples=x"), ("model=[",)],
+)
+def test_a_mistake_raises_the_sentences_that_the_terminal_prints(words, tmp_path, capsys):
+    printed = lines(capsys, "plan", *words, f"out={tmp_path}")
+    with pytest.raises(errors.ConfigError) as caught:
+        ane_sweep.plan(*words, out=tmp_path)
+    assert caught.value.problems == [line for line in printed if line not in ("error:", "nothing was run")]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "said"),
+    [
+        (lambda out: ane_sweep.sweep(TINY, seq_len=[4096], out=out), errors.ConfigError, "beyond the 512 positions"),
+        (lambda out: ane_sweep.sweep("+sweep=nightly", out=out), errors.ConfigError, "a night is run by the command"),
+        (lambda out: ane_sweep.plan(chunks=[]), errors.ConfigError, "chunks=[]: no values"),
+        (lambda out: ane_sweep.plan("model='x"), errors.ConfigError, "no closing quotation"),
+        (lambda out: ane_sweep.plan({"model": "gpt2"}), errors.ConfigError, "axes as keyword arguments"),
+        (lambda out: ane_sweep.plan("--help"), errors.ConfigError, "help(ane_sweep)"),
+        (lambda out: ane_sweep.load("nosuch", out), errors.RunNotFound, "no sweep nosuch"),
+        (lambda out: ane_sweep.lint(out / "x.mlpackage"), errors.PackageError, "no such model"),
+        (lambda out: ane_sweep.lint(out, chip="m77"), errors.ConfigError, "chip=m77: unknown; known: "),
+        (
+            lambda out: ane_sweep.lint(out, compute_units="cpu_and_nee"),
+            errors.ConfigError,
+            "did you mean 'cpu_and_ne'?",
+        ),
+        (lambda out: ane_sweep.lint(out, min_ane_share=2), errors.ConfigError, "expected a number from 0 to 1"),
+        (
+            lambda out: ane_sweep.predict(out, {}, device="tpu"),
+            errors.ConfigError,
+            "choices: cpu, cuda",
+        ),
+        (lambda out: ane_sweep.predict(out / "x.mlpackage", {}), errors.PackageError, "no such model"),
+    ],
+)
+def test_a_users_mistake_is_a_type_of_ours(call, kind, said, tmp_path):
+    with pytest.raises(kind) as caught:
+        call(tmp_path)
+    assert said in str(caught.value) and isinstance(caught.value, errors.AneSweepError)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished run of constructed records, in an outputs folder."""
+    place = tmp_path / "runs" / constructed.STAMP
+    write_records(place, constructed.records(12, bad=False))
+    run = '{"schema": 1, "plan_key": "p", "command": [], "started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T04:00:00+00:00"}'
+    (place / "run.json").write_text(run)
+    return place
+
+
+def test_a_sweep_is_loaded_by_last_by_its_name_and_by_its_folder(folder, tmp_path):
+    by_folder = ane_sweep.load(folder)
+    assert (
+        by_folder.records == ane_sweep.load("last", tmp_path).records == ane_sweep.load(folder.name, tmp_path).records
+    )
+    assert by_folder.path == folder and by_folder.ok
+    assert f"records: {folder}" in repr(by_folder) and "gpt2" in repr(by_folder)
+
+
+def test_a_frame_has_a_row_a_cell_and_never_mixes_kinds(folder):
+    found = ane_sweep.load(folder)
+    found.records[0].metrics.append(Metric("latency_ms", 0.5, "ms", "estimated", chip="m4"))
+    frame = found.frame()
+    assert list(frame.index) == [record.cell_key for record in found.records]
+    varying = [key for key in ("variant", "precision", "chunks") if len({r.cell[key] for r in found.records}) > 1]
+    assert list(frame.columns[: 3 + len(varying)]) == ["model", *varying, "status", "reason"]
+    assert "seq_len" not in frame.columns, "which all cells have in common"
+    medians = [record.value("latency_median_ms") for record in found.records]
+    assert list(frame["measured.latency_median_ms"]) == medians
+    assert frame["estimated.m4.latency_ms"].dropna().tolist() == [0.5]
+    figures = frame.columns[3 + len(varying) :]
+    assert {column.split(".")[0] for column in figures} <= {
+        "measured",
+        "planned",
+        "estimated",
+        "predicted",
+        "published",
+    }
+
+
+def test_a_report_stands_in_a_frame_that_reaches_nothing_else(folder, tmp_path):
+    page = ane_sweep.load(folder).report(height=300)
+    shown = page._repr_html_()
+    assert shown.startswith("<iframe ") and 'sandbox="allow-scripts allow-popups"' in shown and "height:300px" in shown
+    assert shown.count("<") == 2, "all of the page is escaped in its srcdoc"
+    assert page.save(tmp_path / "x.html").read_text(encoding="utf-8") == page.html and constructed.STAMP in page.html
+
+
+def test_lint_is_the_verbs_verdict(tmp_path, capsys):
+    package = conv_chain(tmp_path / "good.mlpackage", 8)
+    found = ane_sweep.lint(package)
+    assert __main__.main(["lint", str(package)]) == 0 and capsys.readouterr().out == f"{found}\n"
+    assert found.ok and found.ane_share == 1 and found.summary.ops.ane == 16 == len(found.ops)
+    assert list(found.frame()["op_type"]) == ["conv", "relu"] * 8
+    small = ane_sweep.lint(conv_chain(tmp_path / "small.mlpackage", 1))
+    assert not small.ok and small.summary.reasons and "NOT mainly on the ANE" in str(small)
+
+
+def test_predict_takes_and_gives_arrays(tmp_path):
+    import coremltools as ct
+    from coremltools.converters.mil.mil import Builder as mb
+
+    x, goal = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), ct.target.iOS16
+    package = tmp_path / "one.mlpackage"
+
+    @mb.program(input_specs=[mb.TensorSpec(x.shape)], opset_version=goal)
+    def program(x):
+        return mb.exp(x=x, name="y")
+
+    ct.convert(program, minimum_deployment_target=goal, compute_precision=ct.precision.FLOAT16).save(str(package))
+    alone, named = ane_sweep.predict(package, x), ane_sweep.predict(package, {"x": x})
+    np.testing.assert_allclose(alone["y"], np.exp(x), rtol=2**-9)  # of x and of y, half an ulp of fp16 each
+    np.testing.assert_array_equal(alone["y"], named["y"])
+    with pytest.raises(errors.PackageError, match="z"):
+        ane_sweep.predict(package, {"z": x})
+
+
+def test_outside_jupyter_a_sweep_shows_nothing_and_keeps_what_is_said(capsys):
+    reader = inline.Reader()
+    assert inline.shower() is None and type(reader.watch(None)) is inline.Quiet
+    reader.tell("doubt: not logged")
+    reader.watch(None).say("waiting for a quiet machine")
+    assert reader.said == ["doubt: not logged", "waiting for a quiet machine"]
+    assert capsys.readouterr() == ("", "")
+    found = sweeps.Sweep(path="p", records=constructed.records(1), said=reader.said)
+    assert "doubt: not logged" in repr(found) and "waiting" not in repr(found)
+
+
+class Shown:
+    def __init__(self):
+        self.drawn = []
+
+    def __call__(self, data, **_):
+        self.drawn.append(data)
+        return self
+
+    def update(self, data, **_):
+        self.drawn.append(data)
+
+
+def test_the_bar_counts_names_what_went_wrong_and_stands_still_while_timing():
+    from played import plan as made
+
+    plan, shown = made(), Shown()
+    tasks = list(plan.tasks.values())
+    bar = inline.Bar([], plan, shown)
+    for one in tasks[:-1]:
+        bar.begin(one)
+        bar.end(one, Outcome(StageStatus.OK, None))
+    bar.freeze()
+    drawn = len(shown.drawn)
+    bar.end(tasks[-1], Outcome(StageStatus.CRASHED, "SIGSEGV in <native>\nmore"))
+    assert len(shown.drawn) == drawn, "an end draws nothing: the next task may already be timed"
+    bar.close()
+    last = shown.drawn[-1]
+    assert f"{len(tasks)}/{len(tasks)} done" in last["text/plain"] and f'max="{len(tasks)}"' in last["text/html"]
+    assert f"{tasks[-1].label}: crashed, SIGSEGV in &lt;native&gt;</div>" in last["text/html"]
+
+
+def test_what_ends_a_run_lets_go_of_it(monkeypatch, tmp_path):
+    class Run:
+        released = 0
+
+        def release(self):
+            self.released += 1
+
+    run = Run()
+    with pytest.raises(KeyboardInterrupt), engine.held(run):
+        raise KeyboardInterrupt
+    assert run.released == 1
+
+
+def test_pandas_is_asked_for_where_it_is_used():
+    assert isinstance(sweeps.Sweep("p", []).frame(), pandas.DataFrame)

@@ -1,0 +1,106 @@
+"""What a sweep shows while it runs: a line a finished cell in a log, one line on a terminal, nothing while timing."""
+
+import io
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import played
+from rich.console import Console
+
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import StageStatus
+from ane_sweep.runner import display
+
+OK, CACHED = Outcome(StageStatus.OK), Outcome(StageStatus.CACHED)
+
+
+def cell(number: int) -> SimpleNamespace:
+    return SimpleNamespace(key=f"cell{number}", label=lambda axes: f"chunks={number}")
+
+
+def plan() -> Plan:
+    """Two cells over one conversion, each with its timing."""
+    tasks = {name: played.task(name.partition(" ")[0], alone="latency" in name) for name in NAMES}
+    tasks = {name: replace(task, key=name, label=f"{name} tiny") for name, task in tasks.items()}
+    chains = {f"cell{n}": ["convert", f"chunk {n}", f"latency {n}"] for n in (1, 2)}
+    return Plan([cell(1), cell(2)], ["chunks"], tasks=tasks, chains=chains)
+
+
+NAMES = ("convert", "chunk 1", "chunk 2", "latency 1", "latency 2")
+
+
+def watched(*, terminal: bool, **kwargs) -> tuple[display.Lines, io.StringIO]:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=80, no_color=True, **kwargs)
+    return display.make(plan(), console), screen
+
+
+def run(view: display.Lines, names=NAMES, **ends: Outcome) -> None:
+    for name in names:
+        if name.startswith("latency 1"):
+            view.freeze()
+        view.begin(view.todo[name])
+        view.end(view.todo[name], ends.get(name.replace(" ", ""), OK))
+    view.close()
+
+
+def test_a_log_has_one_line_for_each_finished_cell():
+    view, screen = watched(terminal=False)
+    run(view)
+    lines = screen.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == ["[1/2] done", "[2/2] done"]
+    assert "chunks=1" in lines[1] and " left" in lines[1] and " left" not in lines[2]
+    assert lines[0].startswith("prepared; timing 2 processes, one at a time, about ")
+
+
+def test_a_reason_that_costs_all_cells_is_said_once():
+    view, screen = watched(terminal=False)
+    died = Outcome(StageStatus.CRASHED, "convert ended with SIGSEGV")
+    blocked = Outcome(StageStatus.BLOCKED, "needs convert, which ended as crashed")
+    run(view, convert=died, chunk1=blocked, chunk2=blocked, latency1=blocked, latency2=blocked)
+    said = screen.getvalue()
+    assert said.count("crashed") == 2 and said.count("SIGSEGV") == 1 and "blocked" not in said
+
+
+def test_what_comes_from_the_cache_is_summed_up():
+    view, screen = watched(terminal=False)
+    run(view, convert=CACHED, chunk1=CACHED, chunk2=CACHED)
+    assert screen.getvalue().count("cache") == 1 and "(from the cache: 3 of 3 tasks)" in screen.getvalue()
+
+
+def test_each_timing_has_a_still_line_on_a_terminal_drawn_before_it_begins():
+    view, screen = watched(terminal=True)
+    for name in NAMES[:3]:
+        view.begin(view.todo[name])
+        view.end(view.todo[name], OK)
+    view.freeze()
+    threads = threading.active_count()
+    view.begin(view.todo["latency 1"])
+    assert "timing 1/2 1 tiny, about " in screen.getvalue()
+    while_timing = screen.getvalue()
+    assert threading.active_count() == threads and not view.live.auto_refresh
+    assert screen.getvalue() == while_timing, "something drew while a process was being timed"
+    view.end(view.todo["latency 1"], OK)
+    view.begin(view.todo["latency 2"])
+    assert "timing 2/2 2 tiny, about " in screen.getvalue()
+    view.end(view.todo["latency 2"], OK)
+    view.close()
+    assert "prepared 3 tasks in " in screen.getvalue()
+
+
+def test_no_line_of_the_view_is_wider_than_the_terminal_and_no_colour_is_honoured():
+    view, screen = watched(terminal=True)
+    view.todo["convert"].label = "convert " + "x" * 300
+    view.begin(view.todo["convert"])
+    view.live.refresh()
+    assert "x" * 80 not in screen.getvalue() and "\x1b[32m" not in screen.getvalue()
+    view.close()
+
+
+def test_without_any_record_the_time_left_follows_from_the_stages_and_the_size_of_the_model():
+    small, large = (replace(played.task("convert"), work=work) for work in (10**8, 10**10))
+    assert 1 < display.expected(small, {}) < 30 < display.expected(large, {})
+    assert display.expected(replace(large, seconds=7.0), {}) == 7.0
+    assert display.expected(replace(large, seconds=7.0), {"convert": [1.0, 2.0, 3.0]}) == 2.0
