@@ -1,6 +1,6 @@
 """The main path, from a plan to what a sweep leaves: run, record, show, report, track."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,9 +87,18 @@ def held(run: runs.Run) -> Iterator[None]:
 
 @begun()
 def perform(
-    plan: Plan, settings: dict[str, Any], store: Store, out: Path, args: list[str], audience: Terminal = TERMINAL
+    plan: Plan,
+    settings: dict[str, Any],
+    store: Store,
+    out: Path,
+    args: list[str],
+    audience: Terminal = TERMINAL,
+    execute: Callable[..., list[Record]] | None = None,
 ) -> tuple[runs.Run, list[Record], bool]:
-    """(run, its records, whether they are still to be published): a finished run is only read."""
+    """(run, its records, whether they are still to be published): a finished run is only read.
+
+    execute   what runs the plan, as `all_of_it` does
+    """
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
     if settings["tracking"]["enabled"] and (uri := settings["tracking"]["uri"]):
@@ -109,17 +118,20 @@ def perform(
         audience.tell(overview.describe(plan, store.has, files.free_bytes(out), (budget, total)))
         if run.lock is not None and (run.folder / "tasks").exists():
             audience.tell(f"going on with {run.stamp}, which was interrupted")
-        return run, execute(plan, run, settings, store, audience), True
+        records = (execute or all_of_it)(plan, run, settings, store, audience)
+        record.write_records(run.folder, records)
+        run.finish()
+        return run, records, True
 
 
-def execute(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
-    """Run what is not done, and write the records."""
+def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
+    """Run what is not done; the records of all cells."""
     view = audience.watch(plan)
     try:
         outcomes = walk.execute(plan, run, store, settings, view, memory.memory_budget(settings["memory_gib"]))
     finally:
         view.close()
-    records = assemble.make_records(
+    return assemble.make_records(
         plan,
         outcomes,
         sweep=run.stamp,
@@ -127,9 +139,6 @@ def execute(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, a
         toolchain=host.toolchain(),
         files=files.artifact_files,
     )
-    record.write_records(run.folder, records)
-    run.finish()
-    return records
 
 
 @begun()

@@ -27,7 +27,7 @@ FLOORS = (
     {"report", "tracking"},
     {"bundles"},
     {"engine"},
-    {"nightly", "api"},
+    {"nightly", "api", "search"},
     {"verbs"},
     {"__main__", "bench", "proof"},
 )

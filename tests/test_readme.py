@@ -15,6 +15,7 @@ from ane_sweep.bench.__main__ import NAMES
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.planner import config, help
 from ane_sweep.planner.schema import KEYS
+from ane_sweep.search import goal
 from ane_sweep.terminal import EXIT_CODES
 from ane_sweep.verbs import _pages
 
@@ -68,7 +69,9 @@ def test_every_command_is_one(line, monkeypatch, tmp_path):
     Path("ckpt/config.json").write_text(json.dumps(CKPT))
     words = shlex.split(line)[1:]
     verb = words.pop(0) if words[0] in verbs.names() else "sweep"
-    if verb not in ("sweep", "plan"):
+    if verb == "best":
+        words = goal.parse([word for word in words if word != "--explain"])[1]
+    elif verb not in ("sweep", "plan"):
         end = words.index("--") if "--" in words else len(words)
         parser(verb, monkeypatch).read(words[:end])
         words = words[end + 1 :]  # what a nightly starts

@@ -55,6 +55,21 @@ KEYS: dict[str, Key] = {
     "nightly.cache_gb": Key(
         NUMBER, "what a nightly prunes the cache to", least=0, most=10**6, why="that is a petabyte"
     ),
+    "search.minimise": Key(
+        (list,), "figures that `best` makes small", items=(str,), most=10, why="a front of more says nothing"
+    ),
+    "search.maximise": Key(
+        (list,), "figures that `best` makes large", items=(str,), most=10, why="a front of more says nothing"
+    ),
+    "search.limits": Key(
+        (list,), "what `best` takes no cell without: psnr_db>=40", items=(str,), most=100, why="it has no more figures"
+    ),
+    "search.trials": Key(
+        (int, NONE), "cells that `best` times at most; null: as many as may still win", least=1, most=10**6, why=_LARGER
+    ),
+    "search.seed": Key(
+        (int,), "of the sampler that `best` asks where nothing predicts", least=0, most=2**32 - 1, why=_LARGER
+    ),
     "gate.wait_s": Key(
         NUMBER, "wait this long for a quiet, cool machine before a timing; 0: only look", least=0, most=_DAY, why=_A_DAY
     ),

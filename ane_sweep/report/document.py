@@ -11,7 +11,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, read_records
-from ane_sweep.report import beside, drift, estimates, first, off_ane, table, views
+from ane_sweep.report import beside, drift, estimates, first, off_ane, searched, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
@@ -29,6 +29,7 @@ class Sweep:
     info: dict[str, Any] = field(default_factory=dict)
     drift: Drift | None = None
     runs: str = RUNS  # the folder of the runs, as one would type it
+    search: searched.Found | None = None
 
     def __post_init__(self) -> None:
         self.records, self.info = retold.records(self.records), outward.values(self.info)
@@ -40,7 +41,8 @@ class Sweep:
     def read(cls, folder: Path) -> "Sweep":
         """From a run's folder. Raises RunNotFound or StoreError."""
         records = read_records(folder)
-        return cls(records, disk.read_json(folder / "run.json") or {}, drift.read(folder), shown(folder.parent))
+        info, found = disk.read_json(folder / "run.json") or {}, searched.read(folder)
+        return cls(records, info, drift.read(folder), shown(folder.parent), found)
 
 
 def sections(sweep: Sweep) -> list[Section]:
@@ -49,9 +51,9 @@ def sections(sweep: Sweep) -> list[Section]:
         return [Section("Cells", [Para("This sweep has no records.")])]
     told = with_cells(sweep.records, sweep.runs)
     made = [
-        first.section(sweep.cells), _cells(sweep, told), off_ane.section(sweep.cells), estimates.section(sweep.cells),
-        _placement(sweep), _axes(sweep), _ladder(sweep), _failures(sweep), _drift(sweep), _published(sweep), _doubts(told),
-        _provenance(sweep),
+        first.section(sweep.cells), _cells(sweep, told), searched.section(sweep.search), off_ane.section(sweep.cells),
+        estimates.section(sweep.cells), _placement(sweep), _axes(sweep), _ladder(sweep), _failures(sweep), _drift(sweep),
+        _published(sweep), _doubts(told), _provenance(sweep),
     ]  # fmt: skip
     return [section for section in made if section is not None]
 

@@ -46,11 +46,18 @@ class Display(Protocol):
 
 
 def execute(
-    plan: Plan, run: Run, store: Store, settings: dict[str, Any], display: Display, budget: int
+    plan: Plan,
+    run: Run,
+    store: Store,
+    settings: dict[str, Any],
+    display: Display,
+    budget: int,
+    outcomes: dict[str, Outcome] | None = None,
 ) -> dict[str, Outcome]:
     """Run every task of the plan that is not done; returns task key -> Outcome. Raises KeyboardInterrupt.
 
-    budget   bytes of memory that all lanes may use together
+    budget     bytes of memory that all lanes may use together
+    outcomes   of tasks that are done already; what is run is added to them
 
     After settings["budget_minutes"] no task begins any more (preparation ends at 70 % of them): what is left is skipped.
     """
@@ -62,8 +69,10 @@ def execute(
         budget,
         max(1, (os.cpu_count() or 1) // settings["lanes"]),
         Gate(**settings["gate"], tell=display.say),
+        outcomes={} if outcomes is None else outcomes,
     )
-    prepared = [task for task in plan.tasks.values() if not task.alone]
+    todo = [task for task in plan.tasks.values() if task.key not in worker.outcomes]
+    prepared = [task for task in todo if not task.alone]
     began, minutes = time.monotonic(), settings["budget_minutes"]
     worker.until = None if minutes is None else began + PREPARING_SHARE * 60 * minutes
     lanes = Lanes(prepared, worker.outcomes, budget)
@@ -75,7 +84,7 @@ def execute(
             raise lanes.error
         display.freeze()
         worker.until = None if minutes is None else began + 60 * minutes
-        for task in in_rounds([task for task in plan.tasks.values() if task.alone]):
+        for task in in_rounds([task for task in todo if task.alone]):
             worker.outcomes[task.key] = worker.perform(task)
     return worker.outcomes
 

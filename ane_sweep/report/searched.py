@@ -1,0 +1,92 @@
+"""What `ane-sweep best` did, as the report shows it: the trials in their order, and what was never timed and why."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from ane_sweep.bridge import kept
+from ane_sweep.report import figures
+from ane_sweep.report.blocks import Grid, Para, Plots, Section
+from ane_sweep.report.figures import Point
+
+FILE_NAME = "search.json"
+
+
+@dataclass(frozen=True)
+class Goal:
+    objectives: dict[str, int]
+    limits: list[str]
+
+
+@dataclass(frozen=True)
+class Trial:
+    cell: str
+    label: str
+    figures: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Left:
+    cell: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """search.json, as search/answer.py writes it; `best`: keys of cells."""
+
+    goal: Goal
+    how: str
+    best: list[str]
+    trials: list[Trial]
+    never: list[Left]
+
+
+def read(folder: Path) -> Found | None:
+    return kept.read(folder / FILE_NAME, Found, "the report shows no search")
+
+
+def section(found: Found | None) -> Section | None:
+    if found is None:
+        return None
+    wanted = ", ".join(
+        f"{'largest' if sign > 0 else 'smallest'} {name}" for name, sign in found.goal.objectives.items()
+    )
+    limits = f" with {', '.join(found.goal.limits)}" if found.goal.limits else ""
+    blocks = [Para(f"{wanted}{limits}: {len(found.trials)} cells timed, {found.how}; {len(found.never)} not timed.")]
+    return Section("Search", [*blocks, *_trials(found), *_never(found)])
+
+
+def _trials(found: Found) -> list[Plots | Grid]:
+    name, sign = next(iter(found.goal.objectives.items()))
+    values = [(n, value) for n, trial in enumerate(found.trials) if (value := trial.figures.get(name)) is not None]
+    if not values:
+        return []
+    points: list[Point] = [(float(n + 1), value, n, 0, 4.0, found.trials[n].label) for n, value in values]
+    best, path = None, []
+    for n, value in values:
+        best = value if best is None else sign * max(sign * best, sign * value)
+        path.append((float(n + 1), best))
+    svg = figures.lines(
+        [([x for x, _ in path], [y for _, y in path], 0)], points, x_label="trial", y_label=name, name="trials"
+    )
+    named = list(dict.fromkeys(figure for trial in found.trials for figure in trial.figures))
+    rows = [
+        [str(n), trial.label + (" (best)" if trial.cell in found.best else "")]
+        + ["-" if (value := trial.figures.get(figure)) is None else f"{value:.4g}" for figure in named]
+        for n, trial in enumerate(found.trials, 1)
+    ]
+    grid = Grid(
+        ["trial", "cell", *named], rows, [True, False, *(True for _ in named)], fold=f"{len(rows)} trials in order"
+    )
+    return [Plots([(svg, "trials in their order; the line is the best so far, limits apart")]), grid]
+
+
+def _never(found: Found) -> list[Grid]:
+    reasons = Counter(left.reason for left in found.never)
+    rows = [
+        [str(count), reason, ", ".join(left.label for left in found.never if left.reason == reason)]
+        for reason, count in reasons.most_common()
+    ]
+    return [Grid(["cells", "why not timed", "which"], rows, [True, False, False])] if rows else []

@@ -1,0 +1,145 @@
+"""What is wanted: figures to make small or large, and limits on others, as words: `minimise=latency_ms psnr_db>=40`."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ane_sweep.bridge.figures import Kind
+from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge.record import Record
+from ane_sweep.errors import ConfigError
+
+SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first of chips=[...] counts
+    "latency_ms": ("measured", "latency_median_ms", 1.0),
+    "package_mb": ("measured", "package_bytes", 1e6),
+    "peak_memory_mb": ("measured", "peak_memory_bytes", 1e6),
+    "estimated_ms": ("estimated", "latency_ms", 1.0),
+    "ane_cost_share": ("predicted", "cost_share_ane", 1.0),
+    **{
+        name: ("measured", name, 1.0)
+        for name in (
+            "psnr_db",
+            "cosine",
+            "rank_agreement",
+            "top1_agreement",
+            "bits_per_weight",
+            "load_ms",
+            "latency_p90_ms",
+        )
+    },
+}
+ANE_SHARE = "ane_share"  # of the ops, predicted
+KINDS = get_args(Kind)
+_LIMIT = re.compile(r"([\w.]+)(>=|<=)(.*)")
+_WORDS = {"minimise": -1, "maximise": 1}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A figure that is to be at least (sign 1) or at most (sign -1) a value."""
+
+    figure: str
+    sign: Literal[1, -1]
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.figure}{'>=' if self.sign > 0 else '<='}{self.value:g}"
+
+    def holds(self, value: float) -> bool:
+        return self.sign * value >= self.sign * self.value
+
+
+@dataclass(frozen=True)
+class Goal:
+    """objectives   figure -> 1 where more is better, -1 where less is"""
+
+    objectives: dict[str, int]
+    limits: tuple[Limit, ...]
+
+    @property
+    def figures(self) -> set[str]:
+        return {*self.objectives, *(limit.figure for limit in self.limits)}
+
+    def broken(self, record: Record) -> Limit | None:
+        """The first limit that a figure breaks; one that is not known yet breaks none."""
+        for limit in self.limits:
+            value = figure(record, limit.figure)
+            if value is not None and not limit.holds(value):
+                return limit
+        return None
+
+    def gains(self, record: Record) -> tuple[float, ...] | None:
+        """Of each objective its figure, more being better; None where one is not known."""
+        values = [figure(record, name) for name in self.objectives]
+        if any(value is None for value in values):
+            return None
+        return tuple(sign * value for sign, value in zip(self.objectives.values(), values) if value is not None)
+
+    def __str__(self) -> str:
+        wanted = [f"{'largest' if sign > 0 else 'smallest'} {name}" for name, sign in self.objectives.items()]
+        return ", ".join(wanted) + (f" with {', '.join(map(str, self.limits))}" if self.limits else "")
+
+
+def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
+    """(goal, the words that are none of it). Raises ConfigError."""
+    limits, rest = [], []
+    objectives: dict[str, int] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if found := _LIMIT.fullmatch(word):
+            limits.append(_limit(*found.groups()))
+        elif name in _WORDS:
+            named = value.strip("[]").split(",")
+            objectives |= {known(one.strip(), f"{name}="): _WORDS[name] for one in named}
+        else:
+            rest.append(word)
+    return Goal(objectives, tuple(limits)), rest
+
+
+def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
+    """What `search.minimise`, `search.maximise` and `search.limits` of a kept matrix say, and beside it the command line's
+    limits and in its place the command line's objectives. Without any it is the least latency."""
+    words = [f"{way}={','.join(settings[way])}" for way in _WORDS if settings[way]]
+    kept, other = parse([*words, *settings["limits"]])
+    if other:
+        raise ConfigError(f"search.limits: {other[0]}: expected FIGURE>=NUMBER or FIGURE<=NUMBER")
+    return Goal(given.objectives or kept.objectives or {"latency_ms": -1}, (*kept.limits, *given.limits))
+
+
+def _limit(name: str, way: str, text: str) -> Limit:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(f"{name}{way}{text}: expected a number after {way}")
+    return Limit(known(name, ""), 1 if way == ">=" else -1, value)
+
+
+def known(name: str, before: str) -> str:
+    """A figure's word. Raises ConfigError for what no record can hold."""
+    kind, *rest = name.split(".")
+    words = [ANE_SHARE, *SHORT]
+    if name in words or (kind in KINDS and rest and all(rest)):
+        return name
+    raise ConfigError(
+        f"{before}{name}: no figure{suggestion(name, words)}; choices: {', '.join(sorted(words))}, "
+        "or KIND.NAME and KIND.CHIP.NAME as MLflow has them (estimated.m1.latency_ms)"
+    )
+
+
+def figure(record: Record, name: str) -> float | None:
+    """A figure of a record, in the unit of its word; None where the record has none."""
+    chips = [metric.chip for metric in record.metrics if metric.kind == "predicted"]
+    first = chips[0] if chips else None
+    if name == ANE_SHARE:
+        ane, total = (record.value(part, "predicted", first) for part in ("ops_ane", "ops_total"))
+        return ane / total if total else None
+    if name in SHORT:
+        kind, of, divisor = SHORT[name]
+        value: Any = record.value(of, kind, None if kind == "measured" else first)  # type: ignore[arg-type]
+        return value / divisor if value is not None else None
+    kind, *middle, of = name.split(".")
+    return record.value(of, kind, middle[0] if middle else None)  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""One search: prepare, drop what breaks a limit, time in the order that pays, stop when nothing left can win."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Record, StageStatus, Status, flat_cell
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.stages import STAGES, Stage
+from ane_sweep.engine import Terminal
+from ane_sweep.machine import host, memory
+from ane_sweep.placement import sizes
+from ane_sweep.results import assemble
+from ane_sweep.runner import walk
+from ane_sweep.search.goal import Goal, figure
+from ane_sweep.search.order import Asked, Band, Gains, Order, Predicted
+from ane_sweep.store import files
+from ane_sweep.store.cache import Store
+from ane_sweep.store.runs import Run
+
+# What is known ever later, and costs ever more: packages and predictions, then scores, then timings.
+PHASES: tuple[Callable[[Stage], bool], ...] = (
+    lambda stage: not (stage.alone or stage.runs_program or stage.leaves == "outputs"),
+    lambda stage: not stage.alone,
+)
+WENT_WRONG = (Status.OK, Status.DEGRADED, Status.FALLBACK, Status.SKIPPED)
+
+
+@dataclass
+class Search:
+    """What is known so far. `never`: key of a cell -> why it was not timed; `trials`: keys in the order they were."""
+
+    plan: Plan
+    run: Run
+    store: Store
+    settings: dict[str, Any]
+    goal: Goal
+    audience: Terminal
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    never: dict[str, str] = field(default_factory=dict)
+    trials: list[str] = field(default_factory=list)
+    how: str = "nothing had to be timed: all that the goal asks for is known before"
+
+    def __post_init__(self) -> None:
+        minutes = self.settings["budget_minutes"]
+        self.until = None if minutes is None else time.monotonic() + 60 * minutes
+        self.host, self.toolchain = host.fingerprint(), host.toolchain()
+        self.labels = {cell.key: cell.label(self.plan.axes or ["model"]) for cell in self.plan.cells}
+
+    def go(self) -> list[Record]:
+        """All records: of the cells that were timed, and of those that were not, with the reason."""
+        for wanted in PHASES:
+            self._perform(self._part(self.open(), wanted))
+            self._drop()
+        if any(figure(self.record(key), name) is None for key in self.open() for name in self.goal.figures):
+            self._time(self._order())
+        return self.records(self.plan)
+
+    def open(self) -> list[str]:
+        """Keys of cells that may still win and have not been timed."""
+        return [key for key in self.plan.chains if key not in self.never and key not in self.trials]
+
+    def records(self, plan: Plan) -> list[Record]:
+        reasons = {task: reason for key, reason in self.never.items() for task in self.plan.needs(key)}
+        known = {task: Outcome(StageStatus.SKIPPED, reasons.get(task, "its turn has not come")) for task in plan.tasks}
+        return assemble.make_records(
+            plan,
+            known | self.outcomes,
+            sweep=self.run.stamp,
+            host=self.host,
+            toolchain=self.toolchain,
+            files=files.artifact_files,
+        )
+
+    def record(self, key: str) -> Record:
+        return self.records(self.plan.only({key}))[0]
+
+    def _part(self, keys: list[str], wanted: Callable[[Stage], bool]) -> Plan:
+        part = self.plan.only(keys)
+        tasks = {key: task for key, task in part.tasks.items() if wanted(STAGES[task.stage])}
+        return replace(part, tasks=tasks)
+
+    def _perform(self, part: Plan) -> None:
+        """Run what is not done. Raises KeyboardInterrupt."""
+        todo = {key: task for key, task in part.tasks.items() if key not in self.outcomes}
+        if not todo:
+            return
+        left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
+        view = self.audience.watch(replace(part, tasks=todo))
+        try:
+            walk.execute(
+                part,
+                self.run,
+                self.store,
+                {**self.settings, "budget_minutes": left},
+                view,
+                memory.memory_budget(self.settings["memory_gib"]),
+                self.outcomes,
+            )
+        finally:
+            view.close()
+
+    def _drop(self) -> None:
+        """Leave out what breaks a limit by what is known by now, and what went wrong."""
+        for key in self.open():
+            record = self.record(key)
+            if limit := self.goal.broken(record):
+                self.never[key] = f"{limit.figure} is {figure(record, limit.figure):.4g}, and {limit} was asked for"
+            elif record.status not in WENT_WRONG:
+                self.never[key] = f"it {record.status}: {record.reason}"
+
+    def _order(self) -> Order:
+        bands = {key: band for key in self.open() if (band := self._band(self.record(key)))}
+        if len(bands) == len(self.open()) and "latency_ms" in self.goal.objectives:
+            self.how = "in the order of the estimates for this chip"
+            return Predicted(bands, self._hopes)
+        self.how = "as Optuna asked: nothing here predicts what is measured"
+        axes = self.plan.axes or ["model"]
+        cells = {key: {a: str(flat_cell(self.record(key)).get(a)) for a in axes} for key in self.open()}
+        return Asked(cells, len(self.goal.objectives), self.settings["search"]["seed"])
+
+    def _band(self, record: Record) -> Band | None:
+        """What is estimated of this host's own latency; of another chip's, or of a CPU's runtime, nothing is."""
+        chain = (self.plan.tasks[task] for task in self.plan.chains[record.cell_key])
+        runtime = next(task.params["runtime"] for task in chain if STAGES[task.stage].pooled)
+        if not traits(runtime).coreml:
+            return None
+        chip = sizes.chip_of(self.host.get("chip"))
+        names = ("latency_low_ms", "latency_ms", "latency_high_ms")
+        low, middle, high = (record.value(name, "estimated", chip) for name in names)
+        return Band(low, middle, high) if low and middle and high else None
+
+    def _hopes(self, key: str, latency_ms: float) -> Gains:
+        record = self.record(key)
+        return tuple(
+            sign
+            * (
+                latency_ms
+                if name == "latency_ms"
+                else value
+                if (value := figure(record, name)) is not None
+                else sign * 1e300
+            )
+            for name, sign in self.goal.objectives.items()
+        )
+
+    def _time(self, order: Order) -> None:
+        while (key := order.next(self.open())) is not None:
+            if why := self._ended():
+                break
+            self.audience.tell(f"trial {len(self.trials) + 1}, {len(self.open())} cells left: {self.labels[key]}")
+            self._perform(self.plan.only({key}))
+            for done in [key, *(other for other in self.open() if other != key and self._is_done(other))]:
+                self._note(done, order)
+        else:
+            why = "its estimate, at its best, is no better than what was found"
+        self.never |= dict.fromkeys(self.open(), why)
+
+    def _note(self, key: str, order: Order) -> None:
+        """A cell that was timed, itself or by one that shares its timing."""
+        record = self.record(key)
+        self.trials.append(key)
+        fits = record.status in WENT_WRONG and self.goal.broken(record) is None
+        order.tell(key, figure(record, "latency_ms"), self.goal.gains(record) if fits else None)
+
+    def _is_done(self, key: str) -> bool:
+        return all(task in self.outcomes for task in self.plan.needs(key))
+
+    def _ended(self) -> str | None:
+        """Why no further cell is timed."""
+        most = self.settings["search"]["trials"]
+        if most is not None and len(self.trials) >= most:
+            return f"search.trials={most} were spent"
+        if self.until is not None and time.monotonic() >= self.until:
+            return "budget_minutes was spent before its turn"
+        return None

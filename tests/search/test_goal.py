@@ -1,0 +1,56 @@
+"""What is wanted, as words."""
+
+import pytest
+from nights import cell
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.search.goal import Goal, Limit, figure, of_settings, parse
+
+
+def test_limits_and_objectives_are_taken_and_the_rest_is_left():
+    goal, rest = parse(
+        ["-m", "model=minilm", "psnr_db>=40", "package_mb<=25", "minimise=latency_ms,package_mb", "chunks=1,2"]
+    )
+    assert goal == Goal({"latency_ms": -1, "package_mb": -1}, (Limit("psnr_db", 1, 40), Limit("package_mb", -1, 25)))
+    assert rest == ["-m", "model=minilm", "chunks=1,2"]
+    assert str(goal) == "smallest latency_ms, smallest package_mb with psnr_db>=40, package_mb<=25"
+
+
+def test_without_an_objective_it_is_the_least_latency():
+    nothing = {"minimise": [], "maximise": [], "limits": []}
+    assert of_settings(nothing, parse(["psnr_db>=40"])[0]).objectives == {"latency_ms": -1}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("psnr>=40", "psnr: no figure (did you mean 'psnr_db'?); choices: ane_cost_share"),
+        ("psnr_db>=good", "psnr_db>=good: expected a number after >="),
+        ("psnr_db>=nan", "psnr_db>=nan: expected a number"),
+        ("minimise=latency", "minimise=latency: no figure (did you mean 'latency_ms'?)"),
+        ("guessed.latency_ms<=2", "guessed.latency_ms: no figure"),
+    ],
+)
+def test_a_wrong_word_is_told_with_the_choices(word, said):
+    with pytest.raises(ConfigError) as error:
+        parse([word])
+    assert said in str(error.value)
+
+
+def test_figures_have_the_unit_of_their_word_and_none_where_there_is_none():
+    record = cell(psnr=55.5, size=25_000_000)
+    assert (
+        figure(record, "package_mb") == 25
+        and figure(record, "psnr_db") == 55.5
+        and figure(record, "latency_ms") == 10.0
+    )
+    assert figure(record, "measured.psnr_db") == 55.5
+    assert figure(record, "estimated.m1.latency_ms") is figure(record, "ane_share") is figure(record, "cosine") is None
+
+
+def test_a_limit_is_broken_by_what_is_known_alone():
+    goal, _ = parse(["psnr_db>=60", "cosine>=0.9", "minimise=latency_ms"])
+    assert goal.broken(cell(psnr=59)) == Limit("psnr_db", 1, 60)
+    assert goal.broken(cell(psnr=60)) is None, "the limit itself is allowed, and nobody knows the cosine"
+    assert goal.broken(cell(psnr=None)) is None
+    assert goal.gains(cell()) == (-10.0,)

@@ -1,0 +1,137 @@
+"""A search on a real plan whose tasks are played: what is dropped, in which order the rest is timed, when it ends."""
+
+import json
+
+import pytest
+
+from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.task import TaskResult
+from ane_sweep.machine import stand_in
+from ane_sweep.planner import config
+from ane_sweep.runner import walk
+from ane_sweep.search import answer, run
+from ane_sweep.search.goal import of_settings, parse
+
+PSNR = {"fp16": 70.0, "p6": 45.0, "p4": 30.0}
+SIZE = {"fp16": 4e7, "p6": 2e7, "p4": 1e7}
+MS = {("fp16", 1): 2.0, ("fp16", 2): 8.0, ("p6", 1): 2.5, ("p6", 2): 9.0, ("p4", 1): 0.5, ("p4", 2): 7.0}
+WORDS = ["-m", "model=tiny-gpt2", "weights=random", "precision=fp16,p6,p4", "chunks=1,2", "latency.repeats=1",
+         "evidence=off", "tracking.enabled=false", "chips=[m4]"]  # fmt: skip
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    """Searches with every task played; returns (what was found, records, what was timed)."""
+    timed = []
+
+    def play(task):
+        word = next((part for part in ("p6", "p4") if f" {part}" in task.label), "fp16")
+        chunks = 2 if "chunks=2" in task.label else 1
+        result = TaskResult(task.stage, task.key, "ok")
+        if task.stage in ("convert", "compress"):
+            result.metrics = [Metric("package_bytes", SIZE[word], "bytes")]
+        elif task.stage == "predict":
+            ms = MS[word, chunks]
+            names = {"latency_low_ms": 0.7, "latency_ms": 1.0, "latency_high_ms": 1.4}
+            result.metrics = [Metric(n, ms * f, "ms", kind="estimated", chip="m4") for n, f in names.items()]
+        elif task.stage == "score":
+            result.metrics = [Metric("psnr_db", PSNR[word], "dB")]
+        elif task.stage == "latency":
+            timed.append((word, chunks))
+            result.timing = Timing(task.round, MS[word, chunks], samples_ms=[MS[word, chunks]] * 5)
+            result.metrics = [Metric("latency_median_ms", MS[word, chunks], "ms")]
+            result.realised = {"runtime": task.params["runtime"]}
+        return Outcome(StageStatus.OK, None, result)
+
+    def execute(plan, run, store, settings, view, budget, outcomes):
+        for key, task in plan.tasks.items():
+            if key not in outcomes:
+                outcomes[key] = Outcome(StageStatus.UNAVAILABLE, task.unavailable) if task.unavailable else play(task)
+
+    monkeypatch.setattr(walk, "execute", execute)
+
+    def go(*words):
+        goal, rest = parse([*WORDS, *words])
+        request = config.load([*rest, f"out={tmp_path}"])
+        goal = of_settings(request.settings["search"], goal)
+        found, records = run.best(request, goal, tmp_path, list(words))
+        return found, records, timed
+
+    return go
+
+
+@pytest.fixture
+def on_an_m4(tmp_path, monkeypatch):
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps({"name": "t", "source": "constructed", "answers": [], "host": {"chip": "Apple M4"}}))
+    monkeypatch.setenv(stand_in.VARIABLE, str(path))
+    stand_in._read.cache_clear()
+    yield
+    stand_in._read.cache_clear()
+
+
+def named(found, records):
+    return [(r.cell["precision"], r.cell["chunks"]) for r in answer.winners(found.goal, records)]
+
+
+def test_what_breaks_a_limit_is_never_timed_and_says_so(played):
+    found, records, timed = played("psnr_db>=40", "package_mb<=30")
+    assert set(timed) == {("p6", 1), ("p6", 2)} and named(found, records) == [("p6", 1)]
+    reasons = {(r.cell["precision"], r.cell["chunks"]): r.reason for r in records}
+    assert "package_mb is 40, and package_mb<=30 was asked for" in reasons["fp16", 1]
+    assert "psnr_db is 30, and psnr_db>=40 was asked for" in reasons["p4", 2]
+    said = answer.said(found, records, explain=True)
+    assert "2 of 6 cells timed, as Optuna asked" in said and "latency_ms 2.5" in said
+    assert "p6 (best)" in said and "2 cells: package_mb breaks its limit" in said
+
+
+def test_cells_are_timed_in_the_order_of_their_estimates_until_none_can_win(played, on_an_m4):
+    found, records, timed = played("psnr_db>=40", "runtime=coreml", "compute_units=cpu_and_ne")
+    assert timed == [("fp16", 1), ("p6", 1)], "the third's estimate is 8 ms, at its best 5.6"
+    assert named(found, records) == [("fp16", 1)] and "in the order of the estimates" in found.how
+    assert {reason for key, reason in found.never.items()} >= {
+        "its estimate, at its best, is no better than what was found"
+    }
+
+
+def test_nothing_is_timed_for_a_goal_that_is_known_before(played):
+    found, records, timed = played("psnr_db>=40", "minimise=package_mb")
+    assert timed == [] and named(found, records)[0][0] == "p6"
+    assert "nothing had to be timed" in answer.said(found, records, explain=False)
+
+
+def test_several_objectives_give_a_front(played):
+    found, records, _ = played("minimise=latency_ms", "maximise=psnr_db")
+    assert sorted(named(found, records)) == [("fp16", 1), ("p4", 1)]
+
+
+def test_trials_are_bounded_and_the_rest_says_why(played):
+    found, _, timed = played("search.trials=2")
+    assert len(timed) == 2 and set(found.never.values()) == {"search.trials=2 were spent"}
+
+
+def test_no_cell_fits(played):
+    found, records, timed = played("psnr_db>=90")
+    assert timed == [] and named(found, records) == []
+    assert "no cell fits: 6 cells: psnr_db breaks its limit" in answer.said(found, records, explain=False)
+
+
+def test_the_answer_is_kept_beside_the_records(played):
+    found, _, _ = played("psnr_db>=40")
+    kept = json.loads((found.run.folder / answer.FILE_NAME).read_text())
+    assert kept["goal"] == {"objectives": {"latency_ms": -1}, "limits": ["psnr_db>=40"]}
+    assert len(kept["trials"]) + len(kept["never"]) == 6 and len(kept["best"]) == 1
+
+
+def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
+    found, _, _ = played("psnr_db>=40")
+    page = (found.run.folder / "report.html").read_text()
+    assert "smallest latency_ms with psnr_db&gt;=40: 4 cells timed" in page and ">trial<" in page
+    assert "psnr_db is 30, and psnr_db&gt;=40 was asked for" in page
+
+
+def test_a_kept_matrix_may_say_what_is_wanted(played):
+    found, _, timed = played("search.limits=['package_mb<=15']", "search.minimise=[psnr_db]")
+    assert str(found.goal) == "smallest psnr_db with package_mb<=15" and timed == []
