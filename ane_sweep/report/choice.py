@@ -53,7 +53,7 @@ def works(records: Sequence[Record]) -> list[list[int]]:
 
 
 def _work(record: Record) -> tuple[Any, ...]:
-    reference = next((stage.key for stage in record.stages if stage.stage == "reference"), None)
+    reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
     asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len"))
     return *asked, reference, record.realised.get("runtime"), record.host.get("chip")
 
