@@ -119,9 +119,11 @@ def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(h
     assert ",score,warm,latency," in house.run("help", "keys").replace("\n", "").replace(" ", "")
     assert "  warm:\n    timeout_s: 77\n    memory_gib: null\n" in house.run("--cfg", "job")
     assert "limits.warm.timeout_s=0: must be 1 or more" in house.run("plan", "limits.warm.timeout_s=0", code=(2,))
-    assert "unknown; choices: auto, coreml, echo, reference" in house.run("plan", *TINY, "runtime=eco", code=(2,))
+    assert "(did you mean 'echo'?); choices: auto, coreml, echo, reference" in house.run(
+        "plan", *TINY, "runtime=eco", code=(2,)
+    )
     planned = house.run("plan", *TINY, "runtime=echo", "numerics=auto")
-    assert "      1 scorings         for 1 cells\n      1 warm-ups         for 1 cells\n" in planned
+    assert "      1 scorings         for 1 cell\n      1 warm-ups         for 1 cell\n" in planned
     assert "1 refused" in house.run("plan", *TINY, "runtime=echo", "numerics=fp16", code=(2,))
 
     said = house.run(*TINY, "runtime=echo", "gate.wait_s=0", "out=out", code=(0, 3))  # 3: timed beside other tests

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.bridge.stages import STAGES
 from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
 
 # name of a figure -> (head, unit, divisor of the stored value, +1 where more is better)
@@ -54,14 +53,9 @@ def works(records: Sequence[Record]) -> list[list[int]]:
 
 
 def _work(record: Record) -> tuple[Any, ...]:
-    reference = next((stage.key for stage in record.stages if _sets_the_outputs(stage.stage)), None)
+    reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
     asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len"))
     return *asked, reference, record.realised.get("runtime"), record.host.get("chip")
-
-
-def _sets_the_outputs(stage: str) -> bool:
-    """Whether it leaves what the others are scored against."""
-    return stage in STAGES and STAGES[stage].leaves == "outputs" and not STAGES[stage].runs_program
 
 
 def sound(record: Record) -> bool:
