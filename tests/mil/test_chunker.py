@@ -115,7 +115,9 @@ def test_a_program_that_takes_any_batch_says_why_it_cannot_be_cut(tmp_path):
     for _ in range(3):
         value = writer.op("linear", ("fp16", (None, 8)), x=value, weight=writer.const("fp16", (8, 8)))
     source = writer.runs(value).save(tmp_path / "m.mlpackage")
-    with pytest.raises(ChunkError, match=r"has no place to cut it.*at 2 places what crosses has a size.*with one shape"):
+    with pytest.raises(
+        ChunkError, match=r"has no place to cut it.*at 2 places what crosses has a size.*with one shape"
+    ):
         chunker.chunk(source, tmp_path / "cut", Request(2))
 
 

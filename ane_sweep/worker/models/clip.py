@@ -50,7 +50,7 @@ def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
         ids = Port("input_ids", (1, config.max_position_embeddings), "int32", last=_end(config))
         return Ports((ids,), (Port("text_embeds", (1, config.projection_dim), "float32"),))
     shape = (1, config.num_channels, config.image_size, config.image_size)
-    pixels = Port("pixel_values", shape, "float32", PIXELS)
+    pixels = Port("pixel_values", shape, "float32", seeded=PIXELS)
     return Ports((pixels,), (Port("image_embeds", (1, config.projection_dim), "float32"),))
 
 

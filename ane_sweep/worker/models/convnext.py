@@ -32,7 +32,9 @@ def skeleton(model: dict) -> nn.Module:
 
 def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
-    pixels = Port("pixel_values", (1, config.num_channels, config.image_size, config.image_size), "float32", PIXELS)
+    pixels = Port(
+        "pixel_values", (1, config.num_channels, config.image_size, config.image_size), "float32", seeded=PIXELS
+    )
     return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
 
 

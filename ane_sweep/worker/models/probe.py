@@ -43,7 +43,7 @@ def skeleton(model: dict[str, Any]) -> nn.Module:
 def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
     """x (1, S, C) to y (1, S, C)."""
     shape = (1, seq_len, model["arch"]["hidden_size"])
-    return Ports((Port("x", shape, "float32", NUMBERS),), (Port("y", shape, "float32"),))
+    return Ports((Port("x", shape, "float32", seeded=NUMBERS),), (Port("y", shape, "float32"),))
 
 
 class Probe(nn.Module):

@@ -46,7 +46,7 @@ def skeleton(model: dict) -> nn.Module:
 def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     (height, width), (down, across) = _pair(config.image_size), _pair(config.patch_size)
-    pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", PIXELS)
+    pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", seeded=PIXELS)
     if model["task"] == "image_classifier":
         return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
     positions = 1 + (height // down) * (width // across)

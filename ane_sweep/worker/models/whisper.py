@@ -39,7 +39,7 @@ def skeleton(model: dict) -> nn.Module:
 def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     frames = 2 * config.max_source_positions  # the second convolution has a stride of two
-    spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", SPECTRUM)
+    spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", seeded=SPECTRUM)
     return Ports((spectrum,), hidden_output(config.max_source_positions, config.d_model))
 
 
