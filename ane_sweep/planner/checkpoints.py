@@ -132,7 +132,7 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
         return nanogpt.architecture(config, option, label)
     wanted, found = option["family"], config.get("model_type")
     served = families.serves(wanted)
-    if served is None or found not in served.model_types:
+    if found not in (served.model_types if served is not None else (wanted,)):
         raise ConfigError(
             f"model={option['name']}: {label} holds a {str(found)[:80]!r} checkpoint, this option needs {wanted!r}; "
             "give the folder of that model, or a folder with one sub-folder per model"

@@ -1,6 +1,6 @@
 """What goes into and comes out of a graph."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Port:
     shape: tuple[int, ...]
     dtype: str
     shapes: tuple[tuple[int | tuple[int, int], ...], ...] = ()
+    _: KW_ONLY
     seeded: Seeded | None = None
     last: int | None = None
 
