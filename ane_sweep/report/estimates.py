@@ -49,8 +49,12 @@ def whole_table(parts: Sequence[Column], records: Sequence[Record]) -> list[Colu
     if any(cost_share(record) != "-" for record in records):
         found.append(Column(COST, [cost_share(record) for record in records], True))
     for chip in chips(records):
-        found.append(Column(f"{chip} ms (estimated)", [text(record, chip).split(" (")[0] for record in records], True))
+        found.append(Column(head(chip), [text(record, chip).split(" (")[0] for record in records], True))
     return [*found, parts[-1]]
+
+
+def head(chip: str) -> str:
+    return f"{chip} ms (estimated)"
 
 
 def section(cells: Cells) -> Section | None:

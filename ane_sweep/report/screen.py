@@ -11,7 +11,7 @@ from rich.text import Text
 from ane_sweep import outward, tables
 from ane_sweep.bridge import retold
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.report import table
+from ane_sweep.report import estimates, table
 from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
 from ane_sweep.report.table import BITS, LATENCY, PACKAGE, PREDICTED, Column
 
@@ -30,7 +30,8 @@ _GOING = (
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
     """(the columns that fit, the names of what was left out). A reason is a number: it stands once, below."""
-    parts = table.columns(records)
+    parts = estimates.whole_table(table.columns(records), records)
+    going = [*(estimates.head(chip) for chip in reversed(estimates.chips(records))), estimates.COST, *_GOING]
     numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
     words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
     parts[-1] = Column("status", words)
@@ -39,7 +40,7 @@ def columns(records: list[Record], width: int | None = None) -> tuple[list[Colum
         return parts, hidden
     for part in parts:
         part.head = _SHORT.get(part.head, part.head)
-    for name in _GOING:
+    for name in going:
         head = _SHORT.get(LATENCY if name == IQR else name, LATENCY if name == IQR else name)
         if natural(parts) > width and (found := [part for part in parts if part.head == head]):
             before = list(found[0].cells)
