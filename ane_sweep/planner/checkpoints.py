@@ -138,19 +138,22 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
             "give the folder of that model, or a folder with one sub-folder per model"
         )
     arch = described(config, served, option["task"])
-    for one, task in served.architectures.items():
-        if served.parts.get(option["task"]) in arch and config.get("architectures") == [one] and task != option["task"]:
+    part = None if served is None else served.parts.get(option["task"])
+    for one, task in served.architectures.items() if served is not None and part in arch else ():
+        if config.get("architectures") == [one] and task != option["task"]:
             raise ConfigError(f"model={option['name']}: {label} holds a {one}, this option needs {option['task']!r}")
     return arch
 
 
-def described(config: Mapping[str, Any], serves: families.Serves, task: str) -> dict[str, Any]:
+def described(config: Mapping[str, Any], serves: families.Serves | None, task: str) -> dict[str, Any]:
     """The architecture of a config.json: what transformers' configuration is built of."""
     arch = {key: value for key, value in config.items() if key not in NOISE}
-    part = serves.parts.get(task)
-    if part is None or any(one in arch for one in serves.parts.values()):
+    parts = {} if serves is None else serves.parts
+    if task not in parts or any(one in arch for one in parts.values()):
         return arch
-    return {part: arch} | {key: arch[key] for key in ("projection_dim",) if key in arch}  # which lies beside the parts
+    return {parts[task]: arch} | {
+        key: arch[key] for key in ("projection_dim",) if key in arch
+    }  # which lies beside the parts
 
 
 def json_object(model: str, path: Path) -> dict[str, Any]:
