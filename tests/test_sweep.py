@@ -384,7 +384,7 @@ def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
 def test_a_cheap_program_is_timed_in_four_processes_and_a_long_one_in_one(tmp_path, monkeypatch, capsys):
     args = [word for word in EAGER if word != ONCE]
     assert run(tmp_path, *args) in RAN
-    assert "timing: up to 4 processes, one at a time" in capsys.readouterr().err
+    assert "timing up to 4 processes, one at a time" in capsys.readouterr().err
     assert run(tmp_path, *args) in RAN
     assert main(["compare", *(folder.name for folder in runs(tmp_path)), f"out={tmp_path}"]) in (0, 1)
     assert "1 cell tested" in (said := capsys.readouterr().out) or "regression: 1 slower" in said

@@ -13,6 +13,9 @@ class Seeded:
     tiled: bool = True
 
 
+NUMBERS = Seeded(-1.73, 1.73, tiled=False)  # of variance 1: what a model of features gets that says nothing else
+
+
 @dataclass(frozen=True)
 class Port:
     """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats).

@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep.worker.models._ports import NUMBERS
+
 TILES = 16
 
 
 def values(port: Any, random: np.random.Generator) -> np.ndarray:
     """One input, float32. Tiles, not noise: averaged over a patch, noise is the same grey everywhere, and every input
     like the next."""
-    wish = port.seeded
+    wish = port.seeded or NUMBERS
     if not wish.tiled:
         return random.uniform(wish.low, wish.high, port.shape).astype(np.float32)
     *before, height, width = port.shape
@@ -22,5 +24,6 @@ def values(port: Any, random: np.random.Generator) -> np.ndarray:
 
 def described(port: Any) -> str:
     """For people: what `values` makes."""
-    what = f"{TILES} by {TILES} seeded tiles" if port.seeded.tiled else "seeded numbers"
-    return f"{what} between {port.seeded.low:g} and {port.seeded.high:g}"
+    wish = port.seeded or NUMBERS
+    what = f"{TILES} by {TILES} seeded tiles" if wish.tiled else "seeded numbers"
+    return f"{what} between {wish.low:g} and {wish.high:g}"

@@ -41,7 +41,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     ports = its_ports()
     full, count = options.head == "last", params["texts"]["count"]
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
-        if all(port.seeded for port in ports.inputs):
+        if model["task"] == "features" or all(port.seeded for port in ports.inputs):
             said, feeds, valid = _seeded(params, ports, first, number)
         else:
             source, ids, valid = _texts(params, checkpoint, ports, first, number, full)
