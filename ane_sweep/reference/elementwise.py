@@ -5,6 +5,7 @@ Semantics: coremltools 9.0, converters/mil/mil/ops/defs (docstrings), checked ag
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -110,11 +111,25 @@ def exact_gelu(x: torch.Tensor) -> torch.Tensor:
     return high * 0.5 * torch.erfc(high * -math.sqrt(0.5))
 
 
+@cache
+def _gelu_of_every_half(device: torch.device) -> torch.Tensor:
+    """What exact_gelu makes of each fp16 number, in the order of their bits: looked up, it takes a sixth of the time."""
+    bits = torch.arange(1 << 16, dtype=torch.int32, device=device).to(torch.int16)
+    return exact_gelu(bits.view(torch.float16)).half()
+
+
+def _gelu(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What lies otherwise in memory is computed: a lookup would change how, which costs a convolution after it more."""
+    if x.dtype != torch.float16 or dtype != torch.float16 or not x.is_contiguous():
+        return exact_gelu(x).to(dtype)
+    return _gelu_of_every_half(x.device).take(x.view(torch.int16).long().bitwise_and_(0xFFFF))
+
+
 @op("gelu")
 def gelu(site: Site) -> Step:
     mode = site.static("mode", "EXACT")
     if mode == "EXACT":
-        return Step(lambda x: exact_gelu(x).to(site.dtype), [site.name("x")])
+        return Step(lambda x: _gelu(x, site.dtype), [site.name("x")])
     if mode == "TANH_APPROXIMATION":
         return Step(lambda x: F.gelu(x, approximate="tanh"), [site.name("x")])
     return Step(wide(lambda x: x * torch.sigmoid(1.702 * x), site.dtype), [site.name("x")])
