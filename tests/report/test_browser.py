@@ -150,7 +150,7 @@ def test_a_filter_leaves_each_work_its_own_front_and_an_impossible_limit_says_so
         tab.locator("input[data-limit=latency_median_ms]").fill("0.00001")
         assert winners(tab) == [] and "No cell keeps to that." in tab.locator("#best").inner_text()
         tab.locator("button[type=reset]").click()
-        tab.wait_for_function("document.querySelectorAll('#best tr[data-cell]').length > 6")
+        tab.locator("#best tr[data-cell]").nth(6).wait_for()
         assert len(column(tab, "model")) == len(sweep.records)
 
 
