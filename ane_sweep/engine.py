@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from ane_sweep import installed, tracking
 from ane_sweep.bridge import record
+from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.bridge.trouble import explained
@@ -124,16 +126,29 @@ def perform(
         return run, records, True
 
 
-def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
-    """Run what is not done; the records of all cells."""
-    view = audience.watch(plan)
+def watched(
+    plan: Plan,
+    run: runs.Run,
+    settings: dict[str, Any],
+    store: Store,
+    audience: Terminal,
+    outcomes: dict[str, Outcome] | None = None,
+) -> dict[str, Outcome]:
+    """Run what is not among `outcomes`, which it is added to, while somebody looks on. Raises KeyboardInterrupt."""
+    done = outcomes or {}
+    view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
-        outcomes = walk.execute(plan, run, store, settings, view, memory.memory_budget(settings["memory_gib"]))
+        budget = memory.memory_budget(settings["memory_gib"])
+        return walk.execute(plan, run, store, settings, view, budget, outcomes)
     finally:
         view.close()
+
+
+def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
+    """Run what is not done; the records of all cells."""
     return assemble.make_records(
         plan,
-        outcomes,
+        watched(plan, run, settings, store, audience),
         sweep=run.stamp,
         host=host.fingerprint(),
         toolchain=host.toolchain(),

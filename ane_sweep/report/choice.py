@@ -78,10 +78,10 @@ def front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list
     among = set(range(len(records)) if cells is None else cells)
     kept = [n for n in ranked(records) if n in among and sound(records[n])]
     gains = {n: tuple(FIGURES[name][3] * (figure(records[n], name) or 0.0) for name in FIGURES) for n in kept}
-    return [n for n in kept if not any(_beats(gains[other], gains[n]) for other in kept)]
+    return [n for n in kept if not any(beats(gains[other], gains[n]) for other in kept)]
 
 
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one != other and all(a >= b for a, b in zip(one, other))
 
 

@@ -34,7 +34,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Found:
-    """search.json, as search/answer.py writes it; `best`: keys of cells."""
+    """search.json. `best`: keys of cells; `trials` in their order."""
 
     goal: Goal
     how: str

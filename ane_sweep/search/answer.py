@@ -4,19 +4,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep import tables
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import Record, Status, flat_cell
+from ane_sweep.report import searched
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import front
-from ane_sweep.search.search import WENT_WRONG, Search
-
-FILE_NAME = "search.json"
+from ane_sweep.search.search import NOT_WRONG, Search
 
 
 def winners(goal: Goal, records: list[Record]) -> list[Record]:
     """Cells within the limits that no other beats; one for one objective, ok before degraded where they are equal."""
-    fits = {r.cell_key: r for r in records if r.status in WENT_WRONG and goal.broken(r) is None}
+    fits = {r.cell_key: r for r in records if r.status in NOT_WRONG and goal.broken(r) is None}
     gains = {key: gain for key, r in fits.items() if (gain := goal.gains(r)) is not None}
     best = sorted(front(gains), key=lambda key: ([-part for part in gains[key]], fits[key].status != Status.OK))
     return [fits[key] for key in (best[:1] if len(goal.objectives) == 1 else best)]
@@ -77,22 +78,25 @@ def bought(found: Search, records: list[Record], best: Record) -> list[str]:
 
 
 def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
-    """{goal, how, best: [cell keys], trials: [{cell, label, figures}] in order, never: [{cell, label, reason}]}"""
+    """A searched.Found as plain values."""
     known = {record.cell_key: record for record in records}
     named = _named(found.goal)
-    return {
-        "goal": {"objectives": found.goal.objectives, "limits": [str(limit) for limit in found.goal.limits]},
-        "how": found.how,
-        "best": [record.cell_key for record in winners(found.goal, records)],
-        "trials": [
-            {"cell": key, "label": found.labels[key], "figures": {name: figure(known[key], name) for name in named}}
-            for key in found.trials
-        ],
-        "never": [{"cell": key, "label": found.labels[key], "reason": reason} for key, reason in found.never.items()],
-    }
+    plain: dict[str, Any] = msgspec.to_builtins(
+        searched.Found(
+            searched.Goal(found.goal.objectives, [str(limit) for limit in found.goal.limits]),
+            found.how,
+            [record.cell_key for record in winners(found.goal, records)],
+            [
+                searched.Trial(key, found.labels[key], {name: figure(known[key], name) for name in named})
+                for key in found.trials
+            ],
+            [searched.Left(key, found.labels[key], reason) for key, reason in found.never.items()],
+        )
+    )
+    return plain
 
 
 def write(found: Search, records: list[Record]) -> Path:
-    path = found.run.folder / FILE_NAME
+    path = found.run.folder / searched.FILE_NAME
     disk.write_json(path, {"schema": 1, **as_json(found, records)})
     return path

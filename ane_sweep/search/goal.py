@@ -77,6 +77,11 @@ class Goal:
             return None
         return tuple(sign * value for sign, value in zip(self.objectives.values(), values) if value is not None)
 
+    def hopes(self, record: Record, latency_ms: float) -> tuple[float, ...]:
+        """The gains that a record would have at that latency; of what is not known yet, without end."""
+        said = {name: latency_ms if name == "latency_ms" else figure(record, name) for name in self.objectives}
+        return tuple(math.inf if (v := said[name]) is None else sign * v for name, sign in self.objectives.items())
+
     def __str__(self) -> str:
         wanted = [f"{'largest' if sign > 0 else 'smallest'} {name}" for name, sign in self.objectives.items()]
         return ", ".join(wanted) + (f" with {', '.join(map(str, self.limits))}" if self.limits else "")

@@ -4,9 +4,11 @@ Either is asked for the next key among those that are open, and told what came o
 cell can win any more.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from ane_sweep.report.choice import beats
 
 Gains = tuple[float, ...]  # of the objectives, more is better
 ASKS = 20  # of Optuna for a cell that is open still: samplers repeat themselves
@@ -40,7 +42,7 @@ class Predicted:
     """
 
     bands: Mapping[str, Band]
-    hopes: Any
+    hopes: Callable[[str, float], Gains]
     slack: float = 1.0
     seen: list[Gains] = field(default_factory=list)
 
@@ -129,13 +131,4 @@ class Asked:
 
 def front(gains: Mapping[str, Gains]) -> list[str]:
     """Keys of the cells that no other beats: as good in all objectives and better in one."""
-    return [
-        key
-        for key, mine in gains.items()
-        if not any(other != mine and all(a >= b for a, b in zip(other, mine)) for other in gains.values())
-    ]
-
-
-def shown(gains: Gains, signs: Sequence[int]) -> list[float]:
-    """Gains as figures again."""
-    return [sign * gain for sign, gain in zip(signs, gains)]
+    return [key for key, mine in gains.items() if not any(beats(other, mine) for other in gains.values())]

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ane_sweep import engine
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageStatus, Status, flat_cell
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES, Stage
 from ane_sweep.engine import Terminal
-from ane_sweep.machine import host, memory
+from ane_sweep.machine import host
 from ane_sweep.placement import sizes
 from ane_sweep.results import assemble
-from ane_sweep.runner import walk
 from ane_sweep.search.goal import Goal, figure
-from ane_sweep.search.order import Asked, Band, Gains, Order, Predicted
+from ane_sweep.search.order import Asked, Band, Order, Predicted
 from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -26,7 +26,7 @@ PHASES: tuple[Callable[[Stage], bool], ...] = (
     lambda stage: not (stage.alone or stage.runs_program or stage.leaves == "outputs"),
     lambda stage: not stage.alone,
 )
-WENT_WRONG = (Status.OK, Status.DEGRADED, Status.FALLBACK, Status.SKIPPED)
+NOT_WRONG = (Status.OK, Status.DEGRADED, Status.FALLBACK, Status.SKIPPED)
 
 
 @dataclass
@@ -55,8 +55,9 @@ class Search:
         for wanted in PHASES:
             self._perform(self._part(self.open(), wanted))
             self._drop()
-        if any(figure(self.record(key), name) is None for key in self.open() for name in self.goal.figures):
-            self._time(self._order())
+        known = self.known(self.open())
+        if any(figure(record, name) is None for record in known.values() for name in self.goal.figures):
+            self._time(self._order(known))
         return self.records(self.plan)
 
     def open(self) -> list[str]:
@@ -75,8 +76,9 @@ class Search:
             files=files.artifact_files,
         )
 
-    def record(self, key: str) -> Record:
-        return self.records(self.plan.only({key}))[0]
+    def known(self, keys: list[str]) -> dict[str, Record]:
+        """Key -> what is known of the cell by now."""
+        return {record.cell_key: record for record in self.records(self.plan.only(keys))}
 
     def _part(self, keys: list[str], wanted: Callable[[Stage], bool]) -> Plan:
         part = self.plan.only(keys)
@@ -85,41 +87,29 @@ class Search:
 
     def _perform(self, part: Plan) -> None:
         """Run what is not done. Raises KeyboardInterrupt."""
-        todo = {key: task for key, task in part.tasks.items() if key not in self.outcomes}
-        if not todo:
+        if part.tasks.keys() <= self.outcomes.keys():
             return
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
-        view = self.audience.watch(replace(part, tasks=todo))
-        try:
-            walk.execute(
-                part,
-                self.run,
-                self.store,
-                {**self.settings, "budget_minutes": left},
-                view,
-                memory.memory_budget(self.settings["memory_gib"]),
-                self.outcomes,
-            )
-        finally:
-            view.close()
+        settings = {**self.settings, "budget_minutes": left}
+        engine.watched(part, self.run, settings, self.store, self.audience, self.outcomes)
 
     def _drop(self) -> None:
         """Leave out what breaks a limit by what is known by now, and what went wrong."""
-        for key in self.open():
-            record = self.record(key)
+        for key, record in self.known(self.open()).items():
             if limit := self.goal.broken(record):
                 self.never[key] = f"{limit.figure} is {figure(record, limit.figure):.4g}, and {limit} was asked for"
-            elif record.status not in WENT_WRONG:
+            elif record.status not in NOT_WRONG:
                 self.never[key] = f"it {record.status}: {record.reason}"
 
-    def _order(self) -> Order:
-        bands = {key: band for key in self.open() if (band := self._band(self.record(key)))}
-        if len(bands) == len(self.open()) and "latency_ms" in self.goal.objectives:
+    def _order(self, known: dict[str, Record]) -> Order:
+        bands = {key: band for key, record in known.items() if (band := self._band(record))}
+        if len(bands) == len(known) and "latency_ms" in self.goal.objectives:
             self.how = "in the order of the estimates for this chip"
-            return Predicted(bands, self._hopes)
+            return Predicted(bands, lambda key, latency_ms: self.goal.hopes(known[key], latency_ms))
         self.how = "as Optuna asked: nothing here predicts what is measured"
         axes = self.plan.axes or ["model"]
-        cells = {key: {a: str(flat_cell(self.record(key)).get(a)) for a in axes} for key in self.open()}
+        flat = {key: flat_cell(record) for key, record in known.items()}
+        cells = {key: {axis: str(cell.get(axis)) for axis in axes} for key, cell in flat.items()}
         return Asked(cells, len(self.goal.objectives), self.settings["search"]["seed"])
 
     def _band(self, record: Record) -> Band | None:
@@ -132,20 +122,6 @@ class Search:
         names = ("latency_low_ms", "latency_ms", "latency_high_ms")
         low, middle, high = (record.value(name, "estimated", chip) for name in names)
         return Band(low, middle, high) if low and middle and high else None
-
-    def _hopes(self, key: str, latency_ms: float) -> Gains:
-        record = self.record(key)
-        return tuple(
-            sign
-            * (
-                latency_ms
-                if name == "latency_ms"
-                else value
-                if (value := figure(record, name)) is not None
-                else sign * 1e300
-            )
-            for name, sign in self.goal.objectives.items()
-        )
 
     def _time(self, order: Order) -> None:
         while (key := order.next(self.open())) is not None:
@@ -161,9 +137,9 @@ class Search:
 
     def _note(self, key: str, order: Order) -> None:
         """A cell that was timed, itself or by one that shares its timing."""
-        record = self.record(key)
+        record = self.known([key])[key]
         self.trials.append(key)
-        fits = record.status in WENT_WRONG and self.goal.broken(record) is None
+        fits = record.status in NOT_WRONG and self.goal.broken(record) is None
         order.tell(key, figure(record, "latency_ms"), self.goal.gains(record) if fits else None)
 
     def _is_done(self, key: str) -> bool:

@@ -37,9 +37,8 @@ def best(args: list[str]) -> int:
 
     wanted = goal.of_settings(request.settings["search"], wanted)
     out = outputs_folder(request.settings["out"])
-    with (
-        contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext()
-    ):  # what people are told meanwhile
+    for_people = sys.stderr if given.json else sys.stdout  # what they are told meanwhile
+    with contextlib.redirect_stdout(for_people):
         found, records = run.best(request, wanted, out, args)
     if given.json:
         tell(**answer.as_json(found, records))

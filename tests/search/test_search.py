@@ -10,6 +10,7 @@ from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.machine import stand_in
 from ane_sweep.planner import config
+from ane_sweep.report import searched
 from ane_sweep.runner import walk
 from ane_sweep.search import answer, run
 from ane_sweep.search.goal import of_settings, parse
@@ -120,7 +121,7 @@ def test_no_cell_fits(played):
 
 def test_the_answer_is_kept_beside_the_records(played):
     found, _, _ = played("psnr_db>=40")
-    kept = json.loads((found.run.folder / answer.FILE_NAME).read_text())
+    kept = json.loads((found.run.folder / searched.FILE_NAME).read_text())
     assert kept["goal"] == {"objectives": {"latency_ms": -1}, "limits": ["psnr_db>=40"]}
     assert len(kept["trials"]) + len(kept["never"]) == 6 and len(kept["best"]) == 1
 
