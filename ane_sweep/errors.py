@@ -2,6 +2,7 @@
 
     AneSweepError                  one sentence for a person: what, where, the choices, the next step
     ├── ConfigError                a wrong word: unknown option, key, type, range      -> exit 2, nothing ran
+    │   └── Away                   a model's weights are on a hub that is out of reach
     ├── StoreError                 the outputs folder, or a bundle, cannot be used      -> exit 2, nothing ran
     ├── TrackingError              the tracker cannot be reached; records are kept     -> a doubt, never a lost record
     ├── Unfinished                 a sweep that had begun could not go on               -> exit 1, it can be gone on with
@@ -34,6 +35,14 @@ class ConfigError(AneSweepError):
     def __init__(self, problems: str | list[str]):
         self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("\n".join(self.problems))
+
+
+class Away(ConfigError):
+    """Weights that are not on this disk, and cannot be had now: `where` is their repository, `why` what it answered."""
+
+    def __init__(self, problem: str, model: str, where: str, why: str):
+        super().__init__(problem)
+        self.model, self.where, self.why = model, where, why
 
 
 class StoreError(AneSweepError):

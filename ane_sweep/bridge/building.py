@@ -11,7 +11,8 @@ from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.axes.targets import since
 from ane_sweep.bridge.model_tasks import ONE_SIZE, TEXTS
 
-PREFILL, DECODE = "prefill", "decode"  # the functions of a program with cache=stateful
+PREFILL, DECODE = "prefill", "decode"  # the functions of a program with a cache
+NEW = "new_"  # before the name of a key or value that comes in, with cache=explicit: what goes out in its place
 POSITION = "cache_position"  # the input of decode that says where its token stands
 STEPS = 32  # tokens that are decoded one by one where such a program is scored
 FP16_EXACT = 2048  # beyond this, fp16 has not every whole number (11 bits of significand)
@@ -60,8 +61,11 @@ class Options:
     """One value for each; the defaults are the plain model.
 
     head    selected before the projection
-    mask    a constant, an input `causal_mask` (1,1,S,S), or that and a second one, `key_mask` (1,S), 1 where a key may be
-            seen
+    mask    a constant (one for all heads, or a copy for each), computed inside as converters of 2023 left it, an input
+            `causal_mask` (1,1,S,S), or that and a second one, `key_mask` (1,S), 1 where a key may be seen
+    mask_dtype  fp32: the additions of the causal mask stay in fp32 (applied by stages/convert.py)
+    batch   inputs in one prediction; rows of a batch know nothing of each other
+    classes  probabilities and the class's name in place of logits, as exporters write classifiers
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
     norm    the fused op in fp16, single ops with its means in fp32, the whole norm in fp32 (applied by stages/convert.py)
     cache   see _cache.py
@@ -78,10 +82,88 @@ class Options:
     )
     mask: str = axis(
         "decoders: the causal mask",
-        choices=("causal_const", "causal_input", "qk_and_k"),
+        choices=("causal_const", "causal_per_head", "band_part", "causal_input", "qk_and_k"),
         plain="causal_const",
         enters=_INTERFACE,
-        only=(_PROBES, _OF_TEXTS, _DECODERS),
+        only=(
+            _PROBES,
+            _OF_TEXTS,
+            _DECODERS,
+            Only(
+                "variant",
+                ("original",),
+                "mask=causal_per_head with variant={variant}: each head adds its own there, and coremltools keeps equal constants "
+                "once, as mask=causal_const does; use variant=original",
+                when=("causal_per_head",),
+            ),
+            Only(
+                "cache",
+                ("none",),
+                "mask={value} with cache={cache} is not built: decode takes one row of a mask; use mask=causal_const",
+                when=("causal_per_head", "band_part"),
+            ),
+        ),
+    )
+    mask_dtype: str = axis(
+        "decoders, fp16 programs: the dtype in which the causal mask is added",
+        choices=("fp16", "fp32"),
+        plain="fp16",
+        enters=("convert",),
+        only=(
+            _PROBES,
+            _OF_TEXTS,
+            _DECODERS,
+            Only(
+                "compute",
+                ("fp16",),
+                "mask_dtype={value} asks for more than fp16, which precision={compute} already gives; use mask_dtype=fp16",
+            ),
+        ),
+    )
+    batch: int = axis(
+        "inputs in one prediction",
+        least=1,
+        most=1024,
+        why="all of them are in memory at once",
+        plain=1,
+        enters=_IN_TORCH,
+        only=(
+            _PROBES,
+            Only(
+                "task",
+                TEXTS,
+                "batch={value} is built for models of texts; {model} is of task {task}; leave it out",
+            ),
+            Only(
+                "copies",
+                (1,),
+                "batch={value} with copies={copies} is not built: one or the other is timed; use copies=1",
+            ),
+        ),
+    )
+    classes: str = axis(
+        "classifiers: what comes out, logits, or probabilities and the class's name as exporters have it",
+        choices=("logits", "labels"),
+        plain="logits",
+        enters=_INTERFACE,
+        only=(
+            _PROBES,
+            Only("task", ("classifier",), "classes={value} is for classifiers of texts, and {model} is of task {task}"),
+            Only(
+                "batch", (1,), "classes={value} with batch={batch}: Core ML names the class of one input; use batch=1"
+            ),
+            Only(
+                "precision",
+                ("fp16", "fp32"),
+                "classes={value} with precision={precision} is not built: coremltools compresses no classifier's program here; "
+                "use precision=fp16",
+            ),
+            Only(
+                "chunks",
+                (1,),
+                "classes={value} with chunks={chunks} is not built: a class's name crosses no cut; use chunks=1",
+            ),
+        ),
     )
     embeddings: str = axis(
         "the token lookup inside the program, or outside",
@@ -149,8 +231,8 @@ class Options:
         refuses=_padded_too_long,
     )
     cache: str = axis(
-        "decoders: keys and values kept in states between calls",
-        choices=("none", "stateful"),
+        "decoders: keys and values kept between calls, in states, or as inputs and outputs",
+        choices=("none", "stateful", "explicit"),
         plain="none",
         enters=_IN_TORCH,
         only=(
@@ -161,19 +243,20 @@ class Options:
             Only(
                 "compute",
                 ("fp16",),
-                "cache=stateful keeps fp16, the one dtype of Core ML's states, and precision={compute} promises more",
+                "cache={value} keeps fp16, the one dtype of Core ML's states, and precision={compute} promises more",
             ),
-            _came_with("iOS18", "states"),
+            _came_with("iOS18", "programs of several functions"),
             Only(
                 "copies",
                 (1,),
-                "copies={copies} with cache=stateful is not built: copies are timed by whole predictions; use copies=1",
+                "copies={copies} with cache={value} is not built: copies are timed by whole predictions; use copies=1",
             ),
             Only(
                 "device",
                 ("local",),
-                "device=usb with cache=stateful is not built: predictions there keep no states; use device=local",
+                "device=usb with cache={value} is not built: predictions there keep nothing; use device=local",
             ),
+            Only("batch", (1,), "batch={batch} with cache={value} is not built: one text is decoded; use batch=1"),
         ),
     )
     inputs: str = axis(

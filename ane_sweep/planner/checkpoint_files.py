@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge import disk, kept
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import Away, ConfigError
 
 _SMALL = ("config.json", "model.safetensors.index.json")
 
@@ -121,19 +121,20 @@ class Hub:
         except EntryNotFoundError:
             return None
         except Exception as error:  # the hub client has no common base for "out of reach"
-            raise ConfigError(self._out_of_reach(error)) from None
+            raise self._out_of_reach(error) from None
         return File(name, str(found.etag), found.size or 0, path)
 
-    def _out_of_reach(self, error: Exception) -> str:
+    def _out_of_reach(self, error: Exception) -> ConfigError:
         from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
 
         if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
-            return (
+            return ConfigError(
                 f"model={self.model}: {self.repo} is gated: accept its terms at {ENDPOINT}/{self.repo}, then set HF_TOKEN to a token "
                 f"of that account (or `hf auth login`). Choices: {self.choices}"
             )
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
-        return (
+        said = (
             f"model={self.model}: {self.lacking}. {self.wanted} is not in the hub cache ({HF_HUB_CACHE}) and {ENDPOINT} cannot give it "
             f"({why}). Choices: {self.choices}"
         )
+        return Away(said, self.model, self.repo, f"{ENDPOINT} cannot give them ({why})")

@@ -15,7 +15,7 @@ from typing import Any
 from ane_sweep import folders
 from ane_sweep.bridge import families, foreign, nanogpt
 from ane_sweep.bridge.source import Source
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import Away, ConfigError
 from ane_sweep.planner import architecture
 from ane_sweep.planner.checkpoint_files import File, Hub, Lookup, folder_lookup, is_folder
 
@@ -57,6 +57,14 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
             f"model={option['name']} has no trained weights to load{package_hint}; choices: weights=random, weights=FOLDER"
         )
     return _from_hub(option, allow_pickle, digests)
+
+
+def absent(option: Mapping[str, Any], away: Away) -> Source:
+    """As far as the option itself says it: weights that a plan counts on, and a run would have to fetch."""
+    source = _source(
+        option, "pretrained", away.where, f"absent:{away.where}", dict(option["arch"]), option["parameters"] * 4
+    )
+    return replace(source, fetch={"repo": away.where, "revision": None, "files": []})
 
 
 def _source(

@@ -126,9 +126,9 @@ def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
     least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
     if TARGETS.index(has) < TARGETS.index(least):
         return f"precision={cell.precision} needs target={least} or newer{what}, {instead} {cell.target if instead == 'not' else has}"
-    if recipe is not None and cell.cache == "stateful":
+    if recipe is not None and cell.cache != "none":
         return (
-            f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache=stateful has two; "
+            f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache={cell.cache} has two; "
             "use cache=none, or precision=fp16"
         )
     if options["compute"] == "fp32" and options["fp32_ops"]:

@@ -101,7 +101,10 @@ def _is_option(override: Any, composer: Composer) -> bool:
 
 
 def _union(requests: list[Request], kept: list[str]) -> Request:
-    """Several kept matrices as one: their cells, each once. Raises ConfigError where they want to be run differently."""
+    """Several kept matrices as one: their cells, each once, predicted for the chips of all. Raises ConfigError where they
+    want to be run differently."""
+    chips = list(dict.fromkeys(chip for request in requests for chip in request.settings["chips"]))
+    requests = [replace(request, settings={**request.settings, "chips": chips}) for request in requests]
     first = requests[0]
     for other, line in zip(requests, kept):
         if differ := [key for key in SETTINGS if other.settings[key] != first.settings[key]]:

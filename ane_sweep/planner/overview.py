@@ -19,7 +19,7 @@ from ane_sweep.terminal import count, duration, size
 def planned(request: Request, out: Path) -> tuple[Plan, str, dict[str, Any]]:
     """What a request would run, and the same as text and as JSON values; runs nothing."""
     with open_store(out) as store:
-        plan = plan_for(request, store, out)
+        plan = plan_for(request, store, out, to_show=True)
         most = budget_and_total(request.settings["memory_gib"])
         return plan, describe(plan, store.has, files.free_bytes(out), most), as_plain(plan, store.has)
 

@@ -8,7 +8,7 @@ from ane_sweep.bridge.cell import Cell, canonical_json
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import Away, ConfigError
 from ane_sweep.machine import host
 from ane_sweep.planner import checkpoints, modules, packages
 from ane_sweep.planner import plan as planning
@@ -22,19 +22,28 @@ GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
 }
 
 
-def plan_for(request: Request, store: Store, out: Path) -> Plan:
-    """Settle every model's weights, then plan. Raises ConfigError with every problem of every model."""
+def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False) -> Plan:
+    """Settle every model's weights, then plan. Raises ConfigError with every problem of every model.
+
+    to_show   the plan is only looked at: weights on a hub that is out of reach are planned as if it gave them
+    """
     alike = {cell.key: settled_once(cell) for cell in request.cells}
     firsts: dict[tuple[Any, ...], Cell] = {}
     for cell in request.cells:
         firsts.setdefault(alike[cell.key], cell)
     settled: dict[tuple[Any, ...], Source] = {}
     problems: list[str] = []
+    away: dict[str, Away] = {}
     for key, cell in firsts.items():
         try:
             settled[key] = _source(cell, out / "cache" / "digests.json")
+        except Away as error:
+            away[error.model] = error
+            settled[key] = checkpoints.absent(cell.model_options, error)
         except ConfigError as error:
             problems += error.problems
+    if away and not to_show:
+        problems.insert(0, _nothing_at_hand(list(away.values())))
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     past = store.past()
@@ -46,7 +55,25 @@ def plan_for(request: Request, store: Store, out: Path) -> Plan:
         toolchain=host.toolchain(),
         predict_for=request.settings["chips"],
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
-        notes=request.notes,
+        notes=[*request.notes, *([_as_if_fetched(list(away.values()))] if away else [])],
+    )
+
+
+def _nothing_at_hand(away: list[Away]) -> str:
+    if len(away) == 1:
+        return away[0].problems[0]
+    names = ", ".join(one.model for one in away)
+    return (
+        f"no weights of {names}: not in the hub's cache, and {away[0].why}. The same command with weights=random runs on "
+        "random ones, labelled in every result; weights=FOLDER takes a folder with one sub-folder per model"
+    )
+
+
+def _as_if_fetched(away: list[Away]) -> str:
+    names = ", ".join(one.model for one in away)
+    return (
+        f"no weights of {names} here, and {away[0].why}: planned as if it could; the same command with weights=random runs "
+        "on random ones"
     )
 
 

@@ -119,7 +119,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if RUNTIMES[runtime].coreml:
             upstream["compiled"] = compiled
-            several = {"functions": [PREFILL, DECODE]} if cell.cache == "stateful" else {}
+            several = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
         _add_figures(chain, {}, upstream, built["model"])
     else:

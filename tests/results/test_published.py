@@ -65,6 +65,17 @@ def test_every_preset_plans(name, requests, tmp_path):
     assert all("torch_mps needs a Mac" in reason for reason in plan.refused.values())
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_predicts_for_the_chips_of_its_published_figures(name, requests):
+    on = {row["chip"] for row in published.rows() if row["preset"] == name} & set(chips.table())
+    assert on <= set(requests[name].settings["chips"])
+
+
+def test_kept_matrices_taken_together_predict_for_the_chips_of_each(requests):
+    together = config.load(["+sweep=notebooks/opt,notebooks/gpt2-masks", "weights=random"])
+    assert together.settings["chips"] == requests["opt"].settings["chips"] + requests["gpt2-masks"].settings["chips"]
+
+
 def test_nothing_that_we_have_is_denied():
     denied = [row["unmatched"] for row in published.rows()]
     for path in (conf_dir() / "sweep" / "notebooks").glob("*.yaml"):

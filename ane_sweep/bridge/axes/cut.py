@@ -13,9 +13,9 @@ _KNOWS_NEITHER = "pipeline=bisect: coremltools' bisect_model knows neither own_c
 
 
 def _pipeline(asked: Asked) -> str | None:
-    if asked["pipeline"] != "manual" and asked["cache"] == "stateful" and asked["chunks"] != 1:
+    if asked["pipeline"] != "manual" and asked["cache"] != "none" and asked["chunks"] != 1:
         return (
-            f"pipeline={asked['pipeline']} with cache=stateful: it holds neither states nor several functions; "
+            f"pipeline={asked['pipeline']} with cache={asked['cache']}: it holds neither states nor several functions; "
             "use pipeline=manual"
         )
     return None

@@ -224,7 +224,7 @@ class Layer(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token ids (1, S) -> (1, C, 1, S), with everything that depends on the position alone added as one constant.
+    """Token ids (B, S) -> (B, C, 1, S), with everything that depends on the position alone added as one constant.
 
     Looks rows up in the table as (V, C, 1, 1), the shape of a 1x1 convolution's weight: where a language model's head
     is tied to the table, both are one tensor in the package. `table` (V, C), `positions` (S, C) or None; `project`
@@ -242,13 +242,19 @@ class Embedding(nn.Module):
         if tokens.is_floating_point():
             x = tokens.transpose(1, 2)[:, :, None, :]
         else:
-            rows = torch.index_select(self.table, 0, tokens.squeeze(0))  # (S, C, 1, 1)
-            x = rows.permute(2, 1, 3, 0)
+            x = self._looked_up(tokens)
             x = x if self.scale == 1.0 else x * self.scale
         x = x if self.project is None else self.project(x)
         if self.positions is None:
             return x
         return x + (self.positions if memory is None else memory.row(self.positions, 3))
+
+    def _looked_up(self, tokens: Tensor) -> Tensor:
+        count, length = tokens.shape
+        if count == 1:
+            return torch.index_select(self.table, 0, tokens.squeeze(0)).permute(2, 1, 3, 0)  # from (S, C, 1, 1)
+        rows = torch.index_select(self.table, 0, tokens.reshape(-1))  # (B S, C, 1, 1)
+        return rows.reshape(count, length, -1).transpose(1, 2).unsqueeze(2)
 
 
 class Head(nn.Module):
@@ -311,4 +317,4 @@ def pad_tokens(tokens: Tensor, more: int) -> Tensor:
 
     Joined, not padded: coremltools makes floats of integers that it pads.
     """
-    return torch.cat([tokens, torch.zeros((1, more, *tokens.shape[2:]), dtype=tokens.dtype)], dim=1)
+    return torch.cat([tokens, torch.zeros((tokens.shape[0], more, *tokens.shape[2:]), dtype=tokens.dtype)], dim=1)

@@ -1,4 +1,4 @@
-"""The key-value cache of the decoders (cache=stateful): one package of two functions that share weights and states.
+"""The key-value cache of the decoders: one package of two functions that share weights, and with cache=stateful states.
 
     prefill   the whole window at once: inputs and outputs are those of the program without a cache. Leaves every
               position's keys and values in the states. A prompt shorter than the window is padded on the right: decode
@@ -10,6 +10,10 @@
               original: (1, key heads, L, head dim); split_einsum: (1, key heads * head dim, 1, L), channels first.
               L is seq_len, or what pad_last_axis makes of it. fp16 in an ML Program, which knows no other states.
 
+With cache=explicit the same tensors are outputs `new_key_cache_0` ... of both functions, and inputs `key_cache_0` ... of
+decode, which gives them back with the token's own put in by a select, as the programs did that came before states
+(more-ane-transformers notes, 15 April 2023).
+
 What depends on the position alone (learned and rotary positions, rows of the causal mask, windows, ALiBi) is a table
 with a row for each position of the window, from which decode takes one: angles computed from a position in fp16 would
 be off by radians from a few hundred tokens on.
@@ -19,8 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ane_sweep.bridge.building import DECODE, PREFILL
+from ane_sweep.bridge.building import DECODE, NEW, PREFILL
 from ane_sweep.worker.models import _hf
+from ane_sweep.worker.models._ports import Port, Ports
 
 
 class Memory:
@@ -49,6 +54,25 @@ class Memory:
         if id(table) not in self._rows:
             self._rows[id(table)] = table, table.index_select(axis, self.position)
         return self._rows[id(table)][1]
+
+
+class Given(Memory):
+    """Keys and values that came in, and `new`, which go out: nothing is written in place."""
+
+    def __init__(self, states: list[tuple[Tensor, Tensor]], axis: int, position: Tensor | None = None):
+        super().__init__(states, axis, position)
+        self.new: list[Tensor] = []
+
+    def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if self.position is not None:
+            key, value = (self._put(old, new) for old, new in zip(self.states[layer], (key, value)))
+        self.new += [key, value]
+        return key, value
+
+    def _put(self, old: Tensor, new: Tensor) -> Tensor:
+        shape = [-1 if axis == self.axis else 1 for axis in range(old.dim())]
+        here = torch.arange(old.shape[self.axis]) == self.position
+        return torch.where(here.reshape(shape), new, old)
 
 
 class HuggingFaceCache:
@@ -90,6 +114,53 @@ class Function(nn.Module):
         return self.core(tokens, *rest, memory=memory)
 
 
+def names(layers: int) -> list[str]:
+    return [f"{what}_cache_{layer}" for layer in range(layers) for what in ("key", "value")]
+
+
+class Passing(nn.Module):
+    """`core(tokens, *masks, memory)` with its keys and values as inputs (of decode) and outputs."""
+
+    def __init__(self, core: nn.Module, count: int, axis: int, decode: bool, more: int):
+        super().__init__()
+        self.core, self.count, self.axis, self.decode, self.more = core, count, axis, decode, more
+
+    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        position, caches = None, ()
+        if self.decode:
+            position, *masks = rest[: -self.count]
+            caches, fill = rest[-self.count :], (_hf.MASKED, 0.0)
+            rest = [F.pad(mask, (0, self.more), value=value) if self.more else mask for mask, value in zip(masks, fill)]
+        memory = Given(list(zip(caches[::2], caches[1::2])), self.axis, position)
+        return (*self.core(tokens, *rest, memory=memory), *memory.new)
+
+
+class Explicit(nn.Module):
+    """Both functions on one set of weights."""
+
+    states: dict[str, Tensor] = {}
+
+    def __init__(
+        self, prefill: nn.Module, decode: nn.Module, layers: int, shape: tuple[int, ...], axis: int, more: int
+    ):
+        super().__init__()
+        self.names, self.shape = names(layers), shape
+        each = {PREFILL: (prefill, False), DECODE: (decode, True)}
+        self.functions = nn.ModuleDict({n: Passing(c, len(self.names), axis, at, more) for n, (c, at) in each.items()})
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return self.functions[PREFILL](*inputs)
+
+    def with_caches(self, ports: Ports, function: str) -> Ports:
+        """The ports of a function without a cache, and those of the keys and values."""
+        given = [Port(name, self.shape, "float32") for name in self.names if function == DECODE]
+        left = [Port(NEW + name, self.shape, "float32") for name in self.names]
+        return Ports((*ports.inputs, *given), (*ports.outputs, *left))
+
+    def reset(self) -> None:
+        """Nothing is kept here."""
+
+
 class Cached(nn.Module):
     """Both functions on one set of weights and states; called as a module it is prefill."""
 
@@ -97,8 +168,7 @@ class Cached(nn.Module):
         self, prefill: nn.Module, decode: nn.Module, layers: int, shape: tuple[int, ...], axis: int, more: int
     ):
         super().__init__()
-        names = [f"{what}_cache_{layer}" for layer in range(layers) for what in ("key", "value")]
-        states = {name: torch.zeros(shape) for name in names}
+        states = {name: torch.zeros(shape) for name in names(layers)}
         each = {PREFILL: (prefill, False), DECODE: (decode, True)}
         self.functions = nn.ModuleDict({n: Function(core, states, axis, at, more) for n, (core, at) in each.items()})
 

@@ -6,7 +6,7 @@ the right, where no real token sees them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import DECODE, PLAIN, POSITION, PREFILL, Options
-from ane_sweep.worker.models import _ane, _cache, _hf
+from ane_sweep.worker.models import _ane, _cache, _hf, _masks
 from ane_sweep.worker.models._layouts import Convs, first_of, head_width, key_heads
 from ane_sweep.worker.models._ports import Port, Ports
 
@@ -91,7 +91,7 @@ class Family:
         tokens = [Port("inputs_embeds", width, "float32") if width else Port("input_ids", (1, length), "int32")]
         tokens += [Port(POSITION, (1,), "int32")] if decode else []
         masks = [Port("causal_mask", (1, 1, length, seq_len), "float32"), Port("key_mask", (1, seq_len), "float32")]
-        count = {"causal_const": 0, "causal_input": 1, "qk_and_k": 2}[options.mask]
+        count = {"causal_input": 1, "qk_and_k": 2}.get(options.mask, 0)
         positions = 1 if options.head == "last" else length
         logits = Port("logits", (1, positions, model["arch"]["vocab_size"]), "float32")
         return Ports((*tokens, *masks[:count]), (logits,))
@@ -108,13 +108,16 @@ def _embedding_width(config) -> int:
 def _build(family: Family, make, model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
     """Either variant, in eval mode, padded inside where the options say so."""
     length = options.padded(seq_len)
-    module = make(family, model, state, length, options, seq_len - 1 if options.head == "last" else None)
-    whole = module if length == seq_len else Padded(module, seq_len, length, options)
-    if options.cache == "stateful":
+    inside = replace(options, mask="causal_input") if options.mask == "band_part" else options
+    module = make(family, model, state, length, inside, seq_len - 1 if options.head == "last" else None)
+    whole = _masks.BandPart(module) if options.mask == "band_part" else module
+    whole = whole if length == seq_len else Padded(whole, seq_len, length, options)
+    if options.cache != "none":
         config = family.configure(model)
         heads, width = key_heads(config), head_width(config)
         shape, axis = ((1, heads, length, width), 2) if make is original else ((1, heads * width, 1, length), 3)
-        whole = _cache.Cached(whole, module, config.num_hidden_layers, shape, axis, length - seq_len)
+        kind = _cache.Cached if options.cache == "stateful" else _cache.Explicit
+        whole = kind(whole, module, config.num_hidden_layers, shape, axis, length - seq_len)
     return whole.eval()
 
 
@@ -140,12 +143,12 @@ class Original(nn.Module):
     `follow` is the family's, for calls with a cache.
     """
 
-    def __init__(self, hf: nn.Module, seq_len: int, takes_positions: bool, last: int | None, follow=None):
+    def __init__(self, hf: nn.Module, mask: Tensor, takes_positions: bool, last: int | None, follow=None):
         super().__init__()
         self.hf, self.takes_positions, self.follow = hf, takes_positions, follow
         self.keep = None if last is None else torch.tensor([last])
-        self.register_buffer("position_ids", torch.arange(seq_len)[None], persistent=False)
-        self.register_buffer("mask", _hf.causal_mask(seq_len), persistent=False)
+        self.register_buffer("position_ids", torch.arange(mask.shape[-1])[None], persistent=False)
+        self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, tokens: Tensor, *masks: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
         position_ids, keep, more = self.position_ids, self.keep, {}
@@ -203,9 +206,10 @@ def original(family: Family, model: dict, state: dict[str, Tensor], seq_len: int
     hf = _hf.filled(lambda: family.skeleton(model), state)
     if family.prepare:
         family.prepare(hf, seq_len)
-    if options.cache == "stateful":
+    if options.cache != "none":
         _hf.tabulate_rotary(hf, seq_len)
-    return Original(hf, seq_len, family.takes_positions, last, family.follow)
+    mask = _masks.causal(hf.config, seq_len, options.mask)
+    return Original(hf, mask, family.takes_positions, last, family.follow)
 
 
 def split_einsum(

@@ -1,6 +1,8 @@
 """What goes into and comes out of a graph."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+
+SHARED = ("causal_mask",)  # by all inputs of a batch
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ class Ports:
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+
+    def of(self, batch: int) -> "Ports":
+        """With as many inputs side by side; what is added to all of them stays one."""
+        wider = [
+            tuple(port if port.name in SHARED else replace(port, shape=(batch, *port.shape[1:])) for port in some)
+            for some in (self.inputs, self.outputs)
+        ]
+        return Ports(*wider)
 
 
 def encoder_inputs(seq_len: int) -> tuple[Port, ...]:

@@ -34,7 +34,17 @@ def _ready(hf: nn.Module, seq_len: int) -> None:
     """Hugging Face derives ALiBi from a 2-D attention mask; with our 4-D one it gets the finished tensor."""
     alibi = _slopes(hf.config)[:, None, None] * torch.arange(seq_len).float()
     hf.transformer.register_buffer("alibi", alibi, persistent=False)  # goes along to another device
-    hf.transformer.build_alibi_tensor = lambda mask, heads, dtype: hf.transformer.alibi
+    rows = [1]
+
+    def count_rows(_: nn.Module, args: tuple, given: dict) -> None:
+        tokens = given.get("input_ids")
+        rows[0] = len(given["inputs_embeds"] if tokens is None else tokens)
+
+    def tiled(mask, heads, dtype) -> torch.Tensor:
+        return hf.transformer.alibi if rows[0] == 1 else hf.transformer.alibi.repeat(rows[0], 1, 1)
+
+    hf.register_forward_pre_hook(count_rows, with_kwargs=True)
+    hf.transformer.build_alibi_tensor = tiled
     for block in hf.transformer.h:
         block.mlp.gelu_impl = _Gelu()
 

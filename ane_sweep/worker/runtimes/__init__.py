@@ -15,19 +15,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import plugins
+from ane_sweep.bridge import building, plugins
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.runtimes import RUNTIMES
-from ane_sweep.worker.runtimes import _decoding
+from ane_sweep.worker.runtimes import _batched, _decoding, _explicit
 from ane_sweep.worker.runtimes._runtime import Module, Runtime
 
 
 def load(params: dict[str, Any], inputs: dict[str, Path]) -> Runtime:
-    """The Runtime of `params["runtime"]`; with options {cache: stateful}, its two functions driven as one."""
-    module = get(params["runtime"])
-    if params.get("options", {}).get("cache") != "stateful":
-        return module.load(params, inputs)
-    return _decoding.Decoding(module.functions(params, inputs, (PREFILL, DECODE)))
+    """The Runtime of `params["runtime"]`; with a cache its two functions driven as one, of a batch one input at a time, of
+    a classifier its probabilities as numbers."""
+    module, options = get(params["runtime"]), building.options(params)
+    if options.cache != "none":
+        functions = module.functions(params, inputs, (PREFILL, DECODE))
+        return (_decoding.Decoding if options.cache == "stateful" else _explicit.Explicit)(functions)
+    loaded = module.load(params, inputs)
+    if options.classes == "labels":
+        return _batched.Classes(loaded)
+    return loaded if options.batch == 1 else _batched.Batched(loaded, options.batch)
 
 
 @cache

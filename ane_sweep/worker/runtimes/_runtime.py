@@ -17,12 +17,14 @@ class Runtime(Protocol):
     realised         what really runs: runtime, numerics, threads, compute_units, chunks
     clock            seconds by which a prediction is to be timed, of a device without the way there; None: this process's
     states           what a prediction leaves for the next one, where the program keeps any
+    batch            inputs in one prediction
     last_native_ms   what the runtime itself says that the last prediction took, without Python's share; None: nothing
     """
 
     realised: dict[str, Any]
     states: Any = None
     clock: Callable[[], float] | None = None
+    batch: int = 1
 
     @property
     def last_native_ms(self) -> float | None:

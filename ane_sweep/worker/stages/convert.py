@@ -4,7 +4,7 @@ params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), 
         fp32_ops (absent where empty): patterns of the ops of an fp16 program that stay in fp32,
         options {those of bridge/building.py that are not at their default}
 inputs  checkpoint (absent for random weights)
-leaves  model.mlpackage; the same parameters give the same bytes. With cache=stateful its functions are prefill and
+leaves  model.mlpackage; the same parameters give the same bytes. With a cache its functions are prefill and
         decode (models/_cache.py)
 """
 
@@ -117,7 +117,7 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
     from ane_sweep.worker.stages._lean import lean
 
     options = building.options(params)
-    wide = Wide(options.norm, params.get("fp32_ops", []))
+    wide = Wide(options.norm, params.get("fp32_ops", []), options.mask_dtype == "fp32")
     target = getattr(ct.target, params["target"])
     narrow = params["compute"] == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
@@ -130,6 +130,7 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
                 for port, shape in zip(ports.inputs, _shapes(ct, ports.inputs))
             ],
             outputs=[ct.TensorType(port.name, dtype=dtypes[port.dtype]) for port in ports.outputs],
+            classifier_config=_classifier(ct, params["model"], ports) if options.classes == "labels" else None,
             states=[
                 ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
                 for name, state in states.items()
@@ -152,6 +153,17 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
     return program
 
 
+def _classifier(ct, model: dict[str, Any], ports) -> Any:
+    from ane_sweep.worker.models import _classes
+
+    (output,) = ports.outputs
+    return ct.ClassifierConfig(
+        _classes.names(model["arch"], output.shape[-1]),
+        predicted_feature_name=_classes.CLASS,
+        predicted_probabilities_output=output.name,
+    )
+
+
 def _shapes(ct, inputs) -> list[Any]:
     """As coremltools takes them. Equal ranges are one size: two inputs that are added must agree in it."""
     ranges: dict[tuple[int, int], Any] = {}
@@ -169,10 +181,11 @@ def _shapes(ct, inputs) -> list[Any]:
 
 class Wide:
     """Which ops of an fp16 program stay in fp32: the means of the norms or all that comes from a norm's module, as `norm`
-    says, and what matches one of `patterns` by type, name, or the name or type of a torch module that it comes from."""
+    says, and what matches one of `patterns` by type, name, or the name or type of a torch module that it comes from; with
+    `masks`, the additions of a causal mask."""
 
-    def __init__(self, norm: str, patterns: list[str]):
-        self.norm, self.patterns, self.kept = norm, patterns, 0
+    def __init__(self, norm: str, patterns: list[str], masks: bool = False):
+        self.norm, self.patterns, self.masks, self.kept = norm, patterns, masks, 0
 
     @property
     def apart(self) -> bool:
@@ -183,6 +196,7 @@ class Wide:
         names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
         matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
         self.kept += matched
+        matched = matched or (self.masks and op.op_type == "add" and any(map(_is_mask, (op.x, op.y))))
         if matched or self.norm == "fp16":
             return matched
         if self.norm == "fp32_mean":
@@ -190,10 +204,27 @@ class Wide:
         return op.op_type == "layer_norm" or any(name.endswith("Norm") for name in names)
 
 
+def _is_mask(var: Any) -> bool:
+    """Whether what is added is a causal mask: a constant that hides keys, a product that makes one inside, or the input."""
+    from ane_sweep.worker.models._hf import MASKED
+
+    if var.val is not None:
+        return bool(var.val.ndim == 4 and var.val.min() <= MASKED)
+    made = var.op
+    factor = (
+        made is not None
+        and made.op_type == "mul"
+        and next((one.val for one in (made.x, made.y) if one.val is not None), None)
+    )
+    return var.name == "causal_mask" or (
+        factor is not None and factor is not False and factor.size == 1 and factor.min() <= MASKED
+    )
+
+
 def _precision(ct, compute: str, wide: Wide):
     if compute == "fp32":
         return ct.precision.FLOAT32
-    if wide.norm == "fp16" and not wide.patterns:
+    if wide.norm == "fp16" and not wide.patterns and not wide.masks:
         return ct.precision.FLOAT16
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 

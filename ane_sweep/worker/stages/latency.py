@@ -43,6 +43,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
               peak_memory_bytes; those that were not measured are left out. With cache=stateful they are of the
               last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
               Of an input of several shapes, latency_SHAPE_{first,median,iqr}_ms of each but the default.
+              With batch=n also latency_per_input_ms, its median over n.
               With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
               runtime with threads of its own `thread_wait`: how they wait for work
@@ -147,6 +148,8 @@ def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], par
         "latency_native_median_ms": _median_ms(taken.native_s),
         "load_ms": 1000 * load_s,
     }
+    if (batch := realised.get("batch", 1)) > 1:
+        figures["latency_per_input_ms"] = summary.median / batch
     metrics = [Metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
     metrics.append(Metric("peak_memory_bytes", protocol.peak_bytes(), "bytes", source=runtime))
     return StageResult(metrics, realised, timing=_written(taken, summary.median, load_s, params))
