@@ -15,6 +15,7 @@ from ane_sweep.bridge.axes.cut import Cut
 from ane_sweep.bridge.axes.numerics import Numerics
 from ane_sweep.bridge.axes.targets import MACOS_TARGETS
 from ane_sweep.bridge.building import Options
+from ane_sweep.bridge.key import worded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Cell(Numerics, Options, Copies, Cut, Common):
 
     def label(self, axes: tuple[str, ...] | list[str]) -> str:
         """`model=gpt2 chunks=2`: the cell by the axes given, dotted names reaching into the policies."""
-        return " ".join(f"{axis}={self.value(axis)}" for axis in axes)
+        return " ".join(f"{axis}={worded(self.value(axis))}" for axis in axes)
 
     def value(self, axis: str) -> Any:
         """The cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.texts.count`."""

@@ -1,5 +1,6 @@
 """What one key of a configuration may be: the check behind schema.py's tables and architecture.py's."""
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ class Key:
         return self.check(name, value) if self.check and value is not None else None
 
     def _out_of_bounds(self, name: str, value: Any) -> str | None:
+        if isinstance(value, str):
+            return None
         if self.least is not None and value is not None and value < self.least:
             return f"{name}={value}: must be {self.least:g} or more"
         size = len(value) if isinstance(value, list) else value
@@ -65,6 +68,15 @@ def shown(value: Any, quote: str = "'") -> str:
     """A value as it stands in a sentence: never long."""
     text = repr(value) if quote or not isinstance(value, str) else value
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
+
+
+def worded(value: Any) -> str:
+    """A value as one would type it: `[1811MB,layer:24]`, `null`, `2`."""
+    if isinstance(value, list):
+        return f"[{','.join(map(worded, value))}]"
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return "null" if value is None else str(value)
 
 
 def _is(value: Any, types: tuple[type, ...]) -> bool:

@@ -8,6 +8,7 @@ cells need not be the same one.
 """
 
 import json
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from ane_sweep import folders
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
-from ane_sweep.bridge.key import suggestion
+from ane_sweep.bridge.key import suggestion, worded
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound
 from ane_sweep.results.pool import in_vain
@@ -25,6 +26,8 @@ from ane_sweep.store import runs
 FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
 GOOD = "good"
 TAGS_FILE = "tags.json"
+_SELECTOR = re.compile(r"(.*?):([^:/=]*=.*)", re.DOTALL)
+_COMMA = re.compile(r",(?![^\[]*\])")  # not one within a list, as cuts=[layer:2,layer:4]
 
 
 @dataclass
@@ -65,8 +68,9 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
 
 def _parsed(word: str) -> tuple[str, dict[str, str]]:
     """(the run of RUN:axis=value,..., what it chooses by axis); a path may hold a colon too. Raises ConfigError."""
-    name, _, filters = word.rpartition(":") if "=" in word.rpartition(":")[2] and ":" in word else (word, "", "")
-    parts = [part.partition("=") for part in filters.split(",") if filters]
+    found = _SELECTOR.fullmatch(word)
+    name, filters = found.groups() if found else (word, "")
+    parts = [part.partition("=") for part in _COMMA.split(filters) if filters]
     if odd := [axis for axis, equals, _ in parts if not equals]:
         raise ConfigError(f"{word}: {odd[0]!r} chooses nothing; the form is {name}:axis=value,axis=value")
     return name, {axis: value for axis, _, value in parts}
@@ -84,7 +88,7 @@ def _folder(out: Path, name: str) -> Path | None:
 
 def text_of(value: Any) -> str:
     """A value as labels show it and selectors name it."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return worded(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
 
 
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:

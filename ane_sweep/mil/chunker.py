@@ -15,8 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.axes.places import Place
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, writer
+from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, places, writer
 from ane_sweep.mil.graph import Op
 from ane_sweep.mil.line import Line, line_up
 from ane_sweep.mil.weights import blob_values
@@ -35,6 +36,7 @@ class Request:
     by       what is balanced: "bytes", "layers" or "time" (cuts.py)
     own      chunks of their own: "none", "embeddings", "head" or "both"; they are among the `count`
     times    by="time": estimated cost by the first value that an op makes
+    at       places of one's own (places.py), in place of all that
     program_bytes, mapped_bytes   limits of "auto": a chunk's weights, and those of all chunks together (None: no limit)
     """
 
@@ -42,6 +44,7 @@ class Request:
     by: str = "bytes"
     own: str = "none"
     times: Mapping[str, float] = field(default_factory=dict)
+    at: tuple[Place, ...] = ()
     program_bytes: int | None = None
     mapped_bytes: int | None = None
 
@@ -52,15 +55,15 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     Of a pipeline its one ML Program is cut, and the other models are left out. Returns facts: `chunks`, `chunk_bytes`
     (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by all functions), `cut_points` (legal
     cuts), `largest_tensor_bytes` (some chunk holds it; numbers, table and scale of a compressed weight are one), and where
-    there are any `left_out` (kinds of models) and `notes` (sentences). Raises errors.ChunkError when the program cannot be
-    cut as asked, errors.PackageError when it cannot be read.
+    there are any `left_out` (kinds of models) and `notes` (sentences); of cuts of one's own `cut_behind`, the ops that chunks
+    end with. Raises errors.ChunkError when the program cannot be cut as asked, errors.PackageError when it cannot be read.
     """
     read, left_out = _program(source)
     default = graph.default_function(read.spec)
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
     lines = {name: line_up(graph.program(read, name)) for name in names}
     joined = joint.join(list(lines.values()))
-    chosen = _choose(joined.line, request, source.name)
+    chosen, notes = _chosen(joined.line, request, source.name)
     parts = {name: pieces(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())}
     for index in range(len(chosen) + 1):
         target = out / package.chunk_name(index)
@@ -73,10 +76,19 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
         "chunk_bytes": cuts.weight_bytes(joined.line, chosen),
         "boundary_bytes": [joined.line.crossing[place] for place in chosen],
         "cut_points": len(joined.line.positions),
+        **({"cut_behind": [places.behind(joined.line, cut) for cut in chosen]} if request.at else {}),
         "largest_tensor_bytes": joined.line.largest,
         **({"left_out": left_out} if left_out and chosen else {}),
-        **({"notes": [uneven]} if (uneven := _uneven(joined.line, chosen)) else {}),
+        **({"notes": notes} if notes else {}),
     }
+
+
+def _chosen(line: Line, request: Request, name: str) -> tuple[list[int], list[str]]:
+    """(the cuts, sentences about them)."""
+    if request.at:
+        return places.resolve(line, request.at, name)
+    chosen = _choose(line, request, name)
+    return chosen, [uneven] if (uneven := _uneven(line, chosen)) else []
 
 
 def _uneven(line: Line, chosen: list[int]) -> str | None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ane_sweep.bridge import recipes
-from ane_sweep.bridge.axes.cut import AUTO, OWN
+from ane_sweep.bridge.axes import places
+from ane_sweep.bridge.axes.cut import AUTO, OWN, span
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.source import Source
 from ane_sweep.machine import host
@@ -21,7 +22,7 @@ BISECT_WORK = 10
 
 def is_cut(cell: Cell) -> bool:
     """Whether the cell has a chunk task; chunks=auto may still come to one."""
-    return cell.chunks != 1
+    return cell.chunks != 1 or bool(cell.cuts)
 
 
 def limits(cell: Cell) -> sizes.Limits:
@@ -31,11 +32,20 @@ def limits(cell: Cell) -> sizes.Limits:
 
 def params(cell: Cell) -> dict[str, Any]:
     """The chunk task's own parameters: all that decides where the program is cut, and nothing else."""
+    if cell.cuts:
+        pipeline = "manual" if cell.pieces else cell.pipeline
+        return {
+            "count": len(cell.cuts) + 1,
+            "cuts": list(cell.cuts),
+            "by": "bytes",
+            "own": "none",
+            "pipeline": pipeline,
+        }
     found: dict[str, Any] = {
         "count": cell.chunks,
         "by": cell.chunk_by,
         "own": cell.own_chunks,
-        "pipeline": cell.pipeline,
+        "pipeline": "manual" if cell.pieces else cell.pipeline,
     }
     if cell.chunk_by == "time":
         found["chip"] = limits(cell).chip
@@ -43,6 +53,12 @@ def params(cell: Cell) -> dict[str, Any]:
         allowed = limits(cell)
         found |= {"program_bytes": allowed.program_bytes, "mapped_bytes": allowed.mapped_bytes}
     return found
+
+
+def pieces(cell: Cell) -> dict[str, Any]:
+    """The parameters of the task that takes some of the chunks."""
+    first, last = span(cell.pieces or 1) or (1, 1)
+    return {"first": first, "last": last, "pipeline": cell.pipeline}
 
 
 def copies(cell: Cell) -> dict[str, Any]:
@@ -73,6 +89,8 @@ def estimate(cell: Cell, source: Source) -> int:
 def refusal(cell: Cell, source: Source) -> str | None:
     """Why a cell cannot be cut into so many, in one sentence with the way out; None when it can be tried."""
     most = source.cut_points + 1
+    if cell.cuts:
+        return _cuts_refusal(cell, source)
     if cell.chunks != AUTO:
         if int(cell.chunks) <= most:
             return None
@@ -94,6 +112,27 @@ def refusal(cell: Cell, source: Source) -> str | None:
             f"{source.cut_points} cut points; use a precision with fewer bits, or limits_for of another chip"
         )
     return None
+
+
+def _cuts_refusal(cell: Cell, source: Source) -> str | None:
+    """What is known of places of one's own before there is a program: that they are beyond all weights, or all layers. Tied
+    weights may be stored twice, and a model that is given has layers that nobody has counted."""
+    most, counted = 2 * weight_bytes(cell.precision_options, source), "arch_keys" in cell.model_options
+    for one in places.places(cell.cuts or []):
+        if one.kind == "bytes" and one.number >= most:
+            return (
+                f"cuts: {one.word} is beyond the weights of {cell.model} at precision={cell.precision}, about {most / 2e6:.4g} MB; "
+                "give less, or a share as 0.6"
+            )
+        if one.kind == "layer" and counted and one.number >= (layers := _layers(cell, source)):
+            way = f"layer:1 to layer:{layers - 1}" if layers > 1 else "bytes, a share or op:NAME"
+            return f"cuts: {one.word} of {cell.model}, which has {layers} layers: a cut lies between two, so {way}"
+    return None
+
+
+def _layers(cell: Cell, source: Source) -> int:
+    """Layers of encoder and decoder together."""
+    return source.layers + int(source.arch.get("num_decoder_layers") or 0)
 
 
 def notes(pairs: Iterable[tuple[Cell, Source]]) -> list[str]:

@@ -15,6 +15,7 @@ from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes import LOADS, RUNS
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
+from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.runtimes import RUNTIMES, asked
 from ane_sweep.bridge.source import Source
@@ -113,18 +114,24 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
+    model = built["model"]
     if RUNTIMES[runtime].needs == "program":
         program = _add_program(chain, built, fetched, reference, source)
+        if cell.pieces:
+            program = reference = chain.add(
+                "pieces", chunking.pieces(cell), {"program": program, "reference": reference}
+            )
+            model = {**model, "task": "tensors"}  # of what one chunk hands to the next nothing is known
         compiled = _add_placement(chain, program)
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if RUNTIMES[runtime].coreml:
             upstream["compiled"] = compiled
             several = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
-        _add_figures(chain, {}, upstream, built["model"])
+        _add_figures(chain, {}, upstream, model)
     else:
         params = {**built, "variant": cell.variant}
-        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, built["model"])
+        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, model)
     return chain
 
 
@@ -296,6 +303,7 @@ def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
     """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
     named = [axis for axis in axes if axis != "model"]
     values = [
-        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={cell.value(axis)}" for axis in named
+        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={worded(cell.value(axis))}"
+        for axis in named
     ]
     return " ".join([stage, cell.model, *values])

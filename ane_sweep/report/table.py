@@ -13,6 +13,7 @@ from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.planner import help
@@ -216,7 +217,7 @@ def _ran_on(runtime: str, records: list[Record]) -> str:
 
 
 def axis_text(value: Any) -> str:
-    return "-" if value is None else str(value) if isinstance(value, (str, int, float)) else json.dumps(value)
+    return "-" if value is None else worded(value) if isinstance(value, (str, int, float, list)) else json.dumps(value)
 
 
 def _number(value: Any, decimals: int) -> str:

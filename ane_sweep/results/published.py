@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.cell import DECLARED
+from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, flat_cell
 from ane_sweep.bridge.runtimes import traits
 
@@ -19,6 +20,8 @@ FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms"
 DEFAULTS: dict[str, Any] = {
     "precision": "fp16",
     "chunks": 1,
+    "cuts": None,
+    "pieces": None,
     **{name: axis.plain for name, axis in DECLARED.items() if axis.enters},
 }
 
@@ -43,7 +46,7 @@ class Row:
         wanted: dict[str, Any] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
         if "runtime" not in wanted and traits(record.realised.get("runtime")).needs == "checkpoint":
             return False
-        return all(str(cell.get(key)) == str(value) for key, value in wanted.items())
+        return all(worded(cell.get(key)) == worded(value) for key, value in wanted.items())
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, flat_cell
 
 KEY_LIMIT = 250  # MLflow refuses longer ones
@@ -72,5 +73,5 @@ def key(name: str) -> str:
 
 
 def text(value: Any, limit: int) -> str:
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    said = worded(value) if isinstance(value, (str, list)) else json.dumps(value, ensure_ascii=False, default=str)
     return said if len(said) <= limit else said[: limit - 4] + " ..."

@@ -1,8 +1,10 @@
-"""`ane-sweep chunk MODEL COUNT -o FOLDER`: any package as a chain of packages, without a sweep"""
+"""`ane-sweep chunk MODEL [COUNT] [--at PLACES] -o FOLDER`: any package as a chain of packages, without a sweep"""
 
+import re
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.axes import places
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.mil.package import program_paths
 from ane_sweep.terminal import NOT_ALL_OK, shown, size
@@ -10,20 +12,23 @@ from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
 _MOST = 1000
+_FACTS = ("chunk_bytes", "boundary_bytes", "cut_behind", "notes")
+_NUMBER = re.compile(r"0?\.\d+")
 
 
 def chunk(args: list[str]) -> int:
     """Leave the chunks of a package in a folder, and say how large they are."""
     parser = Parser(
         "chunk",
-        "MODEL COUNT -o FOLDER [--by bytes|layers] [--own none|embeddings|head|both] [--pipeline] [--force] [--json]",
+        "MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] [--pipeline] [--force] [--json]",
         "Cut any ML Program into a chain of COUNT programs that compute the same, in a fresh process. A package of up to 60 MB is "
         "also run, whole and in chunks, and their outputs are compared bit by bit.",
         "ane-sweep chunk model.mlpackage 3 -o chunks",
         {NOT_ALL_OK: "it could not be cut so, or its chunks compute something else; nothing was written"},
     )
     parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
-    parser.add_argument("count", metavar="COUNT", help="how many chunks, from 2")
+    parser.add_argument("count", metavar="COUNT", nargs="?", help="how many chunks, from 2 (without --at)")
+    parser.add_argument("--at", metavar="PLACE,...", help=f"where to cut, in place of COUNT: {places.FORMS}")
     _workers.shared(parser, "the folder to write: chunk_01.mlpackage and on")
     parser.add_argument(
         "--by", choices=("bytes", "layers"), default="bytes", metavar="bytes|layers",
@@ -36,16 +41,19 @@ def chunk(args: list[str]) -> int:
     parser.add_argument(
         "--pipeline", action="store_true", help="one Core ML pipeline, model.mlpackage (default: a package a chunk)"
     )
-    parser.json("path, chunks (each with path, bytes), chunk_bytes, boundary_bytes, equal, seconds", "lines of text")
+    parser.json(
+        "path, chunks (each with path, bytes), chunk_bytes, boundary_bytes, cut_behind (with --at), notes, equal, seconds",
+        "lines of text",
+    )
     given = parser.read(args)
-    if not given.count.isdecimal() or not 2 <= int(given.count) <= _MOST:
-        raise ConfigError(f"{given.count}: expected how many chunks, a number from 2 to {_MOST}")
+    cuts = _cuts(given)
     target = _workers.target(given.output, "chunk")
     if target.suffix == ".mlpackage":
         raise ConfigError(f"-o {given.output}: chunks are several packages; give a folder for them")
     _workers.check_target(target, given.force)
     asked = {
-        "count": int(given.count), "by": given.by, "own": given.own, "pipeline": "coreml" if given.pipeline else "manual",
+        "count": len(cuts) + 1 if cuts else int(given.count), "by": given.by, "own": given.own,
+        "pipeline": "coreml" if given.pipeline else "manual", **({"cuts": cuts} if cuts else {}),
     }  # fmt: skip
     with _workers.bench(given.model, target) as bench:
         try:
@@ -53,6 +61,24 @@ def chunk(args: list[str]) -> int:
         except StageError as error:
             return _workers.failed(error)
     return _workers.told(found, _lines(found), given.json)
+
+
+def _cuts(given: Any) -> list[Any]:
+    """The places of --at, as the axis `cuts` has them; none where a COUNT says how many. Raises ConfigError."""
+    if given.at is None:
+        if given.count is None:
+            raise ConfigError(f"chunk: how many? COUNT, a number from 2 to {_MOST}, or --at PLACE,...: {places.FORMS}")
+        if not given.count.isdecimal() or not 2 <= int(given.count) <= _MOST:
+            raise ConfigError(f"{given.count}: expected how many chunks, a number from 2 to {_MOST}")
+        return []
+    words = [float(word) if _NUMBER.fullmatch(word) else word for word in given.at.split(",")]
+    if problem := places.problem("--at", words):
+        raise ConfigError(problem)
+    if given.own != "none" or given.by != "bytes":
+        raise ConfigError("--at says all cuts; leave --own and --by out")
+    if given.count not in (None, str(len(words) + 1)):
+        raise ConfigError(f"{given.count} chunks --at {given.at}: those places make {len(words) + 1}; leave COUNT out")
+    return words
 
 
 def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str, Any]:
@@ -66,7 +92,7 @@ def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str
     _workers.clean(out)
     chunks = [{"path": str(target / path.name), "bytes": _workers.size_of(path)} for path in program_paths(out)]
     _workers.put(out, target, bench)
-    facts = {name: result.facts[name] for name in ("chunk_bytes", "boundary_bytes")}
+    facts = {name: result.facts[name] for name in _FACTS if name in result.facts}
     return {"path": str(target), "chunks": chunks, **facts, "equal": same, "seconds": result.seconds}
 
 
@@ -83,4 +109,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
     uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""
     weights, handed = (", ".join(map(size, found[name])) for name in ("chunk_bytes", "boundary_bytes"))
     told = "the same bits as the whole" if found["equal"] else "not compared (a package of more than 60 MB)"
-    return [*rows, f"  weights {weights}{uneven}", f"  handed over {handed}", f"  outputs {told}"]
+    behind = [f"  cut behind {', '.join(found['cut_behind'])}"] if "cut_behind" in found else []
+    behind += [f"  {note}" for note in found.get("notes", []) if note.startswith("cuts:")]
+    return [*rows, *behind, f"  weights {weights}{uneven}", f"  handed over {handed}", f"  outputs {told}"]

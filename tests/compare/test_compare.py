@@ -152,7 +152,7 @@ def test_labels_show_dotted_axes_as_they_are_typed():
     assert labels({"model_options": {"arch": {"n_layer": 1}}}, {"model_options": {"arch": {"n_layer": 2}}}) == [
         "gpt2 model.arch.n_layer=1", "gpt2 model.arch.n_layer=2",
     ]  # fmt: skip
-    assert labels({"effects": None}, {"effects": ["tables"]}) == ["gpt2 effects=null", 'gpt2 effects=["tables"]']
+    assert labels({"effects": None}, {"effects": ["tables"]}) == ["gpt2 effects=null", "gpt2 effects=[tables]"]
 
 
 def test_what_one_side_does_not_know_tells_cells_of_the_other_apart_all_the_same():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import constructed
 import pytest
 
+from ane_sweep.bridge.key import worded
 from ane_sweep.errors import ConfigError
 from ane_sweep.placement import chips
 from ane_sweep.planner import config
@@ -54,7 +55,7 @@ def test_every_matched_row_is_a_cell_of_its_preset(requests):
 
 def _is(request, cell):
     wanted = {**published.DEFAULTS, **request}
-    return all(str(cell.value(key)) == str(value) for key, value in wanted.items())
+    return all(worded(cell.value(key)) == worded(value) for key, value in wanted.items())
 
 
 @pytest.mark.parametrize("name", PRESETS)

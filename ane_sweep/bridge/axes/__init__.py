@@ -116,9 +116,13 @@ def refusal(known: Mapping[str, Axis], asked: Asked) -> str | None:
 
 def _typed(key: Key, hint: Any) -> Key:
     """`int | None` and `list[str]` as a Key has them; a float may be written without a point."""
-    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    items = tuple(item for part in parts if get_origin(part) is list for item in get_args(part))
+    parts = _each(hint)
+    items = tuple(item for part in parts if get_origin(part) is list for each in get_args(part) for item in _each(each))
     return replace(key, types=_plain(get_origin(part) or part for part in parts), items=_plain(items))
+
+
+def _each(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
 
 
 def _plain(types: Any) -> tuple[type, ...]:

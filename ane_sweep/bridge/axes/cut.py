@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from ane_sweep.bridge.axes import Asked, Only, axis
+from ane_sweep.bridge.axes import Asked, Only, axis, places
 from ane_sweep.bridge.model_tasks import EMBED, NO_TEXT, TEXTS
 
 AUTO = "auto"
 OWN = {"none": 0, "embeddings": 1, "head": 1, "both": 2}  # chunks that are set from the start
 _axis = partial(axis, shapes=("chunk",), honoured="chunks")
+_NO_MODEL = "no model here has as many places to cut"
 _KNOWS_NEITHER = "pipeline=bisect: coremltools' bisect_model knows neither own_chunks nor chunk_by; use pipeline=manual"
 
 
@@ -18,6 +20,44 @@ def _pipeline(asked: Asked) -> str | None:
             f"pipeline={asked['pipeline']} with cache={asked['cache']}: it holds neither states nor several functions; "
             "use pipeline=manual"
         )
+    return None
+
+
+def _cuts(asked: Asked) -> str | None:
+    cuts, chunks = asked["cuts"], asked["chunks"]
+    if not cuts or chunks in (1, len(cuts) + 1):
+        return None
+    return f"chunks={chunks} with cuts of one's own, which make {len(cuts) + 1}: leave chunks out, or chunks={len(cuts) + 1}"
+
+
+def span(value: int | str) -> tuple[int, int] | None:
+    """`4-6` as (4, 6), `2` as (2, 2); None for what is neither."""
+    first, dash, last = str(value).partition("-")
+    words = (first, last) if dash else (first, first)
+    if not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
+        return None
+    low, high = map(int, words)
+    return (low, high) if 1 <= low <= high else None
+
+
+def _no_span(name: str, value: Any) -> str | None:
+    return None if span(value) else f"{name}={value}: expected one chunk as 2, or several as 4-6, counted from 1"
+
+
+def _pieces(asked: Asked) -> str | None:
+    if asked["pieces"] is None:
+        return None
+    chunks = len(asked["cuts"]) + 1 if asked["cuts"] else asked["chunks"]
+    found = span(asked["pieces"])
+    if chunks == 1:
+        return f"pieces={asked['pieces']} of a model in one piece: cut it with chunks=12, or cuts=[...]"
+    if chunks != AUTO and found and found[1] > chunks:
+        return f"pieces={asked['pieces']} of {chunks} chunks: they are counted from 1 to {chunks}"
+    if asked["pipeline"] == "bisect" or asked["cache"] == "stateful":
+        said = "pipeline=bisect" if asked["pipeline"] == "bisect" else "cache=stateful"
+        return f"pieces={asked['pieces']} with {said}: pieces are of chunks of ours without states; use pieces=null"
+    if asked["copies"] > 1:
+        return f"pieces={asked['pieces']} with copies={asked['copies']}: use copies=1"
     return None
 
 
@@ -42,6 +82,39 @@ def _own(asked: Asked) -> str | None:
 class Cut:
     """These mean something only where a model is cut."""
 
+    cuts: list[float | str] | None = axis(
+        f"cuts of one's own in place of an even share, as [1811MB]: {places.FORMS}",
+        most=999,
+        why=_NO_MODEL,
+        check=places.problem,
+        plain=None,
+        only=(
+            Only("own_chunks", ("none",), "cuts={value} are all cuts; use own_chunks=none, and op:NAME for that one"),
+            Only(
+                "chunk_by", ("bytes",), "cuts={value} share nothing out; use chunk_by=bytes, its default, or cuts=null"
+            ),
+            Only(
+                "pipeline",
+                ("manual", "coreml"),
+                "pipeline=bisect cuts where it cuts; use cuts=null, or pipeline=manual",
+            ),
+        ),
+        refuses=_cuts,
+        shapes=("chunk",),
+        honoured="chunks",
+    )
+    pieces: int | str | None = axis(
+        "of the chunks only these, as 4-6 or 2: run by themselves, on what the chunks before them make",
+        least=1,
+        most=1000,
+        why=_NO_MODEL,
+        check=_no_span,
+        plain=None,
+        shapes=("pieces",),
+        honoured="chunks",
+        unhonoured="pieces={value}: runtime={runtime} runs no chunks; use runtime=reference or coreml",
+        refuses=_pieces,
+    )
     chunk_by: str = _axis(
         "what is shared out evenly: weights, layers, or estimated time", choices=("bytes", "layers", "time")
     )

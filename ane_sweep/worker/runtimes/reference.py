@@ -30,6 +30,7 @@ class ReferenceRuntime(Runtime):
     """A chain of compiled programs; tensors are handed over by name, as they are.
 
     function   of programs that have several; "": the default one
+    inputs     names of what goes in from outside
     states     one for each program, made by `reset()`; None: each prediction starts from zeros
     """
 
@@ -55,6 +56,7 @@ class ReferenceRuntime(Runtime):
             self._outputs = {
                 name: features.describe(item, where) for name, item in chain.outputs(specs, where, function).items()
             }
+        self.inputs = list(self._inputs if len(paths) > 1 else self.models[0].inputs)
         chunks = sum(
             len(getattr(model, "models", [model])) for model in self.models
         )  # a pipeline is as many as it holds

@@ -1,7 +1,8 @@
 """Stage `chunk`: one program becomes a chain of programs, without a change in numerics.
 
-params  count (a number, or "auto"), by ("bytes" | "layers" | "time"), own ("none" | "embeddings" | "head" | "both"),
-        pipeline ("manual" | "coreml" | "bisect"); chip where by=time; program_bytes, mapped_bytes where count=auto
+params  count (a number, or "auto"), by ("bytes" | "layers" | "time"), own ("none" | "embeddings" | "head" | "both"), pipeline
+        ("manual" | "coreml" | "bisect"); cuts, places of one's own (bridge/axes/places.py), where there are any; chip
+        where by=time; program_bytes, mapped_bytes where count=auto
 inputs  program: model.mlpackage
 leaves  chunk_01.mlpackage ..., or with pipeline=coreml model.mlpackage: one Core ML pipeline package of them
 """
@@ -10,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.axes import places
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.worker.stages import StageResult
@@ -26,7 +28,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
-    realised  chunks, and `cut` where the cut is uneven: a sentence
+    realised  chunks, and `cut` where the cut is uneven or far from what was asked: a sentence; of cuts of one's own chunk_bytes
+              and cut_behind, the ops that they came to
     metrics  chunk_bytes_max, chunk_bytes_ideal (an equal share), boundary_bytes (all cuts together)
     Raises errors.ChunkError when the program cannot be cut so.
     """
@@ -39,10 +42,13 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         asked = {
             name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
         }
-        facts = chunker.chunk(source, out, chunker.Request(**asked, times=_times(source, params)))
+        at = tuple(places.places(params.get("cuts", [])))
+        facts = chunker.chunk(source, out, chunker.Request(**asked, times=_times(source, params), at=at))
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)
     said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
+    if params.get("cuts"):
+        said |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
     return StageResult(_metrics(facts), realised={"chunks": facts["chunks"], **said}, facts=facts)
 
 

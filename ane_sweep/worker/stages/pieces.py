@@ -1,0 +1,62 @@
+"""pieces: some chunks of a chain as a program of their own, with inputs and outputs to run and score it by.
+
+params  first, last (of the chunks, counted from 1), pipeline ("manual" | "coreml")
+inputs  program: the whole chain; reference
+leaves  chunk_01.mlpackage and on, model.mlpackage of one, or with pipeline=coreml model.mlpackage: one pipeline of them;
+        inputs.npz: what the chunks before them make of the reference's inputs; outputs.npz: what these chunks make of that.
+        Both by the reference runtime in fp32, rounded to the type in which a chunk hands them over
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.worker.stages import StageResult, _package
+
+STAGE = Stage(
+    order=65, many="choices of pieces", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
+    leaves="same program", compressed=True, artifact=True, limited=False,
+)  # fmt: skip
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Raises errors.ChunkError where there are not so many pieces, errors.UnsupportedOp for what is not executed here."""
+    from ane_sweep.mil import package, pipeline, some
+
+    first, last = params["first"], params["last"]
+    paths = package.program_paths(inputs["program"])
+    made = some.take(paths, first, last, out)
+    _leave_reference(paths[: first - 1], made, inputs["reference"], out)
+    if params["pipeline"] == "coreml" and len(made) > 1:
+        pipeline.merge(made, out / "model.mlpackage")
+        for path in made:
+            shutil.rmtree(path)
+    size = sum(_package.size(path) for path in package.program_paths(out))
+    said = f"{first}-{last} of {len(paths)}" if last > first else f"{first} of {len(paths)}"
+    return StageResult([Metric("package_bytes", size, "bytes")], realised={"pieces": said, "chunks": last - first + 1})
+
+
+def _leave_reference(before: list[Path], pieces: list[Path], reference: Path, out: Path) -> None:
+    """Chunk after chunk, each over all inputs, so that one of those before is in memory at a time."""
+    import numpy as np
+
+    from ane_sweep.worker.runtimes.reference import ReferenceRuntime
+    from ane_sweep.worker.stages._arrays import Inputs, StackWriter
+
+    values = list(Inputs(reference))
+    for path in before:
+        runtime = ReferenceRuntime([path], "fp32")
+        for known in values:
+            known |= runtime.predict({name: known[name] for name in runtime.models[0].inputs})
+    runtime = ReferenceRuntime(pieces, "fp32")
+    names = list(runtime.inputs)
+    with (
+        StackWriter(out / "inputs.npz", len(values)) as feeds,
+        StackWriter(out / "outputs.npz", len(values)) as results,
+    ):
+        for index, known in enumerate(values):
+            taken = {name: known[name] for name in names}
+            feeds.put(index, {**taken, "valid": np.ones(1, bool)})
+            results.put(index, runtime.predict(taken))
