@@ -10,7 +10,7 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import host
-from ane_sweep.planner import checkpoints, modules, packages
+from ane_sweep.planner import checkpoints, modules, packages, scoring
 from ane_sweep.planner import plan as planning
 from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
@@ -35,6 +35,10 @@ def plan_for(request: Request, store: Store, out: Path) -> Plan:
             settled[key] = _source(cell, out / "cache" / "digests.json")
         except ConfigError as error:
             problems += error.problems
+    try:
+        examples = scoring.settled(request.cells)
+    except ConfigError as error:
+        problems += error.problems
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     past = store.past()
@@ -47,6 +51,7 @@ def plan_for(request: Request, store: Store, out: Path) -> Plan:
         predict_for=request.settings["chips"],
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=request.notes,
+        examples=examples,
     )
 
 
