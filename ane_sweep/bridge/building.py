@@ -17,7 +17,12 @@ POSITION = "cache_position"  # the input of decode that says where its token sta
 STEPS = 32  # tokens that are decoded one by one where such a program is scored
 FP16_EXACT = 2048  # beyond this, fp16 has not every whole number (11 bits of significand)
 
-_INTERFACE = ("reference", "convert", RUNS)  # these change what goes in and comes out, and so the reference outputs
+_INTERFACE = (
+    "reference",
+    "examples",
+    "convert",
+    RUNS,
+)  # these change what goes in and comes out, and so the reference outputs
 # These must not change the outputs at all; what is up to the conversion alone is no part of a torch module.
 _IN_TORCH = ("convert", RUNS)
 _PROBES = Only(

@@ -13,13 +13,14 @@ from ane_sweep.bridge.axes.common import Common
 from ane_sweep.bridge.axes.copies import Copies
 from ane_sweep.bridge.axes.cut import Cut
 from ane_sweep.bridge.axes.numerics import Numerics
+from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.axes.targets import MACOS_TARGETS
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import worded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(Numerics, Options, Copies, Cut, Common):
+class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     """A request that nobody edits; what happened is recorded beside it as `realised`. A field is all there is to an axis:
     see axes/. (The last of the bases comes first in the order of the fields.)"""
 

@@ -6,11 +6,12 @@ What enters each task's key is the sharing: see `tasks.py`.
 from collections.abc import Mapping, Sequence
 
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine.host import TOOLS
-from ane_sweep.planner import checks, chunking, estimates
+from ane_sweep.planner import checks, chunking, estimates, scoring
 from ane_sweep.planner.tasks import Costs, Shared, tasks_of
 
 
@@ -24,15 +25,17 @@ def make_plan(
     predict_for: Sequence[str] = (),
     history: estimates.History | None = None,
     notes: Sequence[str] = (),
+    examples: Mapping[str, Examples] | None = None,
 ) -> Plan:
     """Plan every cell. Raises ConfigError for unknown families and runtimes; impossible combinations are `refused`.
 
     sources   cell key -> its settled weights
     host      digest of the machine that will time; enters the keys of what depends on it
+    examples  cell key -> the file that it is scored on, where it asks for a score
     predict_for  the chips to predict placement for; more of them cost no conversion and no timing
     """
     tools = {name: toolchain.get(name) for name in TOOLS}
-    shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}))
+    shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}), examples or {})
     plan = Plan(list(cells), axes, sources=dict(sources), notes=list(notes))
     problems = dict.fromkeys(problem for cell in cells for problem in checks.unknown_names(cell))
     problems |= dict.fromkeys(checks.unknown_chips(predict_for))
@@ -41,7 +44,8 @@ def make_plan(
     for cell in cells:
         runtime = checks.resolved_runtime(cell)
         source = sources[cell.key]
-        if reason := checks.refusal(cell, source, runtime):
+        reason = checks.refusal(cell, source, runtime) or scoring.refusal(cell, source, shared.examples.get(cell.key))
+        if reason:
             plan.refused[cell.key] = reason
             continue
         chain = tasks_of(cell, source, runtime, shared)

@@ -10,7 +10,7 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import Away, ConfigError
 from ane_sweep.machine import host
-from ane_sweep.planner import checkpoints, modules, packages
+from ane_sweep.planner import checkpoints, modules, packages, scoring
 from ane_sweep.planner import plan as planning
 from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
@@ -42,6 +42,10 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
             settled[key] = checkpoints.absent(cell.model_options, error)
         except ConfigError as error:
             problems += error.problems
+    try:
+        examples = scoring.settled(request.cells)
+    except ConfigError as error:
+        problems += error.problems
     if away and not to_show:
         problems.insert(0, _nothing_at_hand(list(away.values())))
     if problems:
@@ -56,6 +60,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
         predict_for=request.settings["chips"],
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=[*request.notes, *([_as_if_fetched(list(away.values()))] if away else [])],
+        examples=examples,
     )
 
 

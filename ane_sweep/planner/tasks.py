@@ -15,6 +15,7 @@ from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes import LOADS, RUNS
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
+from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.runtimes import RUNTIMES, asked
@@ -22,7 +23,7 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
 from ane_sweep.machine import apple, usb
-from ane_sweep.planner import checks, chunking, estimates, packages, versions
+from ane_sweep.planner import checks, chunking, estimates, packages, scoring, versions
 from ane_sweep.store import files
 
 
@@ -43,6 +44,7 @@ class Shared:
     versions: Mapping[str, str | None]
     chips: list[str]
     costs: Costs
+    examples: Mapping[str, Examples] = field(default_factory=dict)
 
 
 @dataclass
@@ -67,9 +69,10 @@ class Chain:
         loaded: int = 1,
         after: tuple[str, ...] = (),
         more_of: str = "",
+        beside: Mapping[str, Path] | None = None,
     ) -> Task:
         """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
-        that the weights are already in."""
+        that the weights are already in; `beside` are others of this disk, which params name by their content."""
         cell, source, costs = self.cell, self.source, self.shared.costs
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
@@ -87,13 +90,17 @@ class Chain:
             key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), fault]),
             params=params,
             inputs=upstream,
-            folders=_folders(source) if "checkpoint" in inputs else {},
+            folders={**(_folders(source) if "checkpoint" in inputs else {}), **(beside or {})},
             limits=dict(cell.limits[stage]) if declared.limited else limit(declared),
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work),
             disk_bytes=estimates.disk_bytes(
-                stage, _sizes(cell, source), source.parameter_bytes, source.arch, cell.precision_options["compute"]
+                stage,
+                _sizes(stage, cell, source),
+                source.parameter_bytes,
+                source.arch,
+                cell.precision_options["compute"],
             ),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
@@ -115,6 +122,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
     model = built["model"]
+    examples = None if cell.pieces else _add_examples(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
         program = _add_program(chain, built, fetched, reference, source)
         if cell.pieces:
@@ -128,10 +136,10 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
             upstream["compiled"] = compiled
             several = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
-        _add_figures(chain, {}, upstream, model)
+        _add_figures(chain, {}, upstream, model, examples)
     else:
         params = {**built, "variant": cell.variant}
-        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, model)
+        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, model, examples)
     return chain
 
 
@@ -165,6 +173,14 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
     count = cell.model_options["texts"]["count"]
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
     return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
+
+
+def _add_examples(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task | None:
+    """What fp32 torch says of the file that the cell is scored on."""
+    if (known := chain.shared.examples.get(chain.cell.key)) is None or chain.cell.score == "none":
+        return None
+    params = {**built, "examples": scoring.params(chain.cell, known), "tokenizer": chain.source.tokenizer}
+    return chain.add("examples", params, {"checkpoint": fetched}, beside={"data": known.path})
 
 
 def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task, source: Source) -> Task:
@@ -231,7 +247,9 @@ def _device(cell: Cell) -> dict[str, Any]:
     return {"device": "usb", "identity": found.identity, "chip": (found.model or found.kind).lower()}
 
 
-def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any]) -> None:
+def _add_figures(
+    chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any], examples: Task | None
+) -> None:
     """What is scored and timed. Units and the mode of numerics enter the keys only of a runtime that honours them."""
     runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
     units = cell.compute_units if "compute_units" in traits.honours else None
@@ -247,6 +265,8 @@ def _add_figures(chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task 
         **built,
     }
     chain.add("score", {**runs, "model": model}, inputs)
+    if examples is not None:
+        chain.add("evaluate", {**runs, "model": model, "score": cell.score}, {**inputs, "examples": examples})
     copies = chunking.copies(cell)
     policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
     auto, first = cell.latency["repeats"] == "auto", ""
@@ -279,11 +299,11 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
 
-def _sizes(cell: Cell, source: Source) -> dict[str, Any]:
+def _sizes(stage: str, cell: Cell, source: Source) -> dict[str, Any]:
     options = cell.model_options
     recipe = recipes.canonical(cell.precision_options["weights"])
     bits = recipes.average_bits(recipe) if recipe else None
-    count = options["texts"]["count"]
+    count = scoring.rows(cell) if stage == "examples" else options["texts"]["count"]
     return {"task": options["task"], "count": count, "seq_len": _positions(cell, source), "bits": bits}
 
 

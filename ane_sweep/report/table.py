@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import outward
-from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.figures import TASK_FIGURES, Placement
 from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
@@ -55,6 +55,7 @@ def columns(records: list[Record]) -> list[Column]:
     if any(record.value("throughput_per_s") is not None for record in records):
         found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
     found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
+    found += _task_columns(records)
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
     bits = [record.value("bits_per_weight") for record in records]
     if any(bits) and any(axis.startswith("precision") for axis in axes):
@@ -65,6 +66,27 @@ def columns(records: list[Record]) -> list[Column]:
         found.append(Column(VERDICT, [verdict_text(record) for record in records]))
     found.append(Column("status", [status_text(record) for record in records]))
     return found
+
+
+_TASKS = {  # what a score is about first, and what fp32 torch says there
+    "perplexity": "perplexity_torch", "accuracy": "accuracy_torch", "label_agreement": None, "task_top1_agreement": None,
+    "embedding_rank_agreement": None,
+}  # fmt: skip
+
+
+def _task_columns(records: list[Record]) -> list[Column]:
+    """Of each score that cells have (score=...) its main figure; of one that torch has too, both: `1.83 (1.82)`."""
+    found = []
+    for name, torchs in _TASKS.items():
+        if any(record.value(name) is not None for record in records):
+            head = name.removeprefix("task_").replace("_", " ") + (" (torch)" if torchs else "")
+            found.append(Column(head, [_task_text(record, name, torchs) for record in records], True))
+    return found
+
+
+def _task_text(record: Record, name: str, torchs: str | None) -> str:
+    digits, own, theirs = TASK_FIGURES[name], record.value(name), record.value(torchs) if torchs else None
+    return _number(own, digits) + ("" if theirs is None else f" ({_number(theirs, digits)})")
 
 
 def _predicted(record: Record) -> str:

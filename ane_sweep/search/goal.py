@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ane_sweep.bridge.figures import Kind
+from ane_sweep.bridge.figures import TASK_FIGURES, Kind
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError
@@ -24,6 +24,7 @@ SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first 
             "cosine",
             "rank_agreement",
             "top1_agreement",
+            *TASK_FIGURES,
             "bits_per_weight",
             "load_ms",
             "latency_p90_ms",

@@ -24,7 +24,7 @@ def test_without_an_objective_it_is_the_least_latency():
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("psnr>=40", "psnr: no figure (did you mean 'psnr_db'?); choices: ane_cost_share"),
+        ("psnr>=40", "psnr: no figure (did you mean 'psnr_db'?); choices: accuracy"),
         ("psnr_db>=good", "psnr_db>=good: expected a number after >="),
         ("psnr_db>=nan", "psnr_db>=nan: expected a number"),
         ("minimise=latency", "minimise=latency: no figure (did you mean 'latency_ms'?)"),

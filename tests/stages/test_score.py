@@ -232,4 +232,4 @@ def test_a_broken_output_is_said(scored, answer, text):
 
 def test_a_missing_output_is_named():
     with pytest.raises(StageError, match="gave no output 'logits'; it gave hidden"):
-        score._checked("logits", {"hidden": np.zeros(1)}, (1,), 0)
+        score.checked("logits", {"hidden": np.zeros(1)}, (1,), 0)

@@ -17,7 +17,7 @@ def _too_long(asked: Asked) -> str | None:
 class Common:
     """`model` and `precision` are names of options; their contents are in `model_options` and `precision_options`."""
 
-    model: str = mapping(shapes=("fetch", "reference", "convert"))
+    model: str = mapping(shapes=("fetch", "reference", "examples", "convert"))
     family: str
     size: str
     variant: str = axis(
@@ -47,7 +47,7 @@ class Common:
         most=2**20,
         why="attention takes the square of it",
         plain=128,
-        shapes=("reference", "convert"),
+        shapes=("reference", "examples", "convert"),
         refuses=_too_long,
     )
     target: str = axis(
@@ -58,7 +58,8 @@ class Common:
     )
     runtime: str = axis("what executes the program; auto = coreml on macOS, else reference", shapes=("load", RUNS))
     weights: str = axis(
-        "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)", shapes=("reference", "convert")
+        "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)",
+        shapes=("reference", "examples", "convert"),
     )
     seed: int = axis(
         "of random weights and synthetic inputs",

@@ -18,12 +18,12 @@ def kl_rows(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
 
 
 def _kl_block(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    p, q = _log_softmax(reference), _log_softmax(candidate)
+    p, q = log_softmax(reference), log_softmax(candidate)
     # Rounding can leave -1e-17 for equal rows; a divergence is never below 0.
     return np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
+def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
@@ -32,6 +32,13 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 def same_top1(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     """Whether the largest class of each row of (rows, classes) is the same -> (rows,) bool."""
     return reference.argmax(axis=-1) == candidate.argmax(axis=-1)
+
+
+def same_among(count: int, *, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
+    """How many of the `count` largest classes of each row of (rows, classes) are the same ones -> (rows,), 0 to 1."""
+    count = min(count, reference.shape[-1])
+    first, second = (np.argpartition(-one, count - 1, axis=-1)[:, :count] for one in (reference, candidate))
+    return (first[:, :, None] == second[:, None, :]).any(-1).mean(-1)
 
 
 def mean_pool(hidden: np.ndarray, valid: np.ndarray | slice) -> np.ndarray:
@@ -58,3 +65,8 @@ def rank_agreement(*, reference: np.ndarray, candidate: np.ndarray) -> float:
 def _similarity(vectors: np.ndarray) -> np.ndarray:
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     return unit @ unit.T
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Of two vectors (H,)."""
+    return float(_similarity(np.stack([one, other]))[0, 1])

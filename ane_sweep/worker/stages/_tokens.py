@@ -73,6 +73,12 @@ def synthetic(count: int, seq_len: int, vocabulary: int, seed: int, full: bool) 
     return np.where(valid, ids, 0).astype(np.int32), valid
 
 
+def padded(tokenizer, rows: list[list[int]], seq_len: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ids of up to seq_len, padded with the tokenizer's own padding -> ids (N,S) int32, valid (N,S) bool."""
+    pad = _pad_id(tokenizer, ("[PAD]", "<pad>", "<|endoftext|>", "</s>"))
+    return _padded(rows, len(rows), seq_len, pad, vocabulary)
+
+
 def _pad_id(tokenizer, names: tuple[str, ...]) -> int:
     return next((i for i in (tokenizer.token_to_id(name) for name in names) if i is not None), 0)
 

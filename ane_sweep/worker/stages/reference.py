@@ -46,10 +46,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         else:
             source, ids, valid = _texts(params, checkpoint, ports, first, number, full)
             feeds, said = (
-                {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs},
+                {port.name: feed(port.name, ids, valid, model, module) for port in ports.inputs},
                 {"texts": source},
             )
-        _save(out / name, {**feeds, "valid": valid})
+        save(out / name, {**feeds, "valid": valid})
     with torch.inference_mode(), StackWriter(out / "outputs.npz", len(valid)) as stack:
         for index in range(len(valid)):
             results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
@@ -92,7 +92,7 @@ def _texts(params: dict[str, Any], checkpoint: Path | None, ports, first: int, c
     return "real", *_tokens.sentences(tokenizer, count, seq_len, vocabulary, first)
 
 
-def _feed(name: str, ids, valid, model: dict[str, Any], module):
+def feed(name: str, ids, valid, model: dict[str, Any], module):
     """What one graph input is fed with, (N, 1, ...)."""
     import numpy as np
     import torch
@@ -115,7 +115,7 @@ def _feed(name: str, ids, valid, model: dict[str, Any], module):
     raise ValueError(f"do not know what to feed the graph input {name!r} with")
 
 
-def _save(path: Path, arrays: dict[str, Any]) -> None:
+def save(path: Path, arrays: dict[str, Any]) -> None:
     from ane_sweep.worker.stages._arrays import StackWriter
 
     with StackWriter(path, len(arrays["valid"])) as stack:

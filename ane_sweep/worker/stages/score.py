@@ -32,21 +32,21 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     runtime = runtimes.load(params, inputs)
     if params["model"]["task"] == "tensors":
-        return _by_output.score(runtime, inputs["reference"], out, _checked)
+        return _by_output.score(runtime, inputs["reference"], out, checked)
     feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
     scores = _Scores(params["model"]["task"])
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
             runtime.reset()  # each input is a sequence of its own
             got = runtime.predict(runtime.prepare(feeds[index]))
-            got = {name: _checked(name, got, array[index].shape, index) for name, array in expected.items()}
+            got = {name: checked(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():
                 scores.add(name, array[index], got[name], feeds.valid[index])
     return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
 
 
-def _checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
+def checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
     import numpy as np
 
     from ane_sweep.worker.stages._arrays import as_array

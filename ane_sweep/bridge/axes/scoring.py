@@ -1,0 +1,74 @@
+"""What a model is scored on beside closeness: a task of its own, over a file (examples.py; stages examples and evaluate)."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from ane_sweep.bridge.axes import Asked, Only, axis
+from ane_sweep.bridge.examples import SCORES
+
+_axis = partial(axis, shapes=("examples", "evaluate"))
+TASKS = {
+    "perplexity": (("causal_lm",), "a language model's tokens"),
+    "accuracy": (("classifier",), "a classifier's labels"),
+    "agreement": (("causal_lm", "classifier"), "what is chosen among tokens or labels"),
+    "embedding": (("encoder", "text_encoder"), "a text's vector"),
+}
+
+
+def _fits(asked: Asked) -> str | None:
+    score, task, model = (asked[name] for name in ("score", "task", "model"))
+    if score == "none":
+        return None
+    tasks, what = TASKS[score]
+    if task not in tasks:
+        fitting = [f"score={name}" for name, (others, _) in TASKS.items() if task in others]
+        return f"score={score} is of {what}, and {model} is of task {task}; use {' or '.join([*fitting, 'score=none'])}"
+    if task == "causal_lm" and asked["head"] == "last":
+        return f"score={score} reads the logits of every position, and head=last gives those of one; use head=all"
+    return None
+
+
+def _stride(asked: Asked) -> str | None:
+    stride, seq_len = asked["score_stride"], asked["seq_len"]
+    if stride is None or asked["score"] == "none":
+        return None
+    if asked["task"] != "causal_lm":
+        return f"score_stride={stride}: windows slide over running text, and score={asked['score']} reads examples; leave it out"
+    return f"score_stride={stride} is more than the {seq_len} tokens of a window" if stride > seq_len else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """None of them enters the key of anything that was there before."""
+
+    score: str = _axis(
+        "a task that the cell is scored on over a file: perplexity of a text; accuracy on labels; agreement with fp32 torch; "
+        "likeness of embeddings",
+        choices=("none", *SCORES),
+        plain="none",
+        refuses=_fits,
+    )
+    score_data: str | None = _axis(
+        "that file: a path, or ORG/NAME:FILE of a dataset on the hub; null: a small one that ships",
+        plain=None,
+        only=(
+            Only(
+                "score", SCORES, "score_data={value} is read for a score, and score=none asks for none; add score=..."
+            ),
+        ),
+    )
+    score_rows: int | None = _axis(
+        "at most so many of its lines, or windows of its text; null: 32 windows, 128 pairs or 256 lines",
+        least=1,
+        most=10**6,
+        why="each is a forward pass in fp32",
+        plain=None,
+    )
+    score_stride: int | None = _axis(
+        "perplexity: tokens that the window moves on; null: half of seq_len",
+        least=1,
+        most=2**20,
+        why="no window is longer",
+        plain=None,
+        refuses=_stride,
+    )

@@ -1,0 +1,174 @@
+"""The file that a model is scored on (score=...), read by whoever plans, who refuses what is wrong with it, and by the task.
+
+.txt                        text; a line an example where examples are asked for
+.csv .tsv .jsonl .parquet   columns text (or sentence, review, content), label; of pairs sentence1, sentence2, score
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+
+SCORES = ("perplexity", "accuracy", "agreement", "embedding")
+ROWS = {"perplexity": 32, "accuracy": 256, "agreement": 256, "embedding": 128}  # where score_rows says nothing
+SHIPPED = {"causal_lm": "tales.txt", "classifier": "moods.tsv"}  # and pairs.tsv for vectors, in data/texts/
+SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+MOST_BYTES = 64 << 20
+TEXT, FIRST, SECOND = ("text", "sentence", "review", "content"), ("sentence1", "text1"), ("sentence2", "text2")
+LABEL, GRADE = ("label", "labels"), ("score", "grade", "similarity")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One example: a text, or two of them; what it is labelled, or how alike the two are, where the file says so."""
+
+    text: str
+    second: str | None = None
+    label: str | None = None
+    grade: float | None = None
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A file that was read: `name` is what people call it, `labels` all that its rows have, in order."""
+
+    name: str
+    path: Path
+    digest: str
+    labels: tuple[str, ...]
+
+
+def rows(path: Path, name: str) -> list[Row]:
+    """All examples of a file. Raises ConfigError with what is wrong, and in which line."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            f"score_data={name}: a file that ends in {path.suffix or 'nothing'}; choices: {', '.join(SUFFIXES)}"
+        )
+    if path.stat().st_size > MOST_BYTES:
+        raise ConfigError(f"score_data={name}: more than {MOST_BYTES >> 20} MB; give a part of it")
+    if path.suffix == ".parquet":
+        found = _of_columns(_parquet(path, name), name)
+    elif path.suffix == ".txt":
+        found = [Row(line) for line in text(path, name).splitlines() if line.strip()]
+    else:
+        read = _json_lines if path.suffix == ".jsonl" else _separated
+        found = _of_columns(read(text(path, name), name, path.suffix), name)
+    if not found:
+        raise ConfigError(f"score_data={name}: no example in it; a file of scores holds at least one")
+    return found
+
+
+def text(path: Path, name: str) -> str:
+    """What a file says, as text. Raises ConfigError."""
+    try:
+        said = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"score_data={name}: byte {error.start} is no UTF-8; save it as UTF-8 (iconv -t utf-8, or an editor's `save as`)"
+        ) from None
+    if not said.strip():
+        raise ConfigError(f"score_data={name}: the file is empty; give one with text")
+    return said
+
+
+def running_text(path: Path, name: str) -> str:
+    """The text that perplexity is taken of: a text file as it is, the texts of a table one below the other."""
+    return text(path, name) if path.suffix == ".txt" else "\n".join(row.text for row in rows(path, name))
+
+
+def known_labels(arch: Mapping[str, Any]) -> list[str]:
+    """A classifier's labels in the order of its outputs, as its config.json has them; Hugging Face's own names else."""
+    named = arch.get("id2label") or {}
+    count = len(named) or int(arch.get("num_labels") or 2)
+    return [str(named.get(str(n), named.get(n, f"LABEL_{n}"))) for n in range(count)]
+
+
+def place_of(label: str, known: list[str]) -> int | None:
+    """Which output a file's label means: by its name, whatever the case, or by its number."""
+    lowered = [one.casefold() for one in known]
+    if label.strip().casefold() in lowered:
+        return lowered.index(label.strip().casefold())
+    return int(label) if label.strip().isdecimal() and int(label) < len(known) else None
+
+
+def _separated(said: str, name: str, suffix: str) -> list[dict[str, Any]]:
+    tabs = suffix == ".tsv"  # whose fields have no quotes of their own
+    plain: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
+    reader = csv.DictReader(io.StringIO(said, newline=""), **plain)
+    try:
+        return [_whole(one, f"line {reader.line_num}", name) for one in reader]
+    except csv.Error as error:
+        raise ConfigError(f"score_data={name}: line {reader.line_num} is no row of such a table: {error}") from None
+
+
+def _whole(one: dict[Any, Any], where: str, name: str) -> dict[str, Any]:
+    if None in one or None in one.values():
+        raise ConfigError(f"score_data={name}: {where} has another number of fields than the first line has names")
+    return one
+
+
+def _json_lines(said: str, name: str, suffix: str) -> list[dict[str, Any]]:
+    found = []
+    for number, line in enumerate(said.splitlines(), 1):
+        if line.strip():
+            try:
+                one = json.loads(line)
+            except (ValueError, RecursionError):
+                one = None
+            if not isinstance(one, dict):
+                raise ConfigError(f"score_data={name}: line {number} is no JSON object; a {suffix} file has one a line")
+            found.append(one)
+    return found
+
+
+def _parquet(path: Path, name: str) -> list[dict[str, Any]]:
+    import pandas
+
+    try:
+        return pandas.read_parquet(path).to_dict("records")  # type: ignore[return-value]
+    except Exception as error:  # of pyarrow, which has many
+        raise ConfigError(f"score_data={name}: cannot be read as parquet ({type(error).__name__})") from None
+
+
+def _of_columns(table: list[dict[str, Any]], name: str) -> list[Row]:
+    has = list(table[0]) if table else []
+    first, second = _column(has, (*TEXT, *FIRST)), _column(has, SECOND)
+    label, grade = _column(has, LABEL), _column(has, GRADE) if second else None
+    if table and first is None:
+        raise ConfigError(
+            f"score_data={name}: no column of texts; it has {', '.join(map(str, has))[:200]}, expected {' or '.join(TEXT)}, or sentence1 "
+            "and sentence2"
+        )
+    return [
+        _row(one, (first, second, label), grade, f"score_data={name}: row {number}")
+        for number, one in enumerate(table, 1)
+    ]
+
+
+def _row(one: Mapping[str, Any], columns: tuple[Any, ...], grade: Any, where: str) -> Row:
+    said = [None if column is None else one.get(column) for column in columns]
+    for column, value in zip(columns, said):
+        if column is not None and (value is None or not str(value).strip()):
+            raise ConfigError(f"{where} has no {column}")
+    text, second, label = (None if value is None else str(value) for value in said)
+    return Row(text or "", second, label, None if grade is None else _number(one.get(grade), f"{where}: {grade}"))
+
+
+def _column(has: list[Any], wanted: tuple[str, ...]) -> Any:
+    return next((one for want in wanted for one in has if str(one).strip().casefold() == want), None)
+
+
+def _number(said: Any, what: str) -> float:
+    try:
+        value = float(said)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(f"{what} is {str(said)[:40]!r}, expected a number")
+    return value

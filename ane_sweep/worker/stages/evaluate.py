@@ -1,0 +1,180 @@
+"""evaluate: a runtime's answers on a file, beside those of fp32 torch: does what was lost matter?
+
+params  model, score, runtime, and what that runtime needs
+inputs  program (or checkpoint), examples, reference
+leaves  rows.jsonl: of each input what was chosen, what torch chose and what the file says (classifiers)
+
+`perplexity` is exp of the mean negative log-likelihood of the scored tokens. Divergences are those of the model's
+probabilities from torch's; top1 asks for the same first choice, top5 how many of the first five are the same five. Of
+vectors: the mean cosine to torch's, and Spearman's correlation over all pairs of texts by similarity; where the file grades
+its pairs, also that of the grades.
+"""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.stages import Stage
+from ane_sweep.errors import StageError
+from ane_sweep.worker import runtimes
+from ane_sweep.worker.stages import StageResult
+
+STAGE = Stage(
+    order=112, many="scores", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=8, guess_per_gb=60, runs_program=True,
+    limited=False,
+)  # fmt: skip
+
+TOP = 5
+
+
+def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
+    """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
+    import numpy as np
+
+    from ane_sweep.worker.stages._arrays import Inputs, stacks
+    from ane_sweep.worker.stages.score import checked
+
+    feeds, expected = Inputs(inputs["examples"]), stacks(inputs["examples"] / "outputs.npz")
+    with np.load(inputs["examples"] / "wanted.npz") as arrays:
+        wanted = dict(arrays)
+    ((name, torchs),) = expected.items()
+    task = params["model"]["task"]
+    scores = (_Tokens if task == "causal_lm" else _Labels if task == "classifier" else _Vectors)(wanted)
+    runtime = runtimes.load(params, inputs)
+    place = 0
+    for index in range(len(feeds)):
+        runtime.reset()  # each input is a sequence of its own
+        scored = wanted["scored"][index] if "scored" in wanted else None
+        shape = (1, len(scored), torchs.shape[1]) if scored is not None else torchs[index].shape
+        got = checked(name, runtime.predict(runtime.prepare(feeds[index])), shape, index)
+        if scored is None:
+            scores.add(torchs[index], got, feeds.valid[index])
+        else:
+            count = int(scored.sum())
+            scores.add(torchs[place : place + count], got[0][scored], place)
+            place += count
+    if lines := scores.lines():
+        (out / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    found = [*scores.metrics(params["score"]), Metric("score_rows", len(feeds), "1")]
+    metrics = [replace(metric, source=params["runtime"]) for metric in found]
+    if bad := [metric.name for metric in metrics if not math.isfinite(metric.value or 0)]:
+        raise StageError(f"{bad[0]} is beyond all numbers: the model is sure of what does not follow")
+    return StageResult(metrics=metrics, realised=dict(runtime.realised))
+
+
+class _Tokens:
+    """Scored positions of running text, (rows, vocabulary) at a time."""
+
+    def __init__(self, wanted: dict[str, Any]):
+        self.target = wanted["target"]
+        self.sums = {"own": 0.0, "torch": 0.0, "kl": 0.0, "top1": 0.0, "top5": 0.0}
+
+    def add(self, torchs, got, place: int) -> None:
+        import numpy as np
+
+        from ane_sweep.worker.stages import _metrics as m
+
+        rows, target = np.arange(len(got)), self.target[place : place + len(got)]
+        found = {
+            "own": -m.log_softmax(got)[rows, target],
+            "torch": -m.log_softmax(torchs)[rows, target],
+            "kl": m.kl_rows(reference=torchs, candidate=got),
+            "top1": m.same_top1(reference=torchs, candidate=got),
+            "top5": m.same_among(TOP, reference=torchs, candidate=got),
+        }
+        for name, values in found.items():
+            self.sums[name] += float(values.sum())
+
+    def metrics(self, score: str) -> list[Metric]:
+        mean = {name: value / len(self.target) for name, value in self.sums.items()}
+        told = [
+            Metric("task_top1_agreement", mean["top1"], "1"), Metric("task_top5_agreement", mean["top5"], "1"),
+            Metric("task_kl", mean["kl"], "nat"), Metric("score_positions", len(self.target), "1"),
+        ]  # fmt: skip
+        if score == "perplexity":
+            told[:0] = [
+                Metric("perplexity", _exp(mean["own"]), "1"),
+                Metric("perplexity_torch", _exp(mean["torch"]), "1"),
+            ]
+        return told
+
+    def lines(self) -> list[dict[str, Any]]:
+        return []
+
+
+class _Labels:
+    """Logits of labels, an input at a time."""
+
+    def __init__(self, wanted: dict[str, Any]):
+        self.label = wanted.get("label")
+        self.torchs: list = []
+        self.got: list = []
+
+    def add(self, torchs, got, valid) -> None:
+        self.torchs.append(torchs.reshape(-1))
+        self.got.append(got.reshape(-1))
+
+    def metrics(self, score: str) -> list[Metric]:
+        import numpy as np
+
+        from ane_sweep.worker.stages import _metrics as m
+
+        torchs, got = np.stack(self.torchs), np.stack(self.got)
+        told = [
+            Metric("label_agreement", float(m.same_top1(reference=torchs, candidate=got).mean()), "1"),
+            Metric("task_kl", float(m.kl_rows(reference=torchs, candidate=got).mean()), "nat"),
+        ]
+        if score == "accuracy" and self.label is not None:
+            own, theirs = (float((one.argmax(-1) == self.label).mean()) for one in (got, torchs))
+            told[:0] = [Metric("accuracy", own, "1"), Metric("accuracy_torch", theirs, "1")]
+        return told
+
+    def lines(self) -> list[dict[str, Any]]:
+        labels = [{}] * len(self.got) if self.label is None else [{"label": int(one)} for one in self.label]
+        return [
+            {"row": n, "chosen": int(got.argmax()), "torch": int(torchs.argmax()), **label}
+            for n, (got, torchs, label) in enumerate(zip(self.got, self.torchs, labels))
+        ]
+
+
+class _Vectors:
+    """A vector a text: an encoder's positions averaged, or the one that it gives."""
+
+    def __init__(self, wanted: dict[str, Any]):
+        self.pair, self.grade = wanted.get("pair"), wanted.get("grade")
+        self.torchs: list = []
+        self.got: list = []
+
+    def add(self, torchs, got, valid) -> None:
+        from ane_sweep.worker.stages import _metrics as m
+
+        for vectors, plane in ((self.torchs, torchs), (self.got, got)):
+            rows = valid if plane.ndim == 3 and plane.shape[1] == len(valid) else slice(None)
+            vectors.append(m.mean_pool(plane[0] if plane.ndim == 3 else plane, rows))
+
+    def metrics(self, score: str) -> list[Metric]:
+        import numpy as np
+
+        from ane_sweep.stats.ranks import spearman
+        from ane_sweep.worker.stages import _metrics as m
+
+        torchs, got = np.stack(self.torchs), np.stack(self.got)
+        told = [
+            Metric("embedding_rank_agreement", m.rank_agreement(reference=torchs, candidate=got), "1"),
+            Metric("embedding_cosine", float(np.mean([m.cosine(a, b) for a, b in zip(torchs, got)])), "1"),
+        ]
+        if self.pair is not None and self.grade is not None and len(self.grade) > 1:
+            for name, vectors in (("embedding_spearman", got), ("embedding_spearman_torch", torchs)):
+                alike = np.array([m.cosine(vectors[a], vectors[b]) for a, b in self.pair])
+                told.append(Metric(name, spearman(self.grade, alike), "1"))
+        return told
+
+    def lines(self) -> list[dict[str, Any]]:
+        return []
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
