@@ -46,7 +46,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         else:
             source, ids, valid = _texts(params, checkpoint, ports, first, number, full)
             feeds, said = (
-                {port.name: _feed(port.name, ids, valid, model, module) for port in ports.inputs},
+                {port.name: feed(port.name, ids, valid, model, module) for port in ports.inputs},
                 {"texts": source},
             )
         _save(out / name, {**feeds, "valid": valid})
@@ -92,7 +92,7 @@ def _texts(params: dict[str, Any], checkpoint: Path | None, ports, first: int, c
     return "real", *_tokens.sentences(tokenizer, count, seq_len, vocabulary, first)
 
 
-def _feed(name: str, ids, valid, model: dict[str, Any], module):
+def feed(name: str, ids, valid, model: dict[str, Any], module):
     """What one graph input is fed with, (N, 1, ...)."""
     import numpy as np
     import torch
