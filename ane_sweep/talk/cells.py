@@ -94,10 +94,12 @@ def partners(
     out: Path,
     count: int,
     tasks: tuple[str, ...],
+    tokenizer: str | None,
 ) -> Iterator[tuple[list[Partner], Path]]:
     """(`count` cells that can be talked to, a folder for what is left meanwhile), for as long as the cache is held.
 
     words, matrix   RUN:axis=value words, and keys of a sweep; `own` are the verb's own, for a misspelt one
+    tokenizer       a folder; None: the checkpoint's own
 
     Raises ConfigError, StageError where a program could not be made.
     """
@@ -108,26 +110,45 @@ def partners(
     chosen += [_Chosen(cell) for cell in request.cells] if matrix or not words else []
     _check_count(chosen, count, request.axes)
     for one in chosen:
-        check_task(one.cell, tasks, verb)
+        check_kind(one.cell, tasks, verb)
     with open_store(out) as store:
         cells = {one.cell.key: one.cell for one in chosen}
         asked = Request(list(cells.values()), request.axes, request.settings, request.notes)
         plan = plan_for(asked, store, out)
         if plan.refused:
             raise ConfigError(list(dict.fromkeys(plan.refused.values())))
+        if tokenizer is None:
+            _check_tokenizers(plan)
         folder = store.scratch("talk")
         given = [_from_run(one, plan, store) for one in chosen]
         outcomes = _prepared(plan, chosen, store, request.settings, folder)
         axes = [axis for axis in varying(AXES, list(cells.values())) if axis != "model"]
-        yield [_partner(one, plan, axes, outcomes, inputs) for one, inputs in zip(chosen, given)], folder
+        found = [_partner(one, plan, axes, outcomes, inputs) for one, inputs in zip(chosen, given)]
+        yield [replace(one, params={**one.params, "tokenizer": tokenizer}) for one in found], folder
 
 
-def check_task(cell: Cell, tasks: tuple[str, ...], verb: str) -> None:
-    """Raises ConfigError for a model of another kind."""
+def check_kind(cell: Cell, tasks: tuple[str, ...], verb: str) -> None:
+    """Raises ConfigError for a model of another kind, and for a program that gives no next token."""
     task = cell.model_options["task"]
     if task not in tasks:
         does = _DOES.get(task, "gives numbers whose meaning nobody told us")
         raise ConfigError(f"model={cell.model} {does}; ane-sweep {verb} takes {_WANTED[tasks]}")
+    if cell.head == "last" and cell.cache == "none":
+        raise ConfigError(
+            "head=last gives logits of the window's last position alone, which is padding until the window is full; use "
+            "head=all, or cache=stateful"
+        )
+
+
+def _check_tokenizers(plan: Plan) -> None:
+    """Random weights have bytes for tokens; trained ones nothing but their own."""
+    for cell in plan.cells:
+        source = plan.sources[cell.key]
+        if source.tokenizer is None and source.kind != "random":
+            raise ConfigError(
+                f"model={cell.model}: {source.source} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and "
+                "merges.txt); tokenizer=FOLDER gives one of another place"
+            )
 
 
 def _check_spelling(matrix: Sequence[str], own: Sequence[str]) -> None:
@@ -238,7 +259,7 @@ def _partner(
     fetched = outcomes[parts["fetch"].key].folder if "fetch" in parts else None
     if checkpoint := source.folder or fetched:
         inputs["checkpoint"] = checkpoint
-    built = {name: reference[name] for name in ("model", "weights", "seq_len")}
+    built = {name: reference[name] for name in ("model", "weights", "seq_len")} | {"longest": source.max_seq_len}
     options = {"options": {**reference.get("options", {}), **score.params.get("options", {})}}
     label = one.cell.label(["model", *axes])
     name = f"{one.word}: {label}" if one.word else label

@@ -45,7 +45,7 @@ class Session:
 
     def __enter__(self) -> "Session":
         try:
-            self.ready = self._event()
+            self.ready = self._first()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -68,6 +68,12 @@ class Session:
             if event["event"] == "refused":
                 raise AneSweepError(event["reason"])
             yield event
+
+    def _first(self) -> dict[str, Any]:
+        """Raises AneSweepError for what is refused before anything is asked."""
+        if (event := self._event())["event"] == "refused":
+            raise AneSweepError(event["reason"])
+        return event
 
     def _event(self) -> dict[str, Any]:
         line = self._lines.readline()

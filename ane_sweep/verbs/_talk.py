@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,8 @@ def shared(parser: Parser, what: str) -> None:
 
 def _tokenizer(text: str) -> str:
     folder = user_path(text).absolute()
-    if not folder.is_dir():
-        raise ValueError("a folder with a tokenizer (tokenizer.json, or vocab.txt)")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "merges.txt")):
+        raise ValueError("a folder with a tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)")
     return str(folder)
 
 
@@ -56,10 +55,9 @@ def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) ->
     tasks = cells.GENERATE if verb == "generate" else cells.CLASSIFY
     with ExitStack() as held:
         with redirect_stdout(sys.stderr):
-            opened = cells.partners(verb, given.runs, given.matrix, own, given.out, many, tasks)
-            found, folder = held.enter_context(opened)
-        tokenizer = {"tokenizer": given.tokenizer}
-        yield [replace(one, params={**one.params, **tokenizer}) for one in found], folder
+            opened = cells.partners(verb, given.runs, given.matrix, own, given.out, many, tasks, given.tokenizer)
+            found = held.enter_context(opened)
+        yield found
 
 
 def introduced(partner: "Partner", ready: dict[str, Any], *more: str) -> None:

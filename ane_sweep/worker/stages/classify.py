@@ -25,11 +25,11 @@ STAGE = Stage(
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Raises Unavailable where this host has no such runtime, StageError without a tokenizer."""
+    """See the module's docstring. Raises Unavailable where this host has no such runtime, ConfigError without a tokenizer."""
     from ane_sweep.worker.talk.channel import Channel
 
     channel = Channel(params["channel"])
-    classifier = Classifier(params, inputs)
+    classifier = channel.open(lambda: Classifier(params, inputs))
     channel.say("ready", load_ms=classifier.load_ms, tokenizer=classifier.said, realised=dict(classifier.realised))
 
     def answer(asked: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ DEFAULT_TOKENS = 50
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Raises Unavailable where this host has no such runtime, StageError without a tokenizer."""
+    """See the module's docstring. Raises Unavailable where this host has no such runtime, ConfigError without a tokenizer."""
     import numpy as np
     from transformers import set_seed
 
@@ -35,7 +35,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep.worker.talk.channel import Channel
 
     channel = Channel(params["channel"])
-    tokenizer, said = tokens.find(params, inputs)
+    tokenizer, said = channel.open(lambda: tokens.find(params, inputs))
     began = time.perf_counter()
     program = programs.load(params, inputs)
     load_ms = 1000 * (time.perf_counter() - began)
@@ -48,7 +48,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         before = time.perf_counter()
         prompt = tokens.encode(tokenizer, asked["prompt"], vocabulary)
         prompt_s = time.perf_counter() - before
-        limit = _limit(len(prompt), len(program.begin(prompt)), asked["max_new_tokens"], params["seq_len"])
+        limit = _limit(len(prompt), len(program.begin(prompt)), asked["max_new_tokens"], params)
         channel.say("prompt", tokens=len(prompt))
         how = decoding.settings(asked, limit, end)
         for number in range(asked["samples"]):
@@ -74,22 +74,29 @@ def _heard(channel: Any, number: int, text: str) -> None:
     channel.say("text", sample=number, text=text)
 
 
-def _limit(prompt: int, start: int, wished: int | None, seq_len: int) -> int:
+def _limit(prompt: int, start: int, wished: int | None, params: dict[str, Any]) -> int:
     """How many tokens may be made. The last one is never fed again, so a full window still gives one.
 
     Raises ConfigError for a prompt, or a wish, that the window does not hold."""
+    seq_len, longest = params["seq_len"], params["longest"]
     if prompt > seq_len:
         raise ConfigError(
-            f"the prompt has {prompt} tokens, and the program takes seq_len={seq_len}; shorten it, or seq_len={prompt} or "
-            "more, up to the positions of the model"
+            f"the prompt has {prompt} tokens, and the program takes seq_len={seq_len}{_more(prompt, longest)}"
         )
     room = seq_len - start + 1
     if wished is not None and wished > room:
         raise ConfigError(
             f"max_new_tokens={wished}: with {start} before them, seq_len={seq_len} has room for {room}; "
-            f"max_new_tokens={room}, or seq_len={start + wished - 1} or more, up to the positions of the model"
+            f"max_new_tokens={room} at most{_more(start + wished - 1, longest)}"
         )
     return min(wished or DEFAULT_TOKENS, room)
+
+
+def _more(needed: int, longest: int) -> str:
+    """What else can be done."""
+    if needed > longest:
+        return f"; the model has {longest} positions, so shorten it"
+    return f"; shorten it, or seq_len={needed} or more (the model has {longest} positions)"
 
 
 def _stopped(ids: list[int], limit: int, wished: int | None, end: Any) -> str:

@@ -117,16 +117,10 @@ class Stateful:
 
 
 def load(params: dict[str, Any], inputs: dict[str, Path]) -> Next:
-    """Raises Unavailable where this host has no such runtime, StageError for a program that gives no next token."""
+    """Raises Unavailable where this host has no such runtime."""
     check(params["runtime"])
-    options = building.options(params)
-    if options.cache == "stateful":
+    if building.options(params).cache == "stateful":
         return Stateful(params, inputs)
-    if options.head == "last":
-        raise StageError(
-            "head=last gives logits of the window's last position alone, which is padding until the window is full; use "
-            "head=all, or cache=stateful"
-        )
     return Pair(params, inputs) if params["model"]["task"] == "seq2seq" else Window(params, inputs)
 
 

@@ -11,28 +11,29 @@ BYTES = 256
 
 
 def find(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, str]:
-    """(a tokenizer of transformers, what it is). Raises StageError where there is none, or none that can be read."""
+    """(a tokenizer of transformers, what it is). Raises ConfigError where there is none, or none that can be read."""
     from transformers import PreTrainedTokenizerFast
 
     model = params["model"]
     vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
     if params["tokenizer"] is not None:
-        made, said = _read(Path(params["tokenizer"]), "give another tokenizer=FOLDER"), params["tokenizer"]
+        made, said = _read(Path(params["tokenizer"])), params["tokenizer"]
     elif params["weights"]["kind"] == "random":
         made, said = byte_level(vocabulary), "bytes (random weights have no tokenizer: their text means nothing)"
     else:
-        made, said = _read(inputs["checkpoint"], "tokenizer=FOLDER gives one of another place"), "the checkpoint's"
+        made, said = _read(inputs["checkpoint"]), "the checkpoint's"
     made.no_truncation()
     made.no_padding()
     return PreTrainedTokenizerFast(tokenizer_object=made), said
 
 
-def _read(folder: Path, otherwise: str) -> Any:
-    found = _tokens.find_tokenizer(folder)
+def _read(folder: Path) -> Any:
+    try:
+        found = _tokens.find_tokenizer(folder)
+    except StageError as error:
+        raise ConfigError(str(error)) from error
     if found is None:
-        raise StageError(
-            f"{folder} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt); {otherwise}"
-        )
+        raise ConfigError(f"{folder} has no tokenizer any more")
     return found
 
 
@@ -41,7 +42,7 @@ def byte_level(vocabulary: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     if vocabulary < BYTES:
-        raise StageError(
+        raise ConfigError(
             f"random weights have no tokenizer, and a vocabulary of {vocabulary} ids has no room for the {BYTES} bytes; "
             "tokenizer=FOLDER gives one"
         )
