@@ -39,6 +39,7 @@ class Parser(argparse.ArgumentParser):
         always = (OK, BAD_CONFIGURATION, INTERRUPTED)
         self.exits = {**{code: EXIT_CODES[code] for code in always}, **(exits or {})}
         self.keys: dict[str, Word] = {}
+        self.takes_matrix = False
 
     def key(
         self,
@@ -55,6 +56,13 @@ class Parser(argparse.ArgumentParser):
         """--json, as every verb has it that prints a result: one object with `schema`, whose other keys `holds` names."""
         self.add_argument("--json", action="store_true", help=f"one JSON object: {holds} (default: {instead})")
 
+    def matrix(self) -> None:
+        """Keys of a sweep beside the verb's own, as `matrix` of what `read` returns: config.load reads them."""
+        self.takes_matrix = True
+        self.add_argument(
+            "--config-dir", metavar="DIR", help="a folder of your own options (default: ./conf, if it is there)"
+        )
+
     def outputs(self) -> None:
         shown = "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)"
         self.key("out", "PATH", shown, outputs_folder, lambda: outputs_folder(None))
@@ -64,11 +72,13 @@ class Parser(argparse.ArgumentParser):
         if asks_help(args):
             print(self.format_help())
             raise SystemExit(OK)
-        given, rest = {}, []
+        given, rest, matrix = {}, [], []
         for arg in args:
             name, equals, value = arg.partition("=")
             if equals and name in self.keys:
                 given[name] = self._value(name, value)
+            elif self.takes_matrix and equals and name[:1] != "-" and ":" not in name:
+                matrix.append(arg)
             else:
                 rest.append(arg)
         found, unknown = self.parse_known_intermixed_args(rest)
@@ -76,6 +86,8 @@ class Parser(argparse.ArgumentParser):
             unknown += [word for word in self._words(found) if "=" in word and ":" not in word.partition("=")[0]]
         if unknown:
             raise ConfigError(self._unknown(next((word for word in unknown if word.startswith("-")), unknown[0])))
+        if self.takes_matrix:
+            found.matrix = [*matrix, *(["--config-dir", found.config_dir] if found.config_dir else [])]
         for name, word in self.keys.items():
             setattr(found, name.replace("-", "_"), given[name] if name in given else word.default())
         return found

@@ -209,7 +209,7 @@ def test_nobody_asks_for_a_runtime_by_name(path):
 
 def test_stages_come_in_their_order_and_what_is_no_part_of_a_plan_is_left_out():
     orders = [stage.order for stage in STAGES.values()]
-    assert orders == sorted(set(orders)) and set(ALL) - set(STAGES) == {"drift"}
+    assert orders == sorted(set(orders)) and set(ALL) - set(STAGES) == {"drift", "generate", "classify"}
     assert traits("a runtime of somebody else").measured == "" and traits(None).coreml is False
 
 

@@ -73,8 +73,9 @@ def test_every_command_is_one(line, monkeypatch, tmp_path):
         words = goal.parse([word for word in words if word != "--explain"])[1]
     elif verb not in ("sweep", "plan"):
         end = words.index("--") if "--" in words else len(words)
-        parser(verb, monkeypatch).read(words[:end])
-        words = words[end + 1 :]  # what a nightly starts
+        read = parser(verb, monkeypatch).read(words[:end])
+        words = getattr(read, "matrix", []) + words[end + 1 :]  # a sweep's keys, and what a nightly starts
+        words = ["-m", *words] if getattr(read, "compare", False) is True else words
     if not {"--help", "--cfg", "--config-dir"} & set(words):
         assert config.load(words).cells
 

@@ -35,7 +35,7 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     order in which they run. Raises ConfigError, StoreError."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ConfigError(f"{target}: is there already and not empty; give a folder that is to be made")
-    artifact = _program(record, store)
+    artifact = program(record, store)
     names = [path.name for path in package.program_paths(artifact)]
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     return [target / name for name in names]
 
 
-def _program(record: Record, store: Store) -> Path:
+def program(record: Record, store: Store) -> Path:
     """The artifact that was timed: the last of the stages that leave a program, as a package and not compiled."""
     made = [one for one in record.stages if "program" in ALL[one.stage].leaves and not ALL[one.stage].on_coreml]
     again = f"the command of {record.sweep} makes it (`ane-sweep list` shows the command)"

@@ -105,13 +105,14 @@ def run_task(
     env: dict[str, str] | None = None,
     python: str = sys.executable,
     children: Children = CHILDREN,
+    pass_fds: tuple[int, ...] = (),
 ) -> TaskResult:
     """Run one task in a fresh process and return its result, also when the process died.
 
     Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`; `result` is filled in here, and paths are made
-    absolute. `env` is laid over the inherited environment last. Call it, wait included, in one thread: on Linux a worker
-    dies with the thread that started it. `watch_memory` reads the tree's memory four times a second: for preparation,
-    never while timing.
+    absolute. `env` is laid over the inherited environment last; `pass_fds` stay open in the worker. Call it, wait
+    included, in one thread: on Linux a worker dies with the thread that started it. `watch_memory` reads the tree's
+    memory four times a second: for preparation, never while timing.
 
     Raises Interrupted after `children.kill_all()`, and KeyboardInterrupt through; both leave no result.json.
     """
@@ -121,7 +122,7 @@ def run_task(
     try:
         _prepare(task, folder)
         ooms = processes.oom_kills()
-        child = _spawn(task, folder, env, python, children)
+        child = _spawn(task, folder, env, python, children, pass_fds)
     except OSError as error:
         disk.remove_tree(task.tmp)
         return _finish(_not_started(task, error), task.result, None, time.monotonic() - started, None)
@@ -157,7 +158,14 @@ def _prepare(task: TaskRequest, folder: Path) -> None:
     task.write(folder / "task.json")
 
 
-def _spawn(task: TaskRequest, folder: Path, env: dict[str, str] | None, python: str, children: Children) -> Child:
+def _spawn(
+    task: TaskRequest,
+    folder: Path,
+    env: dict[str, str] | None,
+    python: str,
+    children: Children,
+    pass_fds: tuple[int, ...],
+) -> Child:
     # Files, not pipes: nobody has to read them while something is timed, and a chatty stage cannot fill them up.
     # -P: a stray json.py in the working folder must not shadow the library's.
     command = [python, "-P", "-m", "ane_sweep.worker.child", str(folder / "task.json")]
@@ -170,6 +178,7 @@ def _spawn(task: TaskRequest, folder: Path, env: dict[str, str] | None, python: 
             stderr=stderr,
             cwd=task.tmp,
             env=child_environment(task.threads, task.tmp) | (env or {}),
+            pass_fds=pass_fds,
         )
 
 

@@ -33,7 +33,6 @@ EVERYDAY = (
     ("runtime", "auto is coreml on a Mac, else reference", "auto"),
     ("weights", "pretrained, random, or a checkpoint's folder", "pretrained"),
     ("latency.repeats", "fresh processes that time each cell", "auto"),
-    ("budget_minutes", "no task begins after this long", None),
     ("out", "outputs; null: $ANE_SWEEP_OUT or ./outputs", None),
 )
 
@@ -44,7 +43,6 @@ def short() -> str:
         [
             "usage: ane-sweep [-m] KEY=VALUE[,VALUE...]... [+sweep=NAME] [--config-dir DIR]",
             "       ane-sweep VERB ...",
-            "",
             "Run a matrix: one cell for each combination of the values given, in fresh",
             "processes. The same command goes on with what was interrupted.",
             "",

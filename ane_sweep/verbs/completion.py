@@ -32,6 +32,8 @@ end
 complete -c ane-sweep -a '(__ane_sweep_words)'""",
 }
 RUNS = ("report", "compare", "export", "log", "get")  # verbs that take a run first
+_SHARED = {"diff": "run.py", "generate": "_talk.py"}  # where more words of a verb stand
+_SHARED["classify"] = _SHARED["generate"]
 FLAGS = ("-m", "--multirun", "--config-dir", "--help")
 
 
@@ -71,7 +73,10 @@ def words(line: list[str]) -> list[str]:
         return _beginning([*(path.stem for path in DOCS.glob("*.md")), "keys", *(k.rstrip("=") for k in _keys())], last)
     if verb == "completion":
         return _beginning(SHELLS, last)
-    return _beginning(["last", *_stamps(before)], last) if verb in RUNS else []
+    talks = _SHARED.get(verb) == "_talk.py"  # and takes the keys of a sweep as well
+    if talks and "=" in last:
+        return _of_a_matrix(last)
+    return _beginning(["last", *_stamps(before), *(_keys() if talks else ())], last) if talks or verb in RUNS else []
 
 
 def _of_a_matrix(last: str) -> list[str]:
@@ -104,7 +109,7 @@ def _flags(verb: str) -> list[str]:
     import re
 
     folder = Path(verbs.__file__).parent
-    names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *(("run.py",) if verb == "diff" else ()))  # they share
+    names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *([_SHARED[verb]] if verb in _SHARED else []))
     text = "".join((folder / name).read_text(encoding="utf-8") for name in names if (folder / name).exists())
     return ["--help", *(["--json"] if ".json(" in text else []), *re.findall(r'"(--[a-z-]+)"', text)]
 

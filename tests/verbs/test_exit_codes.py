@@ -1,6 +1,7 @@
 """One table of exit codes for all verbs (command.EXIT_CODES): every code that a verb's help promises, seen."""
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import nights
@@ -20,6 +21,7 @@ from ane_sweep.planner import help
 from ane_sweep.report import drift
 from ane_sweep.search import goal
 from ane_sweep.search import run as search_run
+from ane_sweep.talk import cells, session
 from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK
 from ane_sweep.verbs import _workers, doctor
 from ane_sweep.verbs import run as running
@@ -103,6 +105,31 @@ def exported(room) -> str:
     return "x.zip"
 
 
+class Talking(SimpleNamespace):
+    """A session that has an answer of each kind."""
+
+    def __init__(self, *_):
+        super().__init__(ready={"tokenizer": "bytes", "load_ms": 1.0, "realised": {}}, out=None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ask(self, **asked):
+        if "prompt" in asked:
+            ms = {"tokenizer": 1.0, "model": 1.0, "sampling": 1.0, "total": 3.0}
+            timing = {"first_ms": ms, "steady_ms": ms, "tokens": 2, "seconds": 0.1}
+            yield {"event": "prompt", "tokens": 5}
+            yield {"event": "text", "sample": 0, "text": "!"}
+            yield {"event": "sample", "sample": 0, "ids": [1], "text": "!", "stopped": "seq_len", "timing": timing}
+            return
+        yield {"event": "label", "number": 0, "label": "GOOD", "probability": 0.9, "cut": True, "tokens": 9}
+        times = dict.fromkeys(("first_ms", "median_ms", "p90_ms", "total_s", "per_s", "tokenizer_median_ms"), 1.0)
+        yield {"event": "timing", "count": 1, "distinct": 1, "idle_s": 2.0, "after_idle_ms": None, **times}
+
+
 def arrange(room, verb: str, code: int) -> list[str]:
     """The words after a verb that must end with a code, with the world made so."""
     match verb, code:
@@ -182,6 +209,12 @@ def arrange(room, verb: str, code: int) -> list[str]:
             )
             room.patch.setattr(_workers.Bench, "stage", staged(code))
             return ["m.mlpackage", *(["p4", "-o", "s.mlpackage"] if verb == "compress" else ["2", "-o", "chunks"])]
+        case ("generate" | "classify", 0 | 1):
+            cell = SimpleNamespace(as_dict=dict)
+            partner = cells.Partner("it", cell, {"seq_len": 8, "runtime": "reference"}, {}, "random")
+            room.patch.setattr(cells, "partners", lambda *_: nullcontext(([partner], room.path)))
+            room.patch.setattr(session, "Session", Talking if code == 0 else raising(StageError("it died")))
+            return ["text=I like cheese"] if verb == "classify" else ["prompt=Hello"]
         case ("completion", 0):
             return ["bash"]
         case ("get", 0):

@@ -19,6 +19,7 @@ BUSY = {
     "import": ["nosuch.zip"], "prune": ["older-than-days=x"], "lint": ["nosuch", "--chip"], "devices": ["--jsn"],
     "doctor": ["now"], "run": ["nosuch", "--random", "-1"], "diff": ["a"], "version": ["now"], "help": ["nosuch"],
     "best": ["-m", "psnr_db>=x", "chunks=0"], "list": ["now"], "get": ["last"], "completion": ["tcsh"],
+    "generate": ["model=nosuch", "samples=0", "--stop", ""], "classify": ["nosuch", "file=nosuch", "count=x"],
 }  # fmt: skip
 
 

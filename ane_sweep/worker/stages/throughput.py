@@ -14,7 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
@@ -28,6 +28,7 @@ STAGE = Stage(
 )  # fmt: skip
 
 WARMUP = 3
+Feed = TypeVar("Feed")
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -56,9 +57,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(metrics, {**loaded.realised, "throughput": told})
 
 
-def drain(
-    predict: Callable[[dict[str, Any]], Any], feeds: Sequence[dict[str, Any]], count: int, clock: Callable[[], float]
-) -> float:
+def drain(predict: Callable[[Feed], Any], feeds: Sequence[Feed], count: int, clock: Callable[[], float]) -> float:
     """Seconds that `count` predictions take, the feeds in turn, after WARMUP calls. No garbage collection meanwhile."""
     for index in range(WARMUP):
         predict(feeds[index % len(feeds)])
