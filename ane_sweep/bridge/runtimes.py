@@ -25,6 +25,7 @@ class Traits:
     alone       nothing else runs beside it, scoring included
     idle_s      latency.idle_s where that is null: hardware that falls asleep
     cannot      "module:function" of the planner's side, which says why this host cannot run it; "": every host can
+    warm        modules that it loads, as a stage declares them; nothing: what runs it is started cold
     asks        "module:function" likewise: what they say of this host enters the keys, under the functions' names
     """
 
@@ -38,6 +39,7 @@ class Traits:
     idle_s: float = 0.0
     cannot: str = ""
     asks: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
 
 
 class Runtimes(Declared[Traits]):

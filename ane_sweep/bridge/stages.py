@@ -36,6 +36,8 @@ class Stage:
                  little, and for each GB of parameters in fp32
     limited      False: it is short, and nobody sets its limits; a cell, whose key holds all limits, says nothing of it
     reads        data files that decide its result beside code, as patterns below the package
+    warm         modules that its process loads whatever it is asked: it is forked from a parent that has them (runner/warm.py).
+                 Nothing: it is started cold
     ignores      modules that its code reaches and that decide nothing of its result
     """
 
@@ -62,6 +64,7 @@ class Stage:
     guess_per_gb: float = 30.0
     limited: bool = True
     reads: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
     ignores: tuple[str, ...] = ()
 
     def guess(self, work: int) -> float:

@@ -12,16 +12,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge import autopsy, disk, protocol, trouble
 from ane_sweep.bridge.protocol import PARENT_VARIABLE, STDERR, WAITING_VARIABLES, Interrupted
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.machine import processes, stand_in
+from ane_sweep.runner.children import CHILDREN, Child, Children
+from ane_sweep.runner.warm import Forked, Lost, Parent, Parents
 
 _WATCH_S = 0.25  # how often a prepared task's memory is read; never while timing
 _GRACE_S = 0.2
@@ -37,65 +38,6 @@ _THREAD_VARIABLES = (
 )
 
 
-@dataclass(eq=False)
-class Child:
-    """A running worker. `ended_by` says why *we* ended it: timeout, memory or interrupt; None while nobody did."""
-
-    process: subprocess.Popen
-    ended_by: str | None = None
-    peak_bytes: int = 0
-
-
-class Children:
-    """The workers of a sweep that are alive now, so that Ctrl-C in the main thread can end those of every lane.
-
-    A plain flag, not a threading.Event: kill_all may run in a signal handler of the very thread that uses it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: kill_all may be called by a signal handler in the midst of start
-        self._live: set[Child] = set()
-        self._stopping = False
-
-    def start(self, command: list[str], **options: Any) -> Child:
-        """Spawn and register in one step. Raises Interrupted after kill_all."""
-        with self._lock:
-            if self._stopping:
-                raise Interrupted("the sweep is being stopped; this task was not started")
-            child = Child(subprocess.Popen(command, start_new_session=True, **options))
-            self._live.add(child)
-            if self._stopping:  # the signal came while we were spawning
-                self.end(child, "interrupt")
-            return child
-
-    def end(self, child: Child, why: str) -> None:
-        """Kill a worker's whole tree, unless it was already given up for reaping (its pid may be another's by then)."""
-        with self._lock:
-            if child in self._live:
-                child.ended_by = child.ended_by or why
-                child.peak_bytes = max(child.peak_bytes, processes.high_water(child.process.pid))
-                processes.kill_tree(child.process.pid)
-
-    def give_up(self, child: Child) -> None:
-        """Called right before reaping: from here on nobody signals this pid any more."""
-        with self._lock:
-            self._live.discard(child)
-
-    def kill_all(self) -> None:
-        """End every running worker and refuse new ones; each run_task then raises Interrupted in its own thread."""
-        with self._lock:
-            self._stopping = True
-            for child in list(self._live):
-                self.end(child, "interrupt")
-
-    def reopen(self) -> None:
-        """Allow new workers again after kill_all."""
-        self._stopping = False
-
-
-CHILDREN = Children()
-
-
 def run_task(
     task: TaskRequest,
     folder: Path,
@@ -105,29 +47,63 @@ def run_task(
     env: dict[str, str] | None = None,
     python: str = sys.executable,
     children: Children = CHILDREN,
+    parents: Parents | None = None,
+    loads: Sequence[str] = (),
     pass_fds: tuple[int, ...] = (),
 ) -> TaskResult:
     """Run one task in a fresh process and return its result, also when the process died.
 
     Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`; `result` is filled in here, and paths are made
-    absolute. `env` is laid over the inherited environment last; `pass_fds` stay open in the worker. Call it, wait
-    included, in one thread: on Linux a worker dies with the thread that started it. `watch_memory` reads the tree's
-    memory four times a second: for preparation, never while timing.
+    absolute. `env` is laid over the inherited environment last. Call it, wait included, in one thread: on Linux a worker
+    dies with the thread that started it. `watch_memory` reads the tree's memory four times a second: for preparation,
+    never while timing. Of `parents` it is forked from one that has imported `loads`, if it can be (warm.py); without them
+    `pass_fds` stay open in the worker.
 
     Raises Interrupted after `children.kill_all()`, and KeyboardInterrupt through; both leave no result.json.
     """
     folder = folder.absolute()
     task = _absolute(task, folder)
+    environment = child_environment(task.threads, task.tmp) | (env or {})
     started = time.monotonic()
+    limit = task.limits.memory_bytes
+    parent = parents.of(loads, environment, python, limit) if parents else None
+    watched = limit if watch_memory else None
+
+    def once(parent: Parent | None) -> TaskResult | None:
+        def spawn() -> Child:
+            return _spawn(task, folder, environment, python, children, parent, pass_fds)
+
+        return _once(task, folder, spawn, children, timeout_s, watched, started)
+
+    result = once(parent)
+    if result is None:  # that parent died, or could fork no more
+        disk.remove_tree(task.out)
+        result = once(None)
+    assert result is not None
+    return result
+
+
+def _once(
+    task: TaskRequest,
+    folder: Path,
+    spawn: Callable[[], Child],
+    children: Children,
+    timeout_s: float | None,
+    watch_bytes: int | None,
+    started: float,
+) -> TaskResult | None:
+    """None where the task's parent died and the task with it."""
     try:
         _prepare(task, folder)
         ooms = processes.oom_kills()
-        child = _spawn(task, folder, env, python, children, pass_fds)
+        child = spawn()
+    except Lost:
+        return None
     except OSError as error:
         disk.remove_tree(task.tmp)
         return _finish(_not_started(task, error), task.result, None, time.monotonic() - started, None)
     try:
-        _await_end(child, children, timeout_s, task.limits.memory_bytes if watch_memory else None)
+        _await_end(child, children, timeout_s, watch_bytes)
     except BaseException:
         children.end(child, "interrupt")
         raise
@@ -139,6 +115,8 @@ def run_task(
     if child.ended_by == "interrupt":
         raise Interrupted(f"the sweep is being stopped; {task.stage} was killed and left no result")
     result = _own_result(task)
+    if result is None and child.ended_by is None and isinstance(child.process, Forked) and child.process.orphaned:
+        return None
     if result is None:
         result = _explained(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
     if left:
@@ -161,25 +139,36 @@ def _prepare(task: TaskRequest, folder: Path) -> None:
 def _spawn(
     task: TaskRequest,
     folder: Path,
-    env: dict[str, str] | None,
+    env: dict[str, str],
     python: str,
     children: Children,
+    parent: Parent | None,
     pass_fds: tuple[int, ...],
 ) -> Child:
     # Files, not pipes: nobody has to read them while something is timed, and a chatty stage cannot fill them up.
     # -P: a stray json.py in the working folder must not shadow the library's.
-    command = [python, "-P", "-m", "ane_sweep.worker.child", str(folder / "task.json")]
+    asked = folder / "task.json"
+    command = [python, "-P", "-m", "ane_sweep.worker.child", str(asked)]
     stdin = subprocess.DEVNULL if sys.platform == "linux" else subprocess.PIPE  # the pipe is how others die with us
     with open(folder / "stdout.txt", "wb") as stdout, open(folder / STDERR, "wb") as stderr:
-        return children.start(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=task.tmp,
-            env=child_environment(task.threads, task.tmp) | (env or {}),
-            pass_fds=pass_fds,
-        )
+
+        def cold() -> subprocess.Popen:
+            return subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=task.tmp,
+                env=env,
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+
+        def warm() -> Forked:
+            assert parent is not None
+            return parent.fork(asked, task.tmp, stdout.fileno(), stderr.fileno())
+
+        return children.start(warm if parent else cold)
 
 
 def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
@@ -235,6 +224,9 @@ def _reap(child: Child, children: Children) -> tuple[int | None, int | None, lis
         # Helpers that a finished stage left running. The worker is not reaped yet, so the group's id is still ours.
         os.killpg(pid, signal.SIGKILL)
     children.give_up(child)
+    if isinstance(child.process, Forked):
+        code, peak = child.process.reap()
+        return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
     try:
         _, status, usage = os.wait4(pid, 0)
     except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped it for us

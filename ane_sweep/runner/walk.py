@@ -23,6 +23,7 @@ from ane_sweep.errors import StoreError
 from ane_sweep.runner import isolate
 from ane_sweep.runner.gate import Gate
 from ane_sweep.runner.lanes import Lanes, in_rounds
+from ane_sweep.runner.warm import Parents, imports
 from ane_sweep.store import files, locks
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -76,7 +77,7 @@ def execute(
     began, minutes = time.monotonic(), settings["budget_minutes"]
     worker.until = None if minutes is None else began + PREPARING_SHARE * 60 * minutes
     lanes = Lanes(prepared, worker.outcomes, budget)
-    with interruptible(worker.stop):
+    with worker.parents, interruptible(worker.stop, worker.parents):
         joblib.Parallel(n_jobs=settings["lanes"], backend="threading")(
             joblib.delayed(lanes.walk)(worker.perform) for _ in range(settings["lanes"])
         )
@@ -90,12 +91,13 @@ def execute(
 
 
 @contextlib.contextmanager
-def interruptible(stop: threading.Event) -> Iterator[None]:
+def interruptible(stop: threading.Event, parents: Parents) -> Iterator[None]:
     """Ctrl-C and SIGTERM end every running worker at once, in whichever lane, and then become KeyboardInterrupt."""
 
     def end(number: int, frame: Any) -> None:
         stop.set()
         isolate.CHILDREN.kill_all()
+        parents.stop()
 
     isolate.CHILDREN.reopen()
     in_main = threading.current_thread() is threading.main_thread()
@@ -123,6 +125,7 @@ class Worker:
     threads: int
     gate: Gate
     stop: threading.Event = field(default_factory=threading.Event)
+    parents: Parents = field(default_factory=Parents)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     until: float | None = None  # of time.monotonic(): from then on nothing is begun
@@ -261,9 +264,11 @@ class Worker:
         with self._machine(task.alone):
             if task.round:
                 request = replace(request, params={**task.params, "gate": vars(self.gate.wait(self.stop))})
+            self.parents.begin(task.round)
             result = isolate.run_task(
-                request, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env
-            )
+                request, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env,
+                parents=self.parents, loads=imports(task.stage, task.params),
+            )  # fmt: skip
         if damaged := self._damaged_input(task):
             (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
             return Outcome(StageStatus.FAILED, damaged)

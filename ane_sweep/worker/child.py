@@ -1,4 +1,5 @@
-"""The child: one task in one fresh process. `python -m ane_sweep.worker.child TASK_JSON` (see bridge for the two files).
+"""The child: one task in one fresh process. `python -m ane_sweep.worker.child TASK_JSON` (see bridge for the two files), or
+forked from a parent that has done the imports (parent.py).
 
 In this order, because each step protects the next: die with the parent; kernel limits; a TMPDIR of its own; the fault
 of a crash test, if any; only then the stage and with it torch or coremltools. Whatever happens in Python ends as a
@@ -33,7 +34,7 @@ import traceback
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -43,7 +44,7 @@ from ane_sweep.bridge.protocol import EXIT_NO_SPACE, MEMORY_VARIABLE, PARENT_VAR
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.errors import Died, End, StageError, Unavailable
 from ane_sweep.machine import stand_in
-from ane_sweep.worker import faults
+from ane_sweep.worker import faults, imports
 from ane_sweep.worker.stages import StageResult
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -59,6 +60,7 @@ def main(arguments: list[str]) -> int:
     explain_death()
     set_limits(task.limits.memory_bytes)
     use_tmp(task.tmp)
+    imports.skip_unused()
     result = attempt(task)
     result.seconds, result.peak_bytes = time.monotonic() - started, protocol.peak_bytes()
     try:
@@ -285,9 +287,18 @@ def _empty(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-if __name__ == "__main__":
-    code = main(sys.argv[1:])
+def end(arguments: list[str]) -> NoReturn:
+    """main, and nothing after it: the result is written, tearing torch and coremltools down costs time and can crash."""
+    code = 1
+    try:
+        code = main(arguments)
+    except BaseException:
+        traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)  # the result is written: tearing torch and coremltools down only costs time and can still crash
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    end(sys.argv[1:])

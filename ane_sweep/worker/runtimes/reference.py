@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 RUNTIME = Traits(
     needs="program", measured="reference runtime on this CPU", hardware="CPU",
     honours=("chunks", "precision", "target", "numerics", "effects"), auto=2,
+    warm=("torch", "ane_sweep.worker.runtimes.reference"),
 )  # fmt: skip
 
 

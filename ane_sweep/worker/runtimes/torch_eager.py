@@ -13,7 +13,9 @@ from ane_sweep.worker.runtimes._runtime import Runtime
 if TYPE_CHECKING:
     import numpy as np
 
-RUNTIME = Traits(needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU")
+RUNTIME = Traits(
+    needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU", warm=("torch", "transformers.modeling_utils"),
+)  # fmt: skip
 
 
 def available() -> str | None:

@@ -20,6 +20,7 @@ from ane_sweep.worker.stages import StageResult
 STAGE = Stage(
     order=40, many="calibrations", timeout_s=7200, base_gib=1.2, per_byte=1.5, guess_s=5, guess_per_gb=30,
     artifact=True, ignores=("ane_sweep.coreml_anywhere.plan",),
+    warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from ane_sweep.worker.stages import StageResult, _package
 STAGE = Stage(
     order=50, many="compressions", timeout_s=7200, base_gib=0.8, per_byte=2.0, guess_s=5, guess_per_gb=40,
     leaves="program", compressed=True, artifact=True,
+    warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from ane_sweep.worker.stages._arrays import Inputs, further_shapes
 STAGE = Stage(
     order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=2, guess_per_gb=15,
     stored=False, alone=True, runs_program=True, pooled=True,
+    warm=("ane_sweep.worker.stages._arrays",),
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from ane_sweep.worker.stages import StageResult, _by_output
 STAGE = Stage(
     order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
     leaves="outputs", runs_program=True,
+    warm=("ane_sweep.worker.stages._arrays",),
 )  # fmt: skip
 
 

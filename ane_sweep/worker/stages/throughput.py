@@ -25,6 +25,7 @@ from ane_sweep.worker.stages import StageResult
 STAGE = Stage(
     order=130, many="throughput runs", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=20, guess_per_gb=15,
     stored=False, alone=True, last=True, runs_program=True,
+    warm=("ane_sweep.worker.stages._arrays",),
 )  # fmt: skip
 
 WARMUP = 3
