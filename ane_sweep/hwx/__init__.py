@@ -5,6 +5,8 @@
     stream      the task descriptors: register by register, as each generation writes them
     meaning     what the registers say: geometry, engine, operation, DMA
     program     all of it together: `read`
+    kept        what Core ML leaves behind on a Mac, copied
+    files       many of them at once
     beside      several programs side by side, a prediction beside a program
     show        as text;  picture: one task drawn;  netplist: the compiler's input
 

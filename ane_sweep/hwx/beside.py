@@ -1,6 +1,7 @@
 """Programs side by side, and what was predicted of a model beside the program that was made of it."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -111,7 +112,7 @@ def _flag(value: str | None) -> str:
     return "absent" if value is None else value or "set"
 
 
-def ops_per_task(ane_ops: int, programs: list[Program]) -> dict[str, Any]:
+def ops_per_task(ane_ops: int, programs: Sequence[Program]) -> dict[str, Any]:
     """Ops that were predicted or planned for the Neural Engine beside the tasks that they became."""
     tasks = sum(len(program.tasks) if program.told_tasks is None else program.told_tasks for program in programs)
     return {"ane_ops": ane_ops, "tasks": tasks, "ops_per_task": round(ane_ops / tasks, 3) if tasks else None}
