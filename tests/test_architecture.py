@@ -16,7 +16,7 @@ FLOORS = (
     {"errors", "outward", "folders", "data"},
     {"terminal", "installed", "tables"},
     {"bridge"},
-    {"words", "stats", "machine", "mil"},
+    {"words", "stats", "machine", "mil", "hwx"},
     {"placement", "reference"},
     {"coreml_anywhere"},
     {"store"},

@@ -272,8 +272,11 @@ def _cache_entry(folder: str, units: str) -> Path:
 
 
 def _cache(entry: Path, answer: dict[str, Any] | None) -> None:
-    """Leave the entry behind, with the analytics.mil that the script names (relative to itself)."""
+    """Leave the entry behind, with the analytics.mil and the compiled programs that the script names (relative to itself)."""
     bundle = entry / f"{entry.name}.bundle" / "H16G.bundle"
     bundle.mkdir(parents=True, exist_ok=True)
     if answer and "analytics" in answer:
         shutil.copyfile(_script.path.parent / answer["analytics"], bundle / "analytics.mil")
+    for name in (answer or {}).get("leaves", ()):
+        (bundle / "main" / "main_ane").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_script.path.parent / name, bundle / "main" / "main_ane" / Path(name).name)

@@ -35,6 +35,7 @@ does, the drop-in's own behaviour stands, and a command is not found.
                ms         how long it took, on the clock of whoever measures; a list is gone through, its last stays
                native_ms  predict: what Core ML says it took itself; `ms` where absent
                analytics  load, plan: file of that format that Core ML leaves in its cache, relative to the script
+               leaves     load, plan: compiled programs (.hwx) and net.plist that Core ML leaves there, likewise
                plan       "none": no plan for any op; preferred, supported, cost: of the ops it is for
                list       devices: ["cpu", "gpu", "ane"];  cores: of the Neural Engine
                stdout, code, repeat, forever   command: what it prints (`repeat` times), its exit code, whether it then
@@ -63,7 +64,7 @@ _ON_COREML = {name for name, stage in STAGES.items() if stage.on_coreml}
 QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
 CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
 ACTIONS = (
-    "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "plan", "preferred", "supported", "cost",
+    "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "leaves", "plan", "preferred", "supported", "cost",
     "list", "cores", "stdout", "code", "repeat", "forever", "compiles",
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from ane_sweep.worker.stages import _trace, compile, latency, load, place, score
 
 from .conftest import WEIGHT, X
 
+HWX = Path(__file__).parent.parent / "hwx" / "samples"
 PARAMS = {"runtime": "coreml", "compute_units": "cpu_and_ne", "device": "local", "host": "h"}
 ONCE = np.maximum(X @ WEIGHT.T, 0)
 TWICE = np.maximum(ONCE @ WEIGHT.T, 0)
@@ -162,6 +163,7 @@ def planned(found, tmp_path, units="cpu_and_ne"):
         for function, target in place._functions(program, path):
             home = tmp_path / f"home-{len(rows)}"
             asked = {"program": str(target), "chunk": program.stem, "function": function, "home": str(home)}
+            asked["keep"] = str(tmp_path / "kept")
             os.environ[load.HOME_VARIABLE] = str(home)
             try:
                 rows += place.plan_step({**asked, "params": params})["rows"]
@@ -205,6 +207,29 @@ def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
     assert (relu["backend"], relu["estimated_ms"]) == ("bnns", {"bnns": 0.25})
     (reason,) = (entry for entry in place.reasons([linear, relu]) if entry.source == "analytics.mil")
     assert (reason.reason, reason.names) == ("Unsupported tensor data type: int32", ["y"])
+
+
+def test_the_program_that_core_ml_made_is_kept_with_its_tasks_beside_the_ops(compiled, scripted, tmp_path, monkeypatch):
+    """Scripted: an M1's addition and a list of layers lie in the cache after planning."""
+    scripted({"on": "plan", "op": "linear", "preferred": "ane", "supported": ["cpu", "ane"]},
+             {"on": "plan", "leaves": [str(HWX / "sum.hwx"), str(HWX / "net.plist")]})  # fmt: skip
+    inputs = compiled("single")
+    home = tmp_path / "home"
+
+    def at_once(stage, step, what, home_of_it, **asked):
+        monkeypatch.setenv(load.HOME_VARIABLE, str(home))
+        return place.plan_step({**asked, "home": str(home)})
+
+    monkeypatch.setattr(load, "with_own_cache", at_once)
+    out = tmp_path / "out"
+    out.mkdir()
+    found = place.run({**PARAMS, "compute_units": "cpu_and_ne", "chip": "m1"}, inputs, out)
+    held = found.realised["ane_compiled"]
+    assert sorted(path.name for path in (out / "compiled").iterdir()) == held["files"]
+    assert (held["tasks"], held["targets"], held["left"]) == (1, ["H13"], [])
+    assert held["planned"] == {"ane_ops": 1, "tasks": 1, "ops_per_task": 1.0}
+    assert held["predicted"]["tasks"] == 1 and held["predicted"]["ane_ops"] >= 0
+    assert {metric.name: metric.kind for metric in found.metrics}["ane_tasks"] == "planned"
 
 
 def test_a_plan_that_names_no_device_leaves_the_cell_ok(compiled, scripted, tmp_path):

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import nights
 import numpy as np
 import pytest
+from hwx import built
+from hwx.test_programs import ADD
 from placement.by_hand import conv_chain
 
 from ane_sweep import engine, tracking, verbs
@@ -179,6 +181,9 @@ def arrange(room, verb: str, code: int) -> list[str]:
             return ["max-gb=1"]
         case ("lint", 0 | 1):
             return [str(conv_chain(room.path / "m.mlpackage", 8 if code == 0 else 1))]
+        case ("hwx", 0 | 3):
+            text = built.frame(ADD)
+            return [str(built.program(room.path / "m.hwx", 5, text, 1 if code == 0 else 2, {}, {}))]
         case ("doctor", 0 | 1):
             probe = Finding("python", code == 0, "seen", "another one", needed=True)
             room.patch.setattr(doctor, "PROBES", (lambda _: probe,))

@@ -4,6 +4,7 @@ params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"), device, 
 inputs  program, compiled (a .mlmodelc of each)
 leaves  placement.planned.<chip>.json  the record's placement entry, and one row an op
         plan.trace.json                the plan for chrome://tracing or Perfetto (_trace.py)
+        compiled/                      programs (.hwx) and net.plist that Core ML made for it, where they could be found
 
 Each program and each function of it is planned in a process of its own (_steps.py): planning compiles for the Neural
 Engine, in full. MLComputePlan of coremltools 9.0 plans a package's default function alone; another one is planned from
@@ -16,6 +17,7 @@ plan lists them all the same.
 
 import json
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +26,14 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.hwx import kept
 from ane_sweep.machine import host
 from ane_sweep.mil import analytics
 from ane_sweep.placement.path import count_segments
 from ane_sweep.worker.runtimes import _remote, coreml
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS
 from ane_sweep.worker.runtimes._coremltools import lean
-from ane_sweep.worker.stages import StageResult, _trace, compile, load
+from ane_sweep.worker.stages import StageResult, _compiled, _trace, compile, load
 
 STAGE = Stage(
     order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0, guess_s=10, guess_per_gb=30,
@@ -38,6 +41,8 @@ STAGE = Stage(
 )  # fmt: skip
 
 _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
+COMPILED = "compiled"  # folder of what Core ML made
+_CLOCKS_S = 2.0  # by which a file's time may lie before the clock's
 _NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken into a row
 
 
@@ -46,10 +51,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     if reason := coreml.available():
         raise Unavailable(reason)
 
-    table = [row for step in _steps_of(params, inputs) for row in step["rows"]]
+    steps = _steps_of(params, inputs, out / COMPILED)
+    table = [row for step in steps for row in step["rows"]]
     chip = params.get("chip") or chip_name(host.chip())
     summary = summarise(table, chip, params["compute_units"])
-    content = {"schema": 1, **as_plain(summary), "table": table}
+    compiled = _compiled.read(steps, out / COMPILED, summary, inputs["program"])
+    content = {"schema": 1, **as_plain(summary), "table": table, "compiled": compiled}
     (out / f"placement.planned.{summary.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     (out / _trace.NAME).write_text(json.dumps(_trace.events(table, summary)), encoding="utf-8")
 
@@ -59,10 +66,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     metrics = [planned(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
     metrics.append(planned("cost_share_ane", summary.cost_share.ane))
     metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
-    return StageResult(metrics, placement=[summary])
+    if compiled["tasks"] is not None:
+        metrics.append(Metric("ane_tasks", compiled["tasks"], "1", kind="planned", source="compiled program (hwx)"))
+    return StageResult(metrics, {"ane_compiled": compiled}, placement=[summary])
 
 
-def _steps_of(params: dict[str, Any], inputs: dict[str, Path]) -> list[dict[str, Any]]:
+def _steps_of(params: dict[str, Any], inputs: dict[str, Path], keep: Path) -> list[dict[str, Any]]:
     """One step per program and function, in the order they run."""
     from ane_sweep.mil import package
 
@@ -74,6 +83,7 @@ def _steps_of(params: dict[str, Any], inputs: dict[str, Path]) -> list[dict[str,
             what = f"place {program.stem}" + (f" ({function})" if function else "")
             home = Path(tempfile.mkdtemp(prefix="home-"))
             asked = {"program": str(path), "chunk": chunk, "function": function, "params": params}
+            asked["keep"] = str(keep)
             found.append(load.with_own_cache("place", "plan_step", what, home, **asked))
     return found
 
@@ -97,18 +107,20 @@ def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
 
 def plan_step(request: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: the plan of one compiled program, with the compiler's notes."""
-    params = request["params"]
+    params, begun = request["params"], time.time()
     if params.get("device") == "usb":
         plan = _remote.plan(Path(request["program"]), params["compute_units"])
     else:
         ct = lean()
         units = ct.ComputeUnit[COMPUTE_UNITS[params["compute_units"]]]
         plan = ct.models.compute_plan.MLComputePlan.load_from_path(request["program"], compute_units=units)
+    left = kept.keep(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
+    held = {"files": left.files, "left": left.left}
     if plan is None:
-        return {"rows": []}
+        return {"rows": [], "compiled": held}
     rows = [{"chunk": request["chunk"], **row} for row in plan_rows(plan.model_structure, plan, request["function"])]
     noted = [analytics.read(path) for path in analytics.find(Path(request["home"]))]
-    return {"rows": with_notes(rows, [row for entry in noted for row in entry])}
+    return {"rows": with_notes(rows, [row for entry in noted for row in entry]), "compiled": held}
 
 
 def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:

@@ -1,0 +1,118 @@
+"""Programs side by side, and what was predicted of a model beside the program that was made of it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ane_sweep import tables
+from ane_sweep.hwx.meaning import Task
+from ane_sweep.hwx.program import Program
+from ane_sweep.hwx.show import counted, size
+
+_TOLD = ("engine", "operation", "geometry", "constant_bytes", "estimate_us")  # of a task, in which two may differ
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a program, what is compared."""
+
+    path: str
+    target: str
+    compiler: str
+    bytes: int
+    tasks: int | None
+    ne_tasks: int
+    pe_tasks: int
+    read_bytes: int
+    written_bytes: int
+    constant_bytes: int
+    padding_bytes: int
+    estimate_us: int
+
+
+def figures(program: Program) -> Figures:
+    engines = Counter(task.engine for task in program.tasks)
+    moved = Counter[str]()
+    for task in program.tasks:
+        for transfer in task.transfers:
+            moved[transfer.does] += transfer.bytes or 0
+    return Figures(
+        str(program.path), program.generation.name, program.compiler.version or "?", program.bytes,
+        program.told_tasks if program.undecoded else len(program.tasks), engines["NE"], engines["PE"],
+        moved["reads"], moved["writes"], sum(task.constant_bytes for task in program.tasks),
+        sum(tensor.bytes - tensor.used_bytes for tensor in program.tensors), sum(task.estimate_us for task in program.tasks),
+    )  # fmt: skip
+
+
+def differences(first: Program, other: Program) -> dict[str, Any]:
+    """flags: name -> (here, there); tasks: of each that differs, what of it."""
+    here, there = first.compiler.flags, other.compiler.flags
+    flags = {
+        name: [here.get(name), there.get(name)]
+        for name in sorted(here.keys() | there.keys())
+        if here.get(name) != there.get(name) and name not in ("-i", "-o")
+    }
+    pairs = zip(first.tasks, other.tasks)
+    tasks = [{"task": one.index, **changed} for one, two in pairs if (changed := _changed(one, two))]
+    registers = sum(len(_registers(one, two)) for one, two in zip(first.tasks, other.tasks))
+    return {"path": str(other.path), "flags": flags, "tasks": tasks, "registers": registers}
+
+
+def _changed(one: Task, two: Task) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: [getattr(one, name), getattr(two, name)]
+        for name in _TOLD
+        if getattr(one, name) != getattr(two, name) and name != "geometry"
+    }
+    for name in sorted(one.geometry.keys() | two.geometry.keys()):
+        if (pair := [one.geometry.get(name), two.geometry.get(name)])[0] != pair[1]:
+            found[name] = pair
+    return found
+
+
+def _registers(one: Task, two: Task) -> set[int]:
+    both = one.registers.keys() | two.registers.keys()
+    return {address for address in both if one.registers.get(address) != two.registers.get(address)}
+
+
+def text(programs: list[Program]) -> str:
+    """A column a program, and how each differs from the first."""
+    columns = [asdict(figures(program)) for program in programs]
+    rows = [(name.replace("_", " "), *(_shown(name, column[name]) for column in columns)) for name in columns[0]]
+    lines = [tables.aligned(rows), ""]
+    for program in programs[1:]:
+        found = differences(programs[0], program)
+        lines.append(f"{program.path} against {programs[0].path}: {_summary(found, programs[0], program)}")
+        lines += [f"  task {item['task']}: {_pairs(item)}" for item in found["tasks"][:20]]
+        lines += [f"  flag {name}: {_flag(here)} -> {_flag(there)}" for name, (here, there) in found["flags"].items()]
+    return "\n".join(lines)
+
+
+def _shown(name: str, value: Any) -> str:
+    return size(value) if name.endswith("bytes") else "?" if value is None else str(value)
+
+
+def _summary(found: dict[str, Any], first: Program, other: Program) -> str:
+    counts = (
+        f"{counted(len(other.tasks), 'task')} against {len(first.tasks)}; "
+        if len(other.tasks) != len(first.tasks)
+        else ""
+    )
+    is_same = first.generation.layout == other.generation.layout
+    registers = f"{found['registers']} registers" if is_same else "registers not compared across generations"
+    return f"{counts}differing: {len(found['tasks'])} in what they do, {registers}, {len(found['flags'])} flags"
+
+
+def _pairs(item: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {pair[0]} -> {pair[1]}" for name, pair in item.items() if name != "task")
+
+
+def _flag(value: str | None) -> str:
+    return "absent" if value is None else value or "set"
+
+
+def ops_per_task(ane_ops: int, programs: Sequence[Program]) -> dict[str, Any]:
+    """Ops that were predicted or planned for the Neural Engine beside the tasks that they became."""
+    tasks = sum(len(program.tasks) if program.told_tasks is None else program.told_tasks for program in programs)
+    return {"ane_ops": ane_ops, "tasks": tasks, "ops_per_task": round(ane_ops / tasks, 3) if tasks else None}

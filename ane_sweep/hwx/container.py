@@ -1,0 +1,155 @@
+"""A .hwx file is a 64-bit little-endian Mach-O of a kind of its own: magic 0xbeefface, and load commands that Apple's
+loader.h does not know. Nothing is believed: each offset and count is held against the file's length.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ane_sweep.errors import PackageError
+
+MAGIC, CPU_TYPE = 0xBEEFFACE, 0x80
+MAX_BYTES = 1 << 30  # of one file; the largest that was published has 403 MB of constants
+SEGMENT, SYMBOLS, THREAD, IDENT, NAMED_32, NAMED_64 = 0x19, 0x2, 0x4, 0x8, 0x6, 0x40
+TENSOR_THREAD = 3  # flavour; any other describes a program
+
+
+@dataclass(frozen=True)
+class Section:
+    """`data` is empty for what only takes room in memory (inputs, outputs, scratch)."""
+
+    segment: str
+    name: str
+    address: int
+    size: int
+    offset: int
+    relocations: int
+    data: memoryview = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+    address: int
+    kind: int
+
+
+@dataclass(frozen=True)
+class Thread:
+    """An LC_THREAD: its flavour, and its bytes from the start of the command, as all published offsets count."""
+
+    flavour: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Container:
+    path: Path
+    size: int
+    subtype: int
+    sections: list[Section]
+    threads: list[Thread]
+    named: dict[str, int]  # name of an input or output -> address
+    banner: str
+    symbols: list[Symbol]
+    unknown: dict[int, int]  # load command that no table names -> how often
+
+    def section(self, segment: str, name: str) -> Section | None:
+        return next((item for item in self.sections if (item.segment, item.name) == (segment, name)), None)
+
+
+class Bytes:
+    """A file's bytes; reading past their end is a PackageError that says what was read."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path, self.data = path, data
+
+    def wrong(self, what: str) -> PackageError:
+        return PackageError(f"{self.path}: not a readable Neural Engine program: {what}")
+
+    def unpack(self, form: str, offset: int, what: str) -> tuple[int, ...]:
+        if offset < 0 or offset + struct.calcsize("<" + form) > len(self.data):
+            raise self.wrong(f"{what} at byte {offset} lies outside its {len(self.data)} bytes")
+        return struct.unpack_from("<" + form, self.data, offset)
+
+    def slice(self, offset: int, size: int, what: str) -> bytes:
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise self.wrong(f"{what}: {size} bytes at byte {offset} lie outside its {len(self.data)} bytes")
+        return self.data[offset : offset + size]
+
+
+def text_at(data: bytes, offset: int) -> str:
+    """A string that ends with a zero byte or the data; empty outside of it."""
+    return data[offset : offset + 4096].split(b"\0", 1)[0].decode("utf-8", "replace") if 0 <= offset < len(data) else ""
+
+
+def read(path: Path) -> Container:
+    """Raises PackageError for what is no such file, is cut short, or points outside itself."""
+    source = Bytes(path, _content(path))
+    magic, cpu, subtype, _, count, size = source.unpack("6I", 0, "the header")
+    if magic != MAGIC or cpu != CPU_TYPE:
+        raise source.wrong(f"it begins with {magic:#010x} and CPU type {cpu:#x}, not {MAGIC:#010x} and {CPU_TYPE:#x}")
+    sections: list[Section] = []
+    found = Container(path, len(source.data), subtype, sections, [], {}, "", [], {})
+    banner = ""
+    for command, data in _commands(source, count, size):
+        if command == SEGMENT:
+            sections += _sections(source, data)
+        elif command == THREAD:
+            found.threads.append(Thread(data.unpack("I", 8, "a thread's flavour")[0], data.data))
+        elif command in (NAMED_32, NAMED_64):
+            name, address = _named(command, data)
+            found.named[name] = address
+        elif command == IDENT:
+            banner = text_at(data.data, 8).strip()
+        elif command == SYMBOLS:
+            found.symbols.extend(_symbols(source, data))
+        else:
+            found.unknown[command] = found.unknown.get(command, 0) + 1
+    return Container(**{**vars(found), "banner": banner})
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise PackageError(f"{path}: a folder; name a .hwx file in it")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise PackageError(f"{path}: {size / 1e9:.1f} GB; programs of more than {MAX_BYTES >> 30} GiB are not read")
+        return path.read_bytes()
+    except OSError as error:
+        raise PackageError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _commands(source: Bytes, count: int, size: int) -> Iterator[tuple[int, Bytes]]:
+    """(what it is, its bytes) of each load command."""
+    at = 32
+    for number in range(count):
+        command, length = source.unpack("2I", at, f"load command {number}")
+        if length < 8 or at + length > 32 + size:
+            raise source.wrong(f"load command {number} of {count} says {length} bytes, all of them have {size}")
+        yield command, Bytes(source.path, source.slice(at, length, f"load command {number}"))
+        at += length
+
+
+def _sections(source: Bytes, command: Bytes) -> Iterator[Section]:
+    count, _ = command.unpack("2I", 64, "a segment")
+    for number in range(count):
+        at = 72 + 80 * number
+        address, size, offset, _, _, relocations = command.unpack("2Q4I", at + 32, "a section")
+        name, segment = (text_at(command.slice(at + where, 16, "a section"), 0) for where in (0, 16))
+        held = source.slice(offset, size, f"section {segment},{name}") if offset else b""
+        yield Section(segment, name, address, size, offset, relocations, memoryview(held))
+
+
+def _named(command: int, data: Bytes) -> tuple[str, int]:
+    where, _, address = data.unpack("2II" if command == NAMED_32 else "2IQ", 8, "a named address")
+    return text_at(data.data, where), address
+
+
+def _symbols(source: Bytes, command: Bytes) -> Iterator[Symbol]:
+    table, count, strings, size = command.unpack("4I", 8, "the symbol table")
+    names = source.slice(strings, size, "the names of symbols")
+    entries = source.slice(table, 16 * count, "the symbol table")
+    for name, kind, _, _, address in struct.iter_unpack("<IBBHQ", entries):
+        yield Symbol(text_at(names, name), address, kind)

@@ -1,0 +1,130 @@
+"""What is known of the format, as tables: `data/*.csv`, a row a fact with its source (`data/sources.csv`)."""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """`layout` names the columns of registers.csv; "" where no stream was ever published, and none is decoded."""
+
+    subtype: int
+    name: str
+    chips: str
+    isa: int | None
+    layout: str
+    header_words: int
+    linked: bool
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bits low to high of the register at an address."""
+
+    name: str
+    address: int
+    low: int
+    high: int
+    register: str
+    source: str
+
+    def of(self, word: int) -> int:
+        return word >> self.low & ((1 << self.high - self.low + 1) - 1)
+
+
+@dataclass(frozen=True)
+class Block:
+    name: str
+    base: int
+    words: int
+
+
+@cache
+def rows(table: str) -> tuple[dict[str, str], ...]:
+    """A table of `data/`."""
+    with open(_DATA / f"{table}.csv", encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+@cache
+def generation(subtype: int) -> Generation:
+    """Of a CPU subtype; of one that no table has, a generation named after the number, whose stream is not decoded."""
+    for row in rows("generations"):
+        if int(row["subtype"]) == subtype:
+            return Generation(
+                subtype, row["generation"], row["chips"], int(row["isa"]), row["layout"],
+                int(row["header_words"] or 0), row["linked"] == "yes", row["evidence"],
+            )  # fmt: skip
+    return Generation(subtype, f"subtype {subtype}", "?", None, "", 0, False, "not in any table")
+
+
+@cache
+def fields(layout: str) -> dict[str, Field]:
+    return {
+        row["field"]: Field(
+            row["field"], int(row["address"], 16), int(row["low"]), int(row["high"]), row["register"], row["source"]
+        )
+        for row in rows("registers")
+        if layout in row["layout"].split()
+    }
+
+
+@cache
+def blocks(layout: str) -> tuple[Block, ...]:
+    return tuple(
+        Block(row["block"], int(row["base"], 16), int(row["words"]))
+        for row in rows("blocks")
+        if layout in row["layout"].split()
+    )
+
+
+@cache
+def names(layout: str) -> dict[int, str]:
+    """address -> register, where a table names it; of the sixteen coefficient registers the first."""
+    return {field.address: field.register for field in fields(layout).values()}
+
+
+def block_of(layout: str, address: int) -> Block | None:
+    return next((item for item in blocks(layout) if item.base <= address < item.base + 4 * item.words), None)
+
+
+@cache
+def operations() -> dict[tuple[str, int], str]:
+    """(field, its value) -> what the hardware does."""
+    return {(row["register"], int(row["value"])): row["operation"] for row in rows("operations")}
+
+
+@cache
+def engines() -> dict[int, str]:
+    """task type -> NE or PE."""
+    return {int(row["value"]): row["engine"] for row in rows("operations") if row["register"] == "task_type"}
+
+
+@cache
+def elements() -> dict[int, tuple[str, int]]:
+    """code -> (its name, bits)."""
+    return {int(row["code"]): (row["element"], int(row["bits"])) for row in rows("elements")}
+
+
+@cache
+def header_fields(layout: str) -> dict[str, Field]:
+    """Fields of a task's header; `address` is the number of the word."""
+    return {
+        row["field"]: Field(row["field"], int(row["word"]), int(row["low"]), int(row["high"]), "header", row["source"])
+        for row in rows("headers")
+        if layout in row["layout"].split()
+    }
+
+
+@cache
+def descriptor(flavour: int) -> dict[str, int]:
+    """Where a program's LC_THREAD of a flavour says what, in bytes from the command; {} where no table has it."""
+    for row in rows("descriptors"):
+        if int(row["flavour"]) == flavour:
+            return {name: int(value, 0) for name, value in row.items() if name not in ("flavour", "source") and value}
+    return {}

@@ -1,0 +1,63 @@
+"""Several files at once: programs, the lists of layers they were made from, and folders of both."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import PackageError
+from ane_sweep.hwx import beside, netplist, program
+from ane_sweep.hwx.netplist import NetPlist
+from ane_sweep.hwx.program import Program
+
+MAX_FILES = 1000  # of one folder
+_NAMES = ("*.hwx", "net.plist")
+
+
+@dataclass
+class Read:
+    """What was read of some paths; `errors` has a sentence for each that could not be."""
+
+    programs: list[Program] = field(default_factory=list)
+    plists: list[NetPlist] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all tasks are decoded, and as many as each container says."""
+        return all(item.undecoded is None and item.agrees is not False for item in self.programs)
+
+    def to_dict(self) -> dict[str, Any]:
+        differing = [beside.differences(self.programs[0], other) for other in self.programs[1:]]
+        found: dict[str, Any] = {"programs": [item.to_dict() for item in self.programs]}
+        found |= {"plists": [item.to_dict() for item in self.plists], "differences": differing}
+        return {**found, "errors": self.errors} if self.errors else found
+
+
+def read(paths: list[Path]) -> Read:
+    """Compiled programs (.hwx) and the lists of layers they were made from (net.plist); folders are searched."""
+    found = Read()
+    for path in paths:
+        try:
+            for file in _files(path):
+                if _is_plist(file):
+                    found.plists.append(netplist.read(file))
+                else:
+                    found.programs.append(program.read(file))
+        except PackageError as error:
+            found.errors.append(str(error))
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    inside = sorted(item for pattern in _NAMES for item in path.rglob(pattern) if item.is_file())
+    if not inside:
+        raise PackageError(f"{path}: no .hwx and no net.plist in it")
+    if len(inside) > MAX_FILES:
+        raise PackageError(f"{path}: {len(inside)} files; name a folder with at most {MAX_FILES}")
+    return inside
+
+
+def _is_plist(path: Path) -> bool:
+    return path.suffix == ".plist"

@@ -1,0 +1,131 @@
+"""net.plist: what a program was compiled from, on systems that hand the compiler a list of layers (macOS 11 to 15 and on).
+
+Networks   names of networks, each a dictionary of that name
+a network  Inputs, Outputs, Units (names, in order), Weights (files), and a dictionary under each of these names
+"""
+
+import plistlib
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+from ane_sweep.errors import PackageError
+
+MAX_BYTES = 64 << 20
+_SIZES = ("BatchSize", "InputChannels", "InputHeight", "InputWidth")
+_BROKEN = (
+    plistlib.InvalidFileException, ExpatError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unit:
+    name: str
+    type: str
+    inputs: list[str]
+    output_channels: int | None
+    output_type: str | None
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Network:
+    name: str
+    inputs: dict[str, dict[str, Any]]
+    outputs: dict[str, dict[str, Any]]
+    weights: list[str]
+    units: list[Unit]
+
+
+@dataclass(frozen=True)
+class NetPlist:
+    path: Path
+    version: str | None
+    networks: list[Network]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
+
+
+def read(path: Path) -> NetPlist:
+    """Raises PackageError for what is no property list, or names no network."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise PackageError(f"{path}: more than {MAX_BYTES >> 20} MiB for a list of layers")
+        found = plistlib.loads(path.read_bytes())
+    except OSError as error:
+        raise PackageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except _BROKEN as error:
+        raise PackageError(f"{path}: not a property list: {type(error).__name__} {error}".rstrip()) from None
+    if not isinstance(found, dict) or not _names(found.get("Networks")):
+        raise PackageError(f"{path}: a property list without Networks: not what the Neural Engine's compiler takes")
+    networks = [_network(name, _dict(found.get(name))) for name in _names(found["Networks"])]
+    return NetPlist(path, str(found["Version"]) if "Version" in found else None, networks)
+
+
+def _network(name: str, found: dict[str, Any]) -> Network:
+    def described(key: str) -> dict[str, dict[str, Any]]:
+        return {item: _plain(_dict(found.get(item))) for item in _names(found.get(key))}
+
+    units = [_unit(item, _dict(found.get(item))) for item in _names(found.get("Units"))]
+    return Network(name, described("Inputs"), described("Outputs"), _names(found.get("Weights")), units)
+
+
+def _unit(name: str, found: dict[str, Any]) -> Unit:
+    below = found.get("Bottom")
+    inputs = [str(below)] if isinstance(below, str) else _names(below)
+    channels = found.get("OutputChannels")
+    params = _plain(_dict(found.get("Params")))
+    return Unit(
+        name, str(found.get("Type", "?")), inputs, channels if isinstance(channels, int) else None,
+        str(found["OutputType"]) if "OutputType" in found else None, params,
+    )  # fmt: skip
+
+
+def shape(described: dict[str, Any]) -> str:
+    """`1x3x224x224`, as far as an input says it."""
+    return "x".join(str(described.get(size, "?" if size != "BatchSize" else 1)) for size in _SIZES)
+
+
+def text(found: NetPlist) -> str:
+    lines = [f"{found.path}: net.plist, version {found.version or '?'}"]
+    for network in found.networks:
+        types = Counter(unit.type for unit in network.units)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
+        lines.append(f"  network {network.name}: {len(network.units)} units ({kinds or 'none'})")
+        lines += [
+            f"    input   {name} {shape(item)} {item.get('InputType', '')}".rstrip()
+            for name, item in network.inputs.items()
+        ]
+        for unit in network.units:
+            kernel = "x".join(str(unit.params[key]) for key in ("KernelHeight", "KernelWidth") if key in unit.params)
+            what = [
+                unit.type,
+                *([f"kernel {kernel}"] if kernel else []),
+                *([f"{unit.output_channels} channels"] if unit.output_channels else []),
+            ]
+            lines.append(f"    unit    {unit.name} = {', '.join(what)} of {', '.join(unit.inputs) or '?'}")
+        lines += [f"    output  {name} = {item.get('Bottom', '?')}" for name, item in network.outputs.items()]
+        lines += [f"    weights {name}" for name in network.weights]
+    return "\n".join(lines)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """What JSON has; bytes and dates as text, and nothing nested beyond reason."""
+    if depth > 16:
+        return "..."
+    if isinstance(value, dict):
+        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, depth + 1) for item in value]
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

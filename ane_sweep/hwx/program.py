@@ -1,0 +1,163 @@
+"""A .hwx file as a whole."""
+
+import struct
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import PackageError
+from ane_sweep.hwx import container, facts, ident, meaning, stream, tensors
+from ane_sweep.hwx.container import TENSOR_THREAD, Container, Section, Symbol
+from ane_sweep.hwx.facts import Generation
+from ane_sweep.hwx.ident import Compiler
+from ane_sweep.hwx.meaning import Task
+from ane_sweep.hwx.tensors import Tensor
+
+_BARS = 128  # base address numbers of a program at most
+_GLOBAL = 0x0F  # kind of a symbol that is defined in a section, and seen from outside
+
+
+@dataclass(frozen=True)
+class Constants:
+    """A section of constants: its bytes, how many of them are not zero, and the kernels that symbols name in it."""
+
+    section: str
+    bytes: int
+    nonzero_bytes: int
+    kernels: int
+    parts: int  # of all kernels: each is cut for the cores that use it
+
+
+@dataclass(frozen=True)
+class Program:
+    """`told_tasks` is the container's own count; `undecoded` says why there are no tasks, None where they were decoded."""
+
+    path: Path
+    bytes: int
+    generation: Generation
+    compiler: Compiler
+    tensors: list[Tensor]
+    constants: list[Constants]
+    scratch_bytes: int
+    tasks: list[Task]
+    told_tasks: int | None
+    undecoded: str | None
+    sections: list[Section]
+    relocations: int
+    unknown_commands: dict[int, int]
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether as many tasks were found as the container says; None where one of them is not known."""
+        return None if self.undecoded or self.told_tasks is None else len(self.tasks) == self.told_tasks
+
+    def to_dict(self) -> dict[str, Any]:
+        """What --json prints of a program."""
+        engines = Counter(task.engine for task in self.tasks)
+        return {
+            "path": str(self.path),
+            "bytes": self.bytes,
+            "target": {**asdict(self.generation), "flag": self.compiler.target},
+            "compiler": asdict(self.compiler),
+            "tensors": [{**asdict(tensor), "wasted": round(tensor.wasted, 4)} for tensor in self.tensors],
+            "constants": [asdict(item) for item in self.constants],
+            "scratch_bytes": self.scratch_bytes,
+            "told_tasks": self.told_tasks,
+            "agrees": self.agrees,
+            "undecoded": self.undecoded,
+            "engines": dict(engines),
+            "tasks": [_task_dict(task) for task in self.tasks],
+            "sections": [
+                {"section": f"{item.segment},{item.name}", "address": item.address, "bytes": item.size}
+                for item in self.sections
+            ],
+            "relocations": self.relocations,
+            "unknown_commands": {f"{command:#x}": count for command, count in self.unknown_commands.items()},
+        }
+
+
+def _task_dict(task: Task) -> dict[str, Any]:
+    return {**asdict(task), "registers": {f"{at:#07x}": word for at, word in task.registers.items()}}
+
+
+def read(path: Path) -> Program:
+    """Raises PackageError where it cannot be read, or its tasks are not what its generation writes."""
+    held = container.read(path)
+    generation = facts.generation(held.subtype)
+    told = _descriptor(held)
+    text = held.section("__TEXT", "__text")
+    undecoded = _undecoded(generation, text)
+    tasks: list[Task] = []
+    if text is not None and undecoded is None:
+        places = meaning.Places(_named(held), _bars(held))
+        try:
+            found = stream.read(text.data, generation, told.get("first_words"), told.get("count"))
+        except PackageError as error:
+            raise PackageError(f"{path}: {error}") from None
+        tasks = [meaning.task(index, one, generation.layout, places) for index, one in enumerate(found)]
+    return Program(
+        path, held.size, generation, ident.read(held.banner), tensors.read(held), _constants(held),
+        sum(item.size for item in held.sections if item.segment == "__DATA"), tasks, told.get("count"), undecoded,
+        held.sections, sum(item.relocations for item in held.sections), held.unknown,
+    )  # fmt: skip
+
+
+def _undecoded(generation: Generation, text: Section | None) -> str | None:
+    if text is None:
+        return "it holds no __TEXT,__text section"
+    if not generation.layout:
+        return f"nobody has published how {generation.name} writes its tasks"
+    return None
+
+
+def _descriptor(held: Container) -> dict[str, int]:
+    """What the program's thread says: count of tasks, words of the first; {} where its flavour is in no table."""
+    for thread in held.threads:
+        if thread.flavour == TENSOR_THREAD or not (where := facts.descriptor(thread.flavour)):
+            continue
+        said: dict[str, int] = {}
+        for name in ("count", "first_words"):
+            if name in where and where[name] + 4 <= len(thread.data):
+                said[name] = struct.unpack_from("<I", thread.data, where[name])[0]
+        if "first_words" in said:
+            said["first_words"] += 1  # it is told less one
+        return said
+    return {}
+
+
+def _bars(held: Container) -> dict[int, int]:
+    """Number of a base address -> what stands there in the program's thread."""
+    for thread in held.threads:
+        if where := facts.descriptor(thread.flavour):
+            step = where["bar_step"]
+            places = {bar: where["bars"] + step * bar for bar in range(0, _BARS, 1 if step == 8 else 4)}
+            return {
+                bar: struct.unpack_from("<Q", thread.data, at)[0]
+                for bar, at in places.items()
+                if at + 8 <= min(len(thread.data), where["count"])
+            }
+    return {}
+
+
+def _named(held: Container) -> dict[int, str]:
+    """address -> tensor, or section."""
+    sections = {item.address: f"{item.segment},{item.name}" for item in held.sections if item.address}
+    return {**sections, **{address: name for name, address in held.named.items()}}
+
+
+def _constants(held: Container) -> list[Constants]:
+    found = []
+    for section in held.sections:
+        if section.segment.startswith("__KERN") or (section.segment, section.name) == ("__TEXT", "__const"):
+            inside = [item for item in held.symbols if _is_kernel(item, section)]
+            kernels = {item.name.rpartition("_ne_")[0] or item.name for item in inside}
+            nonzero = section.size - bytes(section.data).count(0) if section.data else 0
+            name = f"{section.segment},{section.name}"
+            found.append(Constants(name, section.size, nonzero, len(kernels), len(inside)))
+    return found
+
+
+def _is_kernel(symbol: Symbol, section: Section) -> bool:
+    inside = section.address <= symbol.address < section.address + section.size
+    return inside and symbol.kind == _GLOBAL and symbol.name.startswith("K")

@@ -1,0 +1,136 @@
+"""A program as text: what it is, what goes in and out, its tasks; and one task with all its registers."""
+
+from collections import Counter
+from textwrap import wrap
+
+from ane_sweep import tables
+from ane_sweep.hwx import facts
+from ane_sweep.hwx.meaning import Task, Transfer
+from ane_sweep.hwx.program import Constants, Program
+from ane_sweep.hwx.tensors import Tensor
+
+MAX_ROWS = 200  # of the table of tasks; --json has them all
+_WIDE = 116
+
+
+def text(program: Program) -> str:
+    rows = [("compiler", _compiler(program)), ("tasks", _tasks(program))]
+    rows += [(tensor.role, _tensor(tensor)) for tensor in program.tensors]
+    rows += [("constants", _constants(item)) for item in program.constants]
+    if program.scratch_bytes:
+        rows.append(("scratch", size(program.scratch_bytes)))
+    if program.unknown_commands:
+        unread = ", ".join(f"{count} of {command:#x}" for command, count in program.unknown_commands.items())
+        rows.append(("not read", f"load commands that no table names: {unread}"))
+    head = f"{program.path}: {program.generation.name} ({program.generation.chips}), {size(program.bytes)}"
+    parts = [head, *(f"  {name:<10}{value}" for name, value in rows), *_flags(program)]
+    return "\n".join([*parts, *([_table(program.tasks)] if program.tasks else [])])
+
+
+def size(count: int) -> str:
+    """Bytes as people read them, exact below 10 KB."""
+    if count < 10_000:
+        return f"{count} B"
+    return f"{count / 1e3:.1f} KB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _compiler(program: Program) -> str:
+    held = program.compiler
+    if held.version is None:
+        return "does not name itself"
+    return f"{held.name} v{held.version}" + (f" for {held.target}" if held.target else "")
+
+
+def _tasks(program: Program) -> str:
+    told = "does not say how many" if program.told_tasks is None else f"says {program.told_tasks}"
+    if program.undecoded:
+        return f"not decoded: {program.undecoded}; the container {told}"
+    used = Counter(task.engine for task in program.tasks)
+    engines = ", ".join(f"{count} {engine}" for engine, count in sorted(used.items()))
+    doubt = "" if program.agrees is not False else ": THESE DIFFER"
+    return f"{len(program.tasks)} ({engines or 'none'}); the container {told}{doubt}"
+
+
+def _tensor(tensor: Tensor) -> str:
+    shape = "x".join(map(str, tensor.shape))
+    return f"{tensor.name} {tensor.element} {shape}, {size(tensor.bytes)}, {tensor.wasted:.0%} of it padding"
+
+
+def _constants(item: Constants) -> str:
+    kernels = f"; {counted(item.kernels, 'kernel')} in {counted(item.parts, 'part')}" if item.kernels else ""
+    return f"{item.section} {size(item.bytes)}, {size(item.nonzero_bytes)} of it not zero{kernels}"
+
+
+def _flags(program: Program) -> list[str]:
+    flags = " ".join(_flag(name, value) for name, value in program.compiler.flags.items())
+    return wrap(flags, _WIDE, initial_indent="  flags     ", subsequent_indent=" " * 12, break_on_hyphens=False)
+
+
+def _flag(name: str, value: str) -> str:
+    """As the compiler was given it: `--name=value`, `-t h13`."""
+    return f"{name}{'=' if name.startswith('--') else ' '}{value}" if value else name
+
+
+def _table(tasks: list[Task]) -> str:
+    heads = ("task", "engine", "operation", "in (CxHxW)", "out", "kernel", "reads", "writes", "constants", "about us")
+    rows = [
+        (
+            str(task.index), task.engine, task.operation, task.shape("in"), task.shape("out"), kernel(task),
+            _moved(task, "reads"), _moved(task, "writes"),
+            f"{size(task.constant_bytes)} in {task.constant_parts}" if task.constant_parts else "-",
+            str(task.estimate_us) if task.estimate_us else "-",
+        )
+        for task in tasks[:MAX_ROWS]
+    ]  # fmt: skip
+    more = f"\n... and {len(tasks) - MAX_ROWS} more (--json has all)" if len(tasks) > MAX_ROWS else ""
+    return tables.aligned(rows, heads=heads, right=(0, 9)) + more
+
+
+def kernel(task: Task) -> str:
+    """`3x3 / 2`: height, width and stride; "-" where the task writes none."""
+    held = task.geometry
+    if "kernel_w" not in held:
+        return "-"
+    stride = max(held.get("stride_x", 1), held.get("stride_y", 1))
+    return f"{held.get('kernel_h', '?')}x{held['kernel_w']}" + (f" / {stride}" if stride > 1 else "")
+
+
+def moved(transfer: Transfer) -> str:
+    what = transfer.of or (f"base {transfer.bar}" if transfer.bar is not None else "?")
+    where = f" from {size(transfer.offset)} on" if transfer.offset else ""
+    return f"{what}{where}" + (f" ({size(transfer.bytes)})" if transfer.bytes else "")
+
+
+def _moved(task: Task, does: str) -> str:
+    return ", ".join(moved(item) for item in task.transfers if item.does == does) or "L2"
+
+
+def one(program: Program, task: Task) -> str:
+    """A task drawn with characters, and every register that it writes, by block."""
+    layout = program.generation.layout
+    reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
+    writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]
+    wide = max(map(len, reads))
+    inner = f"[ {task.engine}: {task.operation}, {task.shape('in')} -> {task.shape('out')}, kernel {kernel(task)} ]"
+    lines = [f"{program.path}, task {task.index}: {task.words} words at byte {task.offset} of __TEXT,__text", ""]
+    lines += [f"  {item:<{wide}} --+" for item in reads[1:]]
+    lines.append(f"  {reads[0]:<{wide}} --+-> {inner} --> {', '.join(writes)}")
+    if task.constant_parts:
+        lines.append(
+            f"  {'':<{wide}}       ^ {size(task.constant_bytes)} of constants for {counted(task.constant_parts, 'core')}"
+        )
+    lines += ["", *_registers(task, layout)]
+    return "\n".join(lines)
+
+
+def _registers(task: Task, layout: str) -> list[str]:
+    names, rows = facts.names(layout), []
+    for address, word in task.registers.items():
+        block = facts.block_of(layout, address)
+        rows.append((block.name if block else "?", f"{address:#07x}", f"{word:#010x}", names.get(address, "")))
+    return tables.aligned(rows, heads=("block", "address", "value", "register")).splitlines()

@@ -1,0 +1,91 @@
+"""`ane-sweep hwx FILE... [--task N] [--json]`: a compiled program of the Neural Engine, task by task
+
+What the compiler made, on any host: .hwx files, net.plist, and folders that hold them.
+
+Exit code 0 when every file was read and holds as many tasks as it says; 3 when one could not be decoded as a whole, or
+counts differ; 2 when one cannot be read.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.outward import visible
+from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, tell
+from ane_sweep.words import Parser
+
+
+def hwx(args: list[str]) -> int:
+    """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
+    given = parse(args)
+    from ane_sweep.hwx import files
+
+    found = files.read(given.paths)
+    for error in found.errors:
+        print(f"error: {error}", file=sys.stderr)
+    if given.task is not None or given.svg is not None:
+        _one(given, found.programs)
+    elif given.json:
+        tell(**found.to_dict())
+    else:
+        _print(found)
+    return BAD_CONFIGURATION if found.errors else OK if found.is_whole else IN_DOUBT
+
+
+def parse(args: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        "hwx",
+        "FILE... [--task N [--svg FILE]] [--json]",
+        "What Core ML's compiler made for the Neural Engine: target chip, compiler and flags, tensors with their padding, constants, "
+        "and every task with geometry, engine, operation and what it moves. Several files are compared with the first.",
+        "ane-sweep hwx model.hwx --task 0",
+        {
+            OK: "every file was read, and holds as many tasks as it says",
+            BAD_CONFIGURATION: "a wrong word, or a file that cannot be read",
+            IN_DOUBT: "the tasks of one are not decoded, or are not as many as it says",
+        },
+    )
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a .hwx, a net.plist, or a folder in which they are looked for",
+    )
+    parser.add_argument("--task", type=int, metavar="N", help="one task, drawn, with all its registers; the first is 0")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="that task (or the first) as a picture")
+    parser.json("programs (each with target, compiler, tensors, constants, tasks), plists, differences, errors", "text")
+    return parser.read(args)
+
+
+def _one(given: argparse.Namespace, programs: list[Any]) -> None:
+    """One task of the only program, drawn."""
+    from ane_sweep.hwx import picture, show
+
+    if given.json:
+        raise ConfigError("--task and --svg draw; --json has every task already: leave one of them out")
+    if len(programs) != 1:
+        raise ConfigError(f"--task and --svg draw a task of one program, {len(programs)} were read: name one .hwx")
+    (program,) = programs
+    wanted = given.task or 0
+    if not 0 <= wanted < len(program.tasks):
+        raise ConfigError(f"--task {wanted}: {program.path} has {len(program.tasks)} decoded tasks; the first is 0")
+    if given.svg is not None:
+        try:
+            given.svg.write_text(picture.svg(program, program.tasks[wanted]), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--svg {given.svg}: {error.strerror or error}") from None
+    if given.task is not None:
+        print(visible(show.one(program, program.tasks[wanted])))
+
+
+def _print(found: Any) -> None:
+    from ane_sweep.hwx import beside, netplist, show
+
+    texts = [show.text(program) for program in found.programs]
+    texts += [beside.text(found.programs)] if len(found.programs) > 1 else []
+    texts += [netplist.text(item) for item in found.plists]
+    if texts:
+        print(visible("\n\n".join(texts)))
