@@ -176,14 +176,16 @@ class Wide:
 
     @property
     def apart(self) -> bool:
-        """Whether a norm must stay in single ops: only then it has a mean to keep."""
-        return self.norm == "fp32_mean" or any(fnmatchcase("reduce_mean", pattern) for pattern in self.patterns)
+        """Whether a norm must stay in single ops: as asked, or as only then it has a mean to keep."""
+        return self.norm in ("fp16_ops", "fp32_mean") or any(
+            fnmatchcase("reduce_mean", pattern) for pattern in self.patterns
+        )
 
     def keeps(self, op) -> bool:
         names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
         matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
         self.kept += matched
-        if matched or self.norm == "fp16":
+        if matched or self.norm in ("fp16", "fp16_ops"):
             return matched
         if self.norm == "fp32_mean":
             return op.op_type == "reduce_mean"
@@ -193,7 +195,7 @@ class Wide:
 def _precision(ct, compute: str, wide: Wide):
     if compute == "fp32":
         return ct.precision.FLOAT32
-    if wide.norm == "fp16" and not wide.patterns:
+    if wide.norm in ("fp16", "fp16_ops") and not wide.patterns:
         return ct.precision.FLOAT16
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 
