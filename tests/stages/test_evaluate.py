@@ -249,3 +249,35 @@ def test_the_language_model_that_ships_has_learned_and_is_small(hf):
     assert huggingfaces(model, tokenizer, text, 128, 64) < 2.2 and unigram > 100
     assert sum(path.stat().st_size for path in TALE.iterdir()) < 3e6
     assert Path(ane_sweep.__file__).parent in TALE.parents
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_norms_whose_sums_are_of_fp16_ruin_the_language_model_and_means_in_fp32_heal_it(tmp_path):
+    """What others saw of GPT-2 on the Neural Engine: accuracy is gone without the norms' means in fp32."""
+    from ane_sweep.worker.stages import convert
+
+    _, folder = read(tmp_path, "tale", SHIPPED / "texts" / "tales.txt", "perplexity", rows=4, seq_len=48, stride=24)
+    model = {"family": "gpt2", "task": "causal_lm", "arch": arch(TALE)}
+    built = {"model": model, "seq_len": 48, "weights": {"kind": "pretrained", "digest": "its", "allow_pickle": False}}
+    found = {}
+    for norm in ("fp16", "fp16_ops", "fp32_mean"):
+        program, out = tmp_path / norm, tmp_path / f"{norm}.out"
+        program.mkdir()
+        out.mkdir()
+        made = built | {"variant": "split_einsum", "target": "iOS17", "compute": "fp16", "options": {"norm": norm}}
+        convert.run(made, {"checkpoint": TALE}, program)
+        params = {
+            "model": model,
+            "score": "perplexity",
+            "runtime": "reference",
+            "numerics": "ane",
+            "effects": ["narrow_sums"],
+        }
+        said = evaluate.run(params, {"program": program, "examples": folder}, out).metrics
+        found[norm] = {one.name: one.value for one in said}
+    torchs = found["fp16"]["perplexity_torch"]
+    assert found["fp16_ops"]["perplexity"] > 20 * torchs and found["fp16_ops"]["task_top1_agreement"] < 0.5
+    for norm in ("fp16", "fp32_mean"):
+        assert found[norm]["perplexity"] == pytest.approx(torchs, rel=0.01), norm
+        assert found[norm]["task_top1_agreement"] > 0.9, norm
