@@ -72,7 +72,7 @@ class Options:
     batch   inputs in one prediction; rows of a batch know nothing of each other
     classes  probabilities and the class's name in place of logits, as exporters write classifiers
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
-    norm    the fused op in fp16, single ops with its means in fp32, the whole norm in fp32 (applied by stages/convert.py)
+    norm    the fused op in fp16, single ops in fp16, those with their means in fp32, the whole norm in fp32 (applied by stages/convert.py)
     cache   see _cache.py
     inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
             (applied by stages/convert.py)
@@ -204,8 +204,8 @@ class Options:
         ),
     )
     norm: str = axis(
-        "the norms of an fp16 program: in fp16, with their means or all of them in fp32",
-        choices=("fp16", "fp32_mean", "fp32"),
+        "the norms of an fp16 program: one op, single ops in fp16, those with their means in fp32, or all of them in fp32",
+        choices=("fp16", "fp16_ops", "fp32_mean", "fp32"),
         plain="fp16",
         enters=("convert",),
         only=(
@@ -213,9 +213,9 @@ class Options:
             Only(
                 "variant",
                 ("split_einsum",),
-                "norm=fp32_mean needs a norm of single ops, and variant={variant} has it in one; "
+                "norm={value} needs a norm of single ops, and variant={variant} has it in one; "
                 "use variant=split_einsum, or norm=fp32",
-                when=("fp32_mean",),
+                when=("fp16_ops", "fp32_mean"),
             ),
             Only(
                 "compute",

@@ -66,7 +66,7 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
 
 def params(cell: Cell, known: Examples) -> dict[str, Any]:
     """What a task is told of the file, by its content."""
-    told: dict[str, Any] = {"score": cell.score, "data": known.digest, "name": known.path.name, "rows": rows(cell)}
+    told: dict[str, Any] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
     if cell.model_options["task"] == "causal_lm":
         told["stride"] = stride(cell)
     return told

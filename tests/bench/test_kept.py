@@ -17,7 +17,7 @@ SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured tho
     "chunks.md": "2 GiB, 1 GB, 3.76 GB",
     "compare.md": "1 %, 3 %",
     "errors.md": "85 %",
-    "not_done.md": "10 and 25 %",
+    "not_done.md": "10 and 25 %, 64 MB",
     "precisions.md": "40 dB",
     "records.md": "60 MB",
     "rulings.md": "1 %, 10 %, 25 %, 200 dB",

@@ -181,6 +181,7 @@ def test_an_unknown_task_is_named(name):
         ({"embeddings": "out"}, {"task": "seq2seq"}, "embeddings=out is not built for x"),
         ({"lm_head_splits": 2}, {"variant": "original"}, "use variant=split_einsum"),
         ({"norm": "fp32_mean"}, {"variant": "original"}, "norm=fp32_mean needs a norm of single ops"),
+        ({"norm": "fp16_ops"}, {"variant": "original"}, "norm=fp16_ops needs a norm of single ops"),
         ({"norm": "fp32"}, {"compute": "fp32"}, "norm=fp32 asks for more than fp16"),
         (
             {"pad_last_axis": 64},

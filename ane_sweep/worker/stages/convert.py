@@ -190,15 +190,17 @@ class Wide:
 
     @property
     def apart(self) -> bool:
-        """Whether a norm must stay in single ops: only then it has a mean to keep."""
-        return self.norm == "fp32_mean" or any(fnmatchcase("reduce_mean", pattern) for pattern in self.patterns)
+        """Whether a norm must stay in single ops: as asked, or as only then it has a mean to keep."""
+        return self.norm in ("fp16_ops", "fp32_mean") or any(
+            fnmatchcase("reduce_mean", pattern) for pattern in self.patterns
+        )
 
     def keeps(self, op) -> bool:
         names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
         matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
         self.kept += matched
         matched = matched or (self.masks and op.op_type == "add" and any(map(_is_mask, (op.x, op.y))))
-        if matched or self.norm == "fp16":
+        if matched or self.norm in ("fp16", "fp16_ops"):
             return matched
         if self.norm == "fp32_mean":
             return op.op_type == "reduce_mean"
@@ -225,7 +227,7 @@ def _is_mask(var: Any) -> bool:
 def _precision(ct, compute: str, wide: Wide):
     if compute == "fp32":
         return ct.precision.FLOAT32
-    if wide.norm == "fp16" and not wide.patterns and not wide.masks:
+    if wide.norm in ("fp16", "fp16_ops") and not wide.patterns and not wide.masks:
         return ct.precision.FLOAT16
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 

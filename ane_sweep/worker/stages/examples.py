@@ -1,6 +1,6 @@
 """examples: a file that a model is scored on, as its inputs, and what fp32 torch says of each.
 
-params  model, weights, seq_len, examples {score, data: digest, name, rows, stride}, tokenizer (digest), options
+params  model, weights, seq_len, examples {score, data: digest, form, rows, stride}, tokenizer (digest), options
 inputs  checkpoint, data (the file)
 leaves  inputs.npz: as reference leaves it; outputs.npz: what torch gives, a plane a scored position (causal_lm) or an input;
         wanted.npz: `target` (the token that follows), `label` or `pair` and `grade`, and for causal_lm `scored` (N,S) bool
@@ -36,7 +36,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     asked, model = params["examples"], params["model"]
     if hashlib.sha256(inputs["data"].read_bytes()).hexdigest() != asked["data"]:
-        raise StageError(f"{asked['name']} has changed since the plan was made; run the same command again")
+        raise StageError(f"{inputs['data'].name} has changed since the plan was made; run the same command again")
     module, its_ports = _build.build(params, inputs, "original")
     ports = its_ports()
     tokenizer = _tokens.find_tokenizer(inputs.get("checkpoint"))
@@ -58,7 +58,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             for plane in [said] if scored is None else said[0][scored[index]]:
                 stack.put(place, {ports.outputs[0].name: plane})
                 place += 1
-    return StageResult(realised={"scored_on": {"file": asked["name"], "sha256": asked["data"], **told}})
+    return StageResult(realised={"scored_on": {"sha256": asked["data"], **told}})
 
 
 def _windows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
@@ -69,9 +69,9 @@ def _windows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any]
 
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokens = tokenizer.encode(examples.running_text(path, asked["name"]), add_special_tokens=False).ids
+    tokens = tokenizer.encode(examples.running_text(path, path.name), add_special_tokens=False).ids
     if len(tokens) < 2:
-        raise StageError(f"{asked['name']} is {len(tokens)} token long; perplexity needs a token that follows another")
+        raise StageError(f"{path.name} is {len(tokens)} token long; perplexity needs a token that follows another")
     rows, scored = [], []
     end = 1  # tokens that are scored already, or have nothing before them
     for start in range(0, len(tokens), asked["stride"]):
@@ -100,7 +100,7 @@ def _rows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], s
     from ane_sweep.bridge.model_tasks import vocabulary
     from ane_sweep.worker.stages import _tokens
 
-    table = examples.rows(path, asked["name"])
+    table = examples.rows(path, path.name)
     taken = table[: asked["rows"]]
     texts = list(dict.fromkeys(text for row in taken for text in (row.text, row.second) if text is not None))
     wanted: dict[str, Any] = {}
