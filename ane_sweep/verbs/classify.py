@@ -135,11 +135,26 @@ def _labelled(
 
 
 def _asked(session: "Session", texts: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    loop = max(given.count or len(texts), len(texts))
+    once = given.text is not None and given.count is None and not given.compare
+    loop = 0 if once else max(given.count or len(texts), len(texts))
     return session.ask(texts=texts, count=loop, idle_s=given.idle_s)
 
 
 def _say_timing(timing: dict[str, Any], labels: list[dict[str, Any]], seq_len: int) -> None:
+    if timing:
+        _say_loop(timing)
+    else:
+        say(
+            f"tokenizer {labels[0]['tokenizer_ms']:.2f} ms, model {labels[0]['model_ms']:.1f} ms, measured: the first call"
+        )
+    if cut := sum(one["cut"] for one in labels):
+        say(f"{count(cut, 'text')} longer than seq_len={seq_len} tokens: the label is of the beginning")
+    if len(labels) > 1:
+        shares = ", ".join(f"{visible(name)} {n}" for name, n in Counter(one["label"] for one in labels).most_common())
+        say(f"labels: {shares}")
+
+
+def _say_loop(timing: dict[str, Any]) -> None:
     idle = timing["after_idle_ms"]
     say(
         f"{timing['count']:,} predictions of {count(timing['distinct'], 'text')} in {timing['total_s']:.2f} s: "
@@ -149,11 +164,6 @@ def _say_timing(timing: dict[str, Any], labels: list[dict[str, Any]], seq_len: i
         + ("" if idle is None else f", {idle:.1f} ms after {timing['idle_s']:g} s of rest")
         + f"; tokenizer {timing['tokenizer_median_ms']:.2f} ms a text",
     )
-    if cut := sum(one["cut"] for one in labels):
-        say(f"{count(cut, 'text')} longer than seq_len={seq_len} tokens: the label is of the beginning")
-    if len(labels) > 1:
-        shares = ", ".join(f"{visible(name)} {n}" for name, n in Counter(one["label"] for one in labels).most_common())
-        say(f"labels: {shares}")
 
 
 def _differ(texts: list[str], sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
