@@ -22,7 +22,7 @@ from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, page, screen
-from ane_sweep.results import assemble
+from ane_sweep.results import assemble, timeline
 from ane_sweep.runner import display, walk
 from ane_sweep.store import files, runs
 from ane_sweep.store.cache import Store, open_store
@@ -198,6 +198,8 @@ def write_report(folder: Path, records: list[Record], store: Store, audience: Te
     looked = "nobody looked where the worst cell loses accuracy"
     with in_doubt(looked, f"ane-sweep report {folder.name} --drift", audience):
         drift.look_where_called_for(folder, records, store)
+    with in_doubt("no timelines were written", f"ane-sweep report {folder.name}", audience):
+        timeline.write(folder, records)
     with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE", audience):
         audience.result(f"report: {shown(page.write(folder))}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ _DEEPEST = 8
 class Pipeline(Described):
     """Models in a row; values are handed over by name, as Core ML hands them over (in the types of the features)."""
 
+    marks: list[float] | None = None  # where it is a list, a prediction adds when each model is called and is back
+
     def __init__(self, package: Package, spec: Any, numerics: Mode, strict: bool, depth: int = 0):
         super().__init__(package, spec, strict)
         if depth > _DEEPEST:
@@ -39,9 +42,13 @@ class Pipeline(Described):
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown:
             raise PackageError(f"{self.path}: inputs do not fit: {unknown[0]!r} is not an input")
-        values = dict(inputs)
+        values, marks = dict(inputs), self.marks
         for model in self.models:
+            if marks is not None:
+                marks.append(time.perf_counter())
             values.update(model.predict({name: values[name] for name in model.inputs if name in values}))
+            if marks is not None:
+                marks.append(time.perf_counter())
         missing = [name for name in self.outputs if name not in values]
         if missing:
             raise PackageError(f"{self.path}: no model of the pipeline makes the output {missing[0]!r}")

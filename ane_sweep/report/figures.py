@@ -42,6 +42,9 @@ _STYLE: Any = {
 }  # fmt: skip
 WIDTH = 380 / 72  # inches: a phone's column, so that letters are as large as the page's; 72 points an inch
 NAME = 11  # size of the words inside a plot
+Span = tuple[float, int]  # width, series
+Strip = tuple[float, float, Unit]  # where it begins, width, unit
+Bar = tuple[str, list[Span], list[Strip]]  # its name, and what it is made of
 Point = tuple[float, float, int, int, float, str]  # x, y, cell, series, radius in points, what it says when pointed at
 
 
@@ -106,6 +109,24 @@ def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *
         _plain_ticks(axes.xaxis)
         _named_rows(axes, [label for label, _ in rows], 0.18)
         return svg(figure, axes, points, name)
+
+
+def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
+    """A bar a row under its name, its stretches one behind the other from 0, and beneath it a thin strip by unit."""
+    with drawing():
+        figure, axes = new(0.75 + 0.46 * len(rows))
+        for y, (_, bar, strips) in zip(range(len(rows))[::-1], rows):
+            left = 0.0
+            for width, series in bar:
+                if series < 9:  # 9: nothing is done, and nothing is drawn
+                    axes.barh([y], [width], left=left, height=0.26, color=SERIES[min(series, 8)])
+                left += width
+            for start, width, unit in strips:
+                axes.barh([y - 0.19], [width], left=start, height=0.07, color=UNITS[unit])
+        _named_rows(axes, [label for label, _, _ in rows], 0.18)
+        axes.set(xlabel=x_label)
+        axes.set_xlim(left=0)
+        return svg(figure, axes, [], name)
 
 
 def _named_rows(axes: Any, labels: Sequence[str], above: float) -> None:

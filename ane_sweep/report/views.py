@@ -168,12 +168,12 @@ def group_names(cells: Cells, groups: list[list[int]]) -> list[str]:
             if len(values) == 1:
                 word = values.pop()
                 words.append(word if isinstance(cells.flat[group[0]].get(axis), str) else f"{axis}={word}")
-        found.append(_cut(" ".join(words) or f"{len(group)} cells"))
+        found.append(cut(" ".join(words) or f"{len(group)} cells"))
     twice = Counter(found)
-    return [f"{_cut(label, 46)} ({len(group)})" if twice[label] > 1 else label for label, group in zip(found, groups)]
+    return [f"{cut(label, 46)} ({len(group)})" if twice[label] > 1 else label for label, group in zip(found, groups)]
 
 
-def _cut(text: str, limit: int = 52) -> str:
+def cut(text: str, limit: int = 52) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -194,4 +194,4 @@ def ladder(cells: Cells) -> str | None:
     if not rows:
         return None
     steps = [words for words in LADDER.values() if any(words in values for _, values in rows)]
-    return figures.ladder([(_cut(label), values) for label, values in rows], steps, x_label="ms", name="ladder")
+    return figures.ladder([(cut(label), values) for label, values in rows], steps, x_label="ms", name="ladder")

@@ -19,6 +19,7 @@ from ane_sweep.bridge import autopsy
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.figures import Artifact, Placement
 from ane_sweep.bridge.record import Record, Status, flat_cell
+from ane_sweep.results import timeline
 from ane_sweep.tracking.datasets import Dataset, scored_inputs
 from ane_sweep.tracking.figures import cell_metrics, latency_series
 from ane_sweep.tracking.naming import cell_name, key, sweep_name, text
@@ -151,6 +152,8 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) 
     for artifact in files:  # one row an op: placement.<kind>.<chip>.json
         if artifact.name.startswith("placement.") and Path(artifact.path).is_file():
             texts[artifact.name] = outward.redacted(Path(artifact.path).read_text(encoding="utf-8"))
+    if found := timeline.trace(record, Path(run_folder)):
+        texts["timeline.json"] = json.dumps(found)
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
         tail = autopsy.read_tail(path) if stage.key else ""

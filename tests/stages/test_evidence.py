@@ -21,7 +21,13 @@ BUSY = PLIST.replace("<integer>30</integer>", "<integer>80</integer>").replace(
 LOG = {"on": "command", "argv": ["log", "stream"], "stdout": "Filtering the log data using ...\n", "forever": True}
 SUDO = ["sudo", "-n", "powermetrics"]
 POWER = [
-    {"on": "command", "argv": SUDO, "stdout": BUSY, "repeat": 5, "from_call": 3},  # 1 the log, 2 at rest, 3 under load
+    {
+        "on": "command",
+        "argv": SUDO,
+        "stdout": BUSY,
+        "repeat": 5,
+        "from_call": 7,
+    },  # 1 and 2 a look, 3 the log, 4 and 5 a look, 6 at rest
     {"on": "command", "argv": SUDO, "stdout": PLIST, "repeat": 5},
 ]
 HEAT = {"on": "command", "argv": ["notifyutil"], "stdout": "com.apple.system.thermalpressurelevel 1\n"}
@@ -102,7 +108,7 @@ def test_sudo_refuses(pass_):
 
 
 def test_power_stops_half_way(pass_):
-    late = {"on": "command", "argv": SUDO, "stderr": "powermetrics: killed\n", "code": 9, "from_call": 3}
+    late = {"on": "command", "argv": SUDO, "stderr": "powermetrics: killed\n", "code": 9, "from_call": 7}
     told = pass_(LOG, late, POWER[1]).realised["evidence"]
     assert told["power"] == "powermetrics ended with 9: powermetrics: killed"
 
@@ -164,3 +170,40 @@ def test_a_program_that_fails_says_what_the_log_said(pass_, monkeypatch):
 def test_off_a_mac_it_is_unavailable(pass_):
     with pytest.raises(Unavailable, match="runtime=coreml needs macOS"):
         pass_(available="needs macOS")
+
+
+def ps(aned: str, compiler: str | None, from_call: int) -> dict:
+    text = f"  311  51200   {aned} /usr/libexec/aned\n" + (
+        f"  902 1048576 {compiler} /x/ANECompilerService\n" if compiler else ""
+    )
+    return {"on": "command", "argv": ["/bin/ps"], "stdout": text, "from_call": from_call}
+
+
+def vm(free: int, swapped: int, from_call: int) -> dict:
+    """As vm_stat(1) prints it, in a part."""
+    lines = {"Pages free": free, "Pages wired down": 100, "Pages occupied by compressor": 7, "Swapouts": swapped}
+    head = "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n"
+    text = head + '"Translation faults":  12.\n' + "".join(f"{name}:  {n}.\n" for name, n in lines.items())
+    return {"on": "command", "argv": ["/usr/bin/vm_stat"], "stdout": text, "from_call": from_call}
+
+
+def test_the_services_time_memory_and_life_and_the_machines_memory(pass_):
+    """The compiler starts while the program is loaded; 3 GB leave the free pages, 5 pages are swapped out."""
+    looks = [ps("0:09.50", "1:40.00", 3), ps("0:08.25", None, 1), vm(1000, 15, 8), vm(201000, 10, 1)]
+    result = pass_(LOG, *POWER, *looks)
+    told, found = result.realised["evidence"], figures(result)
+    assert told["services"] == [
+        {"name": "ANECompilerService", "pid": 902, "cpu_s": 100.0, "resident_bytes": 1 << 30, "life": "started"},
+        {"name": "aned", "pid": 311, "cpu_s": 1.25, "resident_bytes": 51200 << 10, "life": "stayed"},
+    ]
+    assert found["service_aned_cpu_s"] == 1.25 and found["service_ANECompilerService_bytes"] == 1 << 30
+    assert told["vm_stat"] == "measured" and found["machine_free_bytes"] == -200000 * 16384
+    assert found["machine_swapped_out_bytes"] == 5 * 16384 and found["machine_wired_bytes"] == 0
+
+
+def test_services_that_nobody_sees_are_a_sentence(pass_):
+    told = pass_(LOG, *POWER).realised["evidence"]
+    assert (
+        told["services"] == "none of Apple's services for the Neural Engine was seen"
+        and told["vm_stat"] == "vm_stat gave nothing"
+    )

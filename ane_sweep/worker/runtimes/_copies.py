@@ -42,6 +42,7 @@ class Copies(Runtime):
         self.loaded, self.load_s, self.clock = loaded, load_s, clock
         self.calls_s: list[list[float]] = [[] for _ in loaded]
         self.realised: dict[str, Any] = {**loaded[0].realised, "copies": len(loaded)}
+        self.parts, self.part = len(loaded), "copy"
 
     @property
     def last_native_ms(self) -> float | None:
@@ -58,7 +59,10 @@ class Copies(Runtime):
         for one, times in zip(self.loaded, self.calls_s, strict=True):
             start = self.clock()
             made = one.predict(inputs)
-            times.append(self.clock() - start)
+            end = self.clock()
+            times.append(end - start)
+            if self.marks is not None:
+                self.marks += (start, end)
             found = made if found is None else found
         assert found is not None
         return found

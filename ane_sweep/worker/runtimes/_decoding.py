@@ -20,6 +20,7 @@ class Decoding(Runtime):
     def __init__(self, functions: dict[str, Runtime]):
         self._prefill, self._decode = functions[PREFILL], functions[DECODE]
         self.realised: dict[str, Any] = {**self._decode.realised, "functions": [PREFILL, DECODE]}
+        self.parts = self._decode.parts
 
     def reset(self) -> None:
         """Zeros in all states, which both functions share."""
@@ -47,6 +48,15 @@ class Decoding(Runtime):
         last, whole = self._decode.prepare(step(inputs, _tokens(inputs).shape[1] - 1)), self._decode.prepare(inputs)
         self._prompt(inputs, _tokens(inputs).shape[1])
         return (lambda: self._decode.predict(last)), (lambda: self._prefill.predict(whole))
+
+    @property
+    def marks(self) -> list[float] | None:
+        """Those of the decoding step, which is what is timed."""
+        return self._decode.marks
+
+    @marks.setter
+    def marks(self, marks: list[float] | None) -> None:
+        self._decode.marks = marks
 
     @property
     def last_native_ms(self) -> float | None:

@@ -18,6 +18,8 @@ class Runtime(Protocol):
     clock            seconds by which a prediction is to be timed, of a device without the way there; None: this process's
     states           what a prediction leaves for the next one, where the program keeps any
     batch            inputs in one prediction
+    parts, part      how many programs one prediction calls in turn, and what one of them is called
+    marks            where it is a list, a prediction adds when it calls each of them and when that call is back (clock)
     last_native_ms   what the runtime itself says that the last prediction took, without Python's share; None: nothing
     """
 
@@ -25,6 +27,9 @@ class Runtime(Protocol):
     states: Any = None
     clock: Callable[[], float] | None = None
     batch: int = 1
+    parts: int = 1
+    part: str = "chunk"
+    marks: list[float] | None = None
 
     @property
     def last_native_ms(self) -> float | None:
@@ -41,6 +46,10 @@ class Runtime(Protocol):
     def predict(self, inputs: Arrays) -> Arrays:
         """Outputs by name for inputs by name. Raises errors.PackageError for inputs that do not fit."""
         ...
+
+    def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
+        """(name, type, number of its chunk, seconds) of each op of one more prediction; none where nobody can tell."""
+        return []
 
     def timed(self, inputs: Arrays) -> tuple[Call, Call | None]:
         """(what is timed as one prediction of prepared inputs, what is timed as prefill beside it)."""

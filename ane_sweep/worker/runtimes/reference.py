@@ -5,6 +5,7 @@ fp16 programs: every op's result is rounded to fp16, sums inside an op are fp32;
 this CPU and says nothing about Apple hardware.
 """
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ class ReferenceRuntime(Runtime):
         chunks = sum(
             len(getattr(model, "models", [model])) for model in self.models
         )  # a pipeline is as many as it holds
+        self.parts = chunks
         self.realised: dict[str, Any] = {**self.models[0].realised, "chunks": chunks}
         said = [model.realised["numerics"] for model in self.models]
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
@@ -79,12 +81,47 @@ class ReferenceRuntime(Runtime):
         states = self.states or [model.new_state() if model.states else None for model in self.models]
         if len(self.models) == 1:
             (model,) = self.models
+            if self.parts > 1:
+                model.marks = self.marks
             return model.predict(inputs, states[0])
+        marks, clock = self.marks, time.perf_counter
         values: dict[str, Any] = dict(features.accept(inputs, self._inputs, self._where))
         for model, state in zip(self.models, states, strict=True):
             values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
+            if marks is not None:
+                marks.append(clock())
             values.update(model.tensors({**values, **(state.cells if state else {})}))
+            if marks is not None:
+                marks.append(clock())
         return {name: features.give(values[name], feature) for name, feature in self._outputs.items()}
+
+    def op_times(self, inputs: "dict[str, np.ndarray]") -> list[tuple[str, str, int, float]]:
+        """Each op of one more prediction, by a clock read behind each; no states are kept."""
+        found: list[tuple[str, str, int, float]] = []
+        models: list[Any] = [one for model in self.models for one in getattr(model, "models", [model])]
+        if not all(hasattr(model, "plan") for model in models):  # plain models have no ops
+            return []
+        plans = [model.plan for model in models]
+        last = time.perf_counter()
+
+        def watcher(number: int) -> Any:
+            def watch(op: Any, made: Any) -> None:
+                nonlocal last
+                now = time.perf_counter()
+                found.append((op.name, op.type, number, now - last))
+                last = now
+
+            return watch
+
+        for number, plan in enumerate(plans, 1):
+            plan.session.watch = watcher(number)
+        try:
+            last = time.perf_counter()
+            self.predict(inputs)
+        finally:
+            for plan in plans:
+                plan.session.watch = None
+        return found
 
 
 def load(params: dict[str, Any], inputs: dict[str, Path], device: str = "cpu") -> ReferenceRuntime:

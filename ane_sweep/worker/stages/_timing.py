@@ -18,6 +18,7 @@ class Samples:
     """Seconds a call: the very first, the early ones (warm-ups), those that count, and one after a pause of `idle_s`.
 
     loops      calls that one steady sample is the mean of; 1 unless calls are short against the clock
+    starts     when each of them began by that clock, in the order in which they were taken
     native_s   what the runtime itself says a steady call took, where it does; never with loops
     """
 
@@ -28,6 +29,7 @@ class Samples:
     after_idle_s: float | None = None
     idle_s: float = 0.0
     native_s: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
 
 
 def measure(
@@ -53,34 +55,38 @@ def measure(
     gc.collect()
     gc.disable()
     try:
-        taken = Samples(_timed(call, clock), [], [])
+        starts: list[float] = []
+        taken = Samples(_timed(call, clock, starts), [], [], starts=starts)
         while len(taken.warmup_s) < warmup and clock() < deadline:
-            taken.warmup_s.append(_timed(call, clock))
+            taken.warmup_s.append(_timed(call, clock, starts))
         taken.loops = loops_for([taken.first_s, *taken.warmup_s][-1], tick_s)
         while not taken.steady_s or (len(taken.steady_s) < samples and clock() < deadline):
-            taken.steady_s.append(_timed(call, clock, taken.loops))
+            taken.steady_s.append(_timed(call, clock, starts, taken.loops))
             said = native() if taken.loops == 1 else None
             if said is not None:
                 taken.native_s.append(said / 1000)
         if idle_s:
             sleep(idle_s)
-            taken.idle_s, taken.after_idle_s = idle_s, _timed(call, clock)
+            taken.idle_s, taken.after_idle_s = idle_s, _timed(call, clock, starts)
     finally:
         if was_on:
             gc.enable()
     return taken
 
 
-def _timed(call: Callable[[], Any], clock: Clock, loops: int = 1) -> float:
+def _timed(call: Callable[[], Any], clock: Clock, starts: list[float], loops: int = 1) -> float:
     if loops == 1:
         start = clock()
         call()
-        return clock() - start
-    turns = range(loops)
-    start = clock()
-    for _ in turns:
-        call()
-    return (clock() - start) / loops
+        end = clock()
+    else:
+        turns = range(loops)
+        start = clock()
+        for _ in turns:
+            call()
+        end = clock()
+    starts.append(start)
+    return (end - start) / loops
 
 
 def loops_for(call_s: float, tick_s: float) -> int:

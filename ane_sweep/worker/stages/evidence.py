@@ -4,7 +4,8 @@ A second pass of the same program, after its samples were taken: nothing here st
 
 params  runtime, compute_units
 inputs  program, reference (its first input is predicted)
-leaves  log.json: every known line of the system log; power.json: the samples
+leaves  log.json: every known line of the system log; power.json: the samples; moments.json: when power, Apple's services and
+        the machine's memory were looked at, for the timeline
 
 Each source is `measured` in realised.evidence, or one sentence says why it has nothing; that never fails the stage. What
 the program itself does wrong does: it is the same program that was timed.
@@ -20,7 +21,7 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.machine import powermetrics, syslog, thermal
+from ane_sweep.machine import helpers, powermetrics, services, syslog, thermal, virtual_memory
 from ane_sweep.machine.listener import Listener
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.evidence import footprint
@@ -50,8 +51,12 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     values = Inputs(inputs["reference"])[0]
     pass_ = Pass(out)
+    pass_.look("before loading")
     predict = pass_.listen(lambda: predictor(runtimes.load(params, inputs), values))
+    pass_.look("loaded, and predicted for a while")
     pass_.measure_power(predict)
+    pass_.look("after the loop of predictions")
+    pass_.read_services()
     pass_.read_memory()
     pass_.read_heat()
     shown = {"predictions": pass_.predictions, "findings": pass_.facts["findings"][:SHOWN_FINDINGS]}
@@ -83,6 +88,44 @@ class Pass:
         self.metrics: list[Metric] = []
         self.facts: dict[str, Any] = {"power": {}, "findings": []}
         self.predictions = 0
+        self.moments: list[dict[str, Any]] = []
+        self.helpers: list[list[helpers.Helper]] = []
+        self.memory: list[virtual_memory.Memory] = []
+
+    def look(self, when: str) -> None:
+        """At Apple's services and the machine's memory, between the parts of the pass."""
+        found = helpers.rows()
+        self.helpers.append(found)
+        moment: dict[str, Any] = {"when": when, "at": time.perf_counter(), "services": [vars(one) for one in found]}
+        try:
+            self.memory.append(virtual_memory.read())
+            moment["memory"] = vars(self.memory[-1])
+        except ValueError as error:
+            self.sources["vm_stat"] = str(error)
+        self.moments.append(moment)
+
+    def read_services(self) -> None:
+        """CPU time, memory and life of Apple's services over the pass, and how the machine's memory changed."""
+        lives = services.lives(self.helpers)
+        self.sources["services"] = services.plain(lives) or "none of Apple's services for the Neural Engine was seen"
+        if again := services.replaced(lives):
+            self.sources["services_note"] = f"another process than before: {', '.join(again)}"
+        for name in dict.fromkeys(one.name for one in lives):
+            own = [one for one in lives if one.name == name]
+            spent = [one.cpu_s for one in own if one.cpu_s is not None]
+            self.metrics.append(
+                Metric(f"service_{name}_bytes", max(o.resident_bytes for o in own), "bytes", source="ps")
+            )
+            if spent:
+                self.metrics.append(Metric(f"service_{name}_cpu_s", sum(spent), "s", source="ps"))
+        if len(self.memory) == len(self.helpers):
+            self.sources["vm_stat"] = "measured"
+            changed = virtual_memory.change(self.memory[0], self.memory[-1])
+            self.metrics += [
+                Metric(f"machine_{name}_bytes", value, "bytes", source="vm_stat") for name, value in changed.items()
+            ]
+        began = {"unix": time.time() - time.perf_counter(), "pid": os.getpid()}
+        (self.out / "moments.json").write_text(json.dumps({**began, "looks": self.moments}, indent=1))
 
     def missing(self) -> list[str]:
         """Why the sources that a verdict needs have nothing."""
@@ -167,7 +210,7 @@ class Pass:
 
         A powermetrics that hangs runs as root and cannot be ended by us: it ends with its samples, and is not waited for.
         """
-        tool = Listener(powermetrics.command(count)).start()
+        tool, began = Listener(powermetrics.command(count)).start(), time.perf_counter()
 
         def ended() -> bool:
             meanwhile()
@@ -176,7 +219,9 @@ class Pass:
         hung = not _until(ended, _LOADED_S) and tool.error is None
         code = tool.end()
         try:
-            return powermetrics.parse(tool.stdout)
+            found = powermetrics.parse(tool.stdout)
+            self.moments.append({"at": began, "power": [vars(sample) for sample in found]})
+            return found
         except ValueError:
             if hung:
                 self.sources["power"] = f"powermetrics gave nothing in {_LOADED_S:.0f} s"

@@ -23,7 +23,7 @@ from ane_sweep.errors import Unavailable
 from ane_sweep.stats import samples
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.runtimes import _copies
-from ane_sweep.worker.stages import StageResult, _timing, _verdicts
+from ane_sweep.worker.stages import StageResult, _parts, _timing, _verdicts
 from ane_sweep.worker.stages._arrays import Inputs, further_shapes
 
 STAGE = Stage(
@@ -45,9 +45,11 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
               last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
               Of an input of several shapes, latency_SHAPE_{first,median,iqr}_ms of each but the default.
               With batch=n also latency_per_input_ms, its median over n.
+              Of a chain latency_{chunk,gap}_N_median_ms and latency_gaps_median_ms (_parts.py).
               With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
-              runtime with threads of its own `thread_wait`: how they wait for work
+              runtime with threads of its own `thread_wait`: how they wait for work; in the first round of a runtime
+              that can tell, `costs`: the ops that take longest, from one more prediction behind all samples
     timing    this process's samples, for the record
 
     Raises errors.Unavailable where this host has no such runtime.
@@ -64,16 +66,21 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     policy = params["policy"]
     call, prefill = loaded.timed(loaded.prepare(values))
     common = _common(policy, loaded.clock or clock)
+    _parts.attach(loaded)
     taken = _timing.measure(
         call,
         **common,
         idle_s=idle_seconds(policy, params["runtime"]),
         native=lambda: loaded.last_native_ms,
     )
+    steady, calls = _parts.detach(loaded, taken)
     if copies:
         taken = copies.per_prediction(taken)
-    written = {"unit": "s", "clock": "perf_counter", **asdict(taken)}
+    own = "perf_counter" if (loaded.clock or clock) is clock else "the device's"
+    written = {"unit": "s", "clock": own, **asdict(taken), "began": _began(start, load_s)}
+    written |= _parts.written(loaded.part, calls) | ({"copies": copies.parts} if copies else {})
     result = _result(taken, load_s, loaded.realised, params)
+    result.metrics += _parts.metrics(loaded.part, steady, params["runtime"])
     if prefill and result.timing:
         whole = _timing.measure(prefill, **common)
         written["prefill"] = asdict(whole)
@@ -83,6 +90,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         result.metrics += copies.metrics(params["runtime"])
     else:
         written |= _further_shapes(loaded, inputs["reference"], common, result, params["runtime"])
+    if params.get("round", 1) == 1 and not copies and not prefill:
+        said = _parts.costs(loaded.op_times(loaded.prepare(values)), params["runtime"])
+        result.realised |= {"costs": said} if said else {}
     (out / "samples.json").write_text(json.dumps(written, indent=1))
     return result
 
@@ -102,6 +112,11 @@ def _further_shapes(
         ]
         found[shape] = asdict(taken)
     return {"shapes": found} if found else {}
+
+
+def _began(start: float, load_s: float) -> dict[str, Any]:
+    """When loading began and how long it took, by the clock of the samples; what that clock shows is `unix` less it."""
+    return {"load": start, "load_s": load_s, "unix": time.time() - time.perf_counter(), "pid": os.getpid()}
 
 
 def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:

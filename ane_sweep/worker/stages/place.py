@@ -33,7 +33,7 @@ from ane_sweep.placement.path import count_segments
 from ane_sweep.worker.runtimes import _remote, coreml
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS
 from ane_sweep.worker.runtimes._coremltools import lean
-from ane_sweep.worker.stages import StageResult, _compiled, _trace, compile, load
+from ane_sweep.worker.stages import StageResult, _compiled, _parts, _trace, compile, load
 
 STAGE = Stage(
     order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0, guess_s=10, guess_per_gb=30,
@@ -68,7 +68,21 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
     if compiled["tasks"] is not None:
         metrics.append(Metric("ane_tasks", compiled["tasks"], "1", kind="planned", source="compiled program (hwx)"))
-    return StageResult(metrics, {"ane_compiled": compiled}, placement=[summary])
+    realised = {"ane_compiled": compiled, "planned_costs": costs(table)}
+    return StageResult(metrics, realised=realised, placement=[summary])
+
+
+def costs(table: list[dict[str, Any]]) -> dict[str, Any]:
+    """The ops that Core ML's plan gives the largest shares of the cost."""
+    total = sum(row["cost"] for row in table) or 1.0
+    chunks = list(dict.fromkeys(row["chunk"] for row in table))
+    worst = sorted(table, key=lambda row: -row["cost"])[: _parts.COSTLY]
+    ops = [
+        {"op": row["name"], "type": row["op_type"], "chunk": chunks.index(row["chunk"]) + 1, "unit": row["preferred"],
+         "share": round(row["cost"] / total, 4)}
+        for row in worst
+    ]  # fmt: skip
+    return {"kind": "planned", "source": "MLComputePlan", "ops": ops}
 
 
 def _steps_of(params: dict[str, Any], inputs: dict[str, Path], keep: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,53 @@
+"""What `vm_stat` of macOS says of the memory of the whole machine: pages that are free, wired, compressed; moved in and out.
+
+Its lines are `Pages free:      123456.` behind a first one that names the size of a page; the names are those of Apple's
+vm_stat.c (system_cmds) and vm_stat(1). Levels are what there is now, the others count since the machine started. More is
+mapped than any process owns while the Neural Engine runs: "5GB file -> 20GB" (more-ane-transformers notes, 4 April 2023).
+"""
+
+import re
+from dataclasses import dataclass
+
+from ane_sweep.machine import tools
+
+TOOL = "/usr/bin/vm_stat"
+LEVELS = {"Pages free": "free", "Pages wired down": "wired", "Pages occupied by compressor": "compressor"}
+COUNTS = {"Pageins": "paged_in", "Pageouts": "paged_out", "Swapins": "swapped_in", "Swapouts": "swapped_out"}
+_HEAD = re.compile(r"page size of (\d+) bytes")
+_LINE = re.compile(r'^"?([^":]+)"?:\s+(\d+)\.?\s*$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by the names of LEVELS and COUNTS; what this vm_stat does not say is left out."""
+
+    levels: dict[str, int]
+    counts: dict[str, int]
+
+
+def read() -> Memory:
+    """Raises ValueError with the reason where there is nothing to read."""
+    said = tools.text(TOOL)
+    if said is None:
+        raise ValueError("vm_stat gave nothing")
+    return parse(said)
+
+
+def parse(text: str) -> Memory:
+    """Raises ValueError for what is no output of vm_stat."""
+    size = _HEAD.search(text)
+    pages = {name.strip(): int(number) for name, number in _LINE.findall(text)}
+    found = [
+        {ours: int(size[1]) * pages[theirs] for theirs, ours in names.items() if size and theirs in pages}
+        for names in (LEVELS, COUNTS)
+    ]
+    if not any(found):
+        raise ValueError("vm_stat says nothing that is known here")
+    return Memory(*found)
+
+
+def change(before: Memory, after: Memory) -> dict[str, int]:
+    """Bytes by name: levels after less before, which may be negative, and what was moved meanwhile."""
+    levels = {name: value - before.levels[name] for name, value in after.levels.items() if name in before.levels}
+    counts = {name: value - before.counts[name] for name, value in after.counts.items() if name in before.counts}
+    return {**levels, **{name: max(0, value) for name, value in counts.items()}}

@@ -1,0 +1,142 @@
+"""Inside a cell: what one prediction is made of, chunk by chunk, what one process did from load to the last call, and which
+ops take the time.
+
+Parts and gaps are measured on the host of the record; the strip beneath a part is where its cost is planned (Core ML) or
+predicted to be, and was measured by nobody.
+"""
+
+from ane_sweep.bridge.figures import Placement, Timing
+from ane_sweep.bridge.record import Record
+from ane_sweep.report import figures
+from ane_sweep.report.blocks import Block, Grid, Para, Plots, Section
+from ane_sweep.report.views import Cells, cut
+
+ROWS = 16  # bars in one picture; the tables have all
+STEPS = ("load", "first call", "early calls", "samples", "pause", "after it")
+_COLOURS = dict(zip(STEPS, (7, 1, 4, 0, 9, 2)))
+CHUNK, OTHER, GAP = 3, 5, 1  # series: chunks in turns, and what lies between them
+UNITS = [("ANE", "--ane"), ("GPU", "--gpu"), ("CPU", "--cpu")]
+NOTE = (
+    "Measured: the median of each chunk's own call, and of what passes between two (handing over, and whoever drives the chain); "
+    "the rest of a prediction lies before the first and behind the last. The thin strip beneath a chunk: where its cost is "
+    "{kind}, by unit. Medians of parts need not add up to the median of the whole to the last digit."
+)
+WHERE = "Every process as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: timelines/ beside records.jsonl."
+
+
+def section(cells: Cells) -> Section | None:
+    """None where no cell was timed."""
+    timed = [n for n, record in enumerate(cells.records) if record.timings]
+    if not timed:
+        return None
+    blocks: list[Block] = _predictions(cells, [n for n in timed if parts(cells.records[n])])
+    shown = timed[:ROWS]
+    bars: list[figures.Bar] = [(cut(cells.names[n]), process(cells.records[n].timings[0]), []) for n in shown]
+    svg = figures.spans(bars, x_label="s", name="from load to the last call")
+    legend = [(step, f"--s{_COLOURS[step]}") for step in STEPS if step != "pause"]
+    more = f"; {len(timed) - len(shown)} more cells in records.jsonl" if len(timed) > len(shown) else ""
+    blocks.append(
+        Plots([(svg, f"one process of each cell, from load to the last call (measured){more}")], legend, "step")
+    )
+    return Section("Inside a cell", [*blocks, *_costs(cells), Para(WHERE)])
+
+
+def _predictions(cells: Cells, found: list[int]) -> list[Block]:
+    if not found:
+        return []
+    bars = [(cut(cells.names[n]), *_bar(cells.records[n])) for n in found[:ROWS]]
+    kinds = dict.fromkeys(entry.kind for n in found if (entry := placed(cells.records[n])))
+    svg = figures.spans(bars, x_label="ms", name="one prediction")
+    legend = [("chunk", f"--s{CHUNK}"), ("the next", f"--s{OTHER}"), ("between", f"--s{GAP}"), *UNITS]
+    most = max(len(parts(cells.records[n])) for n in found)
+    heads = [
+        "cell",
+        "all ms",
+        *(f"chunk {k} ms" for k in range(1, most + 1)),
+        "between ms",
+        "between %",
+        "most between",
+    ]
+    rows = [_row(cells.names[n], cells.records[n], most) for n in found]
+    grid = Grid(heads, rows, [False] + [True] * (len(heads) - 2) + [False], fold=f"the figures: {len(rows)} rows")
+    said = NOTE.format(kind=" or ".join(kinds) or "not known")
+    return [Para(said), Plots([(svg, "one prediction, chunk by chunk (measured)")], legend, ""), grid]
+
+
+def parts(record: Record) -> list[float]:
+    """Milliseconds of each chunk; [] of a program in one piece, and of a pipeline that does not tell."""
+    found: list[float] = []
+    while (value := record.value(f"latency_chunk_{len(found) + 1}_median_ms")) is not None:
+        found.append(value)
+    return found
+
+
+def gaps(record: Record) -> list[float]:
+    """Milliseconds behind each chunk but the last."""
+    return [record.value(f"latency_gap_{n}_median_ms") or 0.0 for n in range(1, len(parts(record)))]
+
+
+def placed(record: Record) -> Placement | None:
+    """Where its cost is planned, else predicted to be, chunk by chunk."""
+    wanted = len(parts(record))
+    entries = [*record.placed("planned"), *record.placed("predicted")]
+    return next((entry for entry in entries if len(entry.chunks) == wanted), None)
+
+
+def _bar(record: Record) -> tuple[list[figures.Span], list[figures.Strip]]:
+    bar: list[figures.Span] = []
+    strips: list[figures.Strip] = []
+    own, between, place = parts(record), [*gaps(record), 0.0], placed(record)
+    at = 0.0
+    for n, (ms, gap) in enumerate(zip(own, between, strict=True)):
+        bar += [(ms, OTHER if n % 2 else CHUNK), (gap, GAP)]
+        left = at
+        for unit in figures.UNITS if place else ():
+            share = getattr(place.chunks[n].cost_share, unit) if place else 0.0
+            strips.append((left, ms * share, unit))
+            left += ms * share
+        at += ms + gap
+    return bar, strips
+
+
+def _row(name: str, record: Record, most: int) -> list[str]:
+    own, between = parts(record), gaps(record)
+    whole, all_gaps = record.value("latency_median_ms"), record.value("latency_gaps_median_ms")
+    worst = max(range(len(between)), key=between.__getitem__)
+    known = whole is not None and all_gaps is not None
+    return [
+        name, _ms(whole), *(_ms(ms) for ms in own), *("-" for _ in range(most - len(own))), _ms(all_gaps),
+        f"{100 * all_gaps / whole:.1f}" if known and whole else "-",
+        f"{worst + 1} and {worst + 2}: {_ms(between[worst])} ms",
+    ]  # fmt: skip
+
+
+def process(timing: Timing) -> list[figures.Span]:
+    """The steps of one process in seconds, in order."""
+    steps = {
+        "load": timing.load_ms, "first call": timing.first_ms, "early calls": sum(timing.warmup_ms),
+        "samples": sum(timing.samples_ms) * timing.loops, "pause": 1000 * timing.idle_s if timing.after_idle_ms else 0,
+        "after it": timing.after_idle_ms,
+    }  # fmt: skip
+    return [(ms / 1000, _COLOURS[step]) for step, ms in steps.items() if ms]
+
+
+def _costs(cells: Cells) -> list[Block]:
+    """The ops that take most of a prediction, measured in this runtime or planned by Core ML."""
+    rows = [
+        [cells.names[n], f"{said['kind']}, {said['source']}", one["op"], one["type"], str(one["chunk"]), one.get("unit") or "-",
+         f"{100 * one['share']:.1f}"]
+        for n, record in enumerate(cells.records)
+        for said in (record.realised.get("planned_costs"), record.realised.get("costs")) if isinstance(said, dict)
+        for one in said["ops"]
+    ]  # fmt: skip
+    heads = ["cell", "share is", "op", "type", "chunk", "unit", "share %"]
+    return (
+        [Grid(heads, rows, [False] * 4 + [True, False, True], fold=f"which ops take the time: {len(rows)} rows")]
+        if rows
+        else []
+    )
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,140 @@
+"""A cell's processes as a trace in Chrome's format, which Perfetto opens: load, every call, its chunks and what is between
+them, and what the evidence pass saw. Made of what the tasks left in the run's folder; nothing is timed for it.
+
+    pid   a process of ours;  tid 1: load and calls, 2: chunks or copies, 3: what passes between them;  counters: power, memory
+    ts    microseconds since the first of them began, by one wall clock that is laid under each process's own
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.stages import STAGES
+
+FOLDER = "timelines"
+_THREADS = {1: "calls", 2: "parts", 3: "between"}
+Event = dict[str, Any]
+
+
+def write(run: Path, records: Iterable[Record]) -> list[Path]:
+    """A file for each set of processes in timelines/, named as the record's `latency_task`; cells that share one share it."""
+    made = []
+    for record in records:
+        key = record.realised.get("latency_task")
+        path = run / FOLDER / f"{str(key)[:12]}.json"
+        if key and path not in made and (found := trace(record, run)):
+            path.parent.mkdir(exist_ok=True)
+            with disk.whole(path) as aside:
+                aside.write_text(json.dumps(found, allow_nan=False) + "\n", encoding="utf-8")
+            made.append(path)
+    return made
+
+
+def trace(record: Record, run: Path) -> dict[str, Any] | None:
+    """The trace of one cell; None where its tasks left nothing that can be laid on a line."""
+    events: list[Event] = []
+    for number, (stage, folder) in enumerate(_left(record, run), 1):
+        samples, moments = (disk.read_json(folder / name) for name in ("samples.json", "moments.json"))
+        if STAGES[stage].pooled and samples and samples.get("starts") and samples.get("clock") == "perf_counter":
+            events += _named(number, f"{stage} {number}", samples["began"]) + list(_calls(number, samples))
+        elif moments:
+            events += _named(number, stage, moments) + list(_moments(number, moments))
+    timed = [event for event in events if "ts" in event]
+    if not timed:
+        return None
+    first = min(event["ts"] for event in timed)
+    for event in timed:
+        event["ts"] = round(event["ts"] - first, 3)
+    told = {
+        "cell": record.cell_key,
+        "sweep": record.sweep,
+        "kind": "measured",
+        "source": record.realised.get("runtime"),
+    }
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": told}
+
+
+def _left(record: Record, run: Path) -> Iterator[tuple[str, Path]]:
+    for stage in record.stages:
+        if stage.key and (STAGES[stage.stage].pooled or stage.stage == "evidence"):
+            yield stage.stage, run / "tasks" / f"{stage.stage}-{stage.key[:12]}" / "out"
+
+
+def _named(pid: int, name: str, began: dict[str, Any]) -> list[Event]:
+    said = f"{name} (process {began['pid']})"
+    threads = [
+        {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": text}}
+        for tid, text in _THREADS.items()
+    ]
+    return [{"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": said}}, *threads]
+
+
+def _calls(pid: int, samples: dict[str, Any]) -> Iterator[Event]:
+    began, unix = samples["began"], samples["began"]["unix"]
+    yield _span("load", "load", pid, 1, unix + began["load"], began["load_s"])
+    count = samples.get("copies", 1)  # the samples of several are seconds per prediction
+    steps = [("first call", samples["first_s"], 1)]
+    steps += [(f"early call {n}", seconds, 1) for n, seconds in enumerate(samples["warmup_s"], 1)]
+    steps += [(f"sample {n}", seconds, samples["loops"]) for n, seconds in enumerate(samples["steady_s"], 1)]
+    steps += [("after a pause", seconds, 1) for seconds in [samples["after_idle_s"]] if seconds is not None]
+    for (name, seconds, loops), start in zip(steps, samples["starts"]):
+        yield _span(name, "prediction", pid, 1, unix + start, seconds * loops * count, {"calls": loops})
+    parts = samples.get("parts") or {}
+    for call in parts.get("calls", []):
+        for n in range(0, len(call), 2):
+            yield _span(f"{parts['what']} {n // 2 + 1}", parts["what"], pid, 2, unix + call[n], call[n + 1] - call[n])
+            if n + 2 < len(call):
+                yield _span("between", "gap", pid, 3, unix + call[n + 1], call[n + 2] - call[n + 1])
+
+
+def _moments(pid: int, moments: dict[str, Any]) -> Iterator[Event]:
+    unix = moments["unix"]
+    for look in moments["looks"]:
+        if "power" in look:
+            yield from _power(pid, unix + look["at"], look["power"])
+            continue
+        at = 1e6 * (unix + look["at"])
+        yield {"ph": "i", "s": "p", "name": look["when"], "cat": "evidence", "pid": pid, "tid": 1, "ts": at}
+        for what, values in _levels(look).items():
+            yield {"ph": "C", "name": what, "cat": "evidence", "pid": pid, "tid": 0, "ts": at, "args": values}
+
+
+def _levels(look: dict[str, Any]) -> dict[str, dict[str, int]]:
+    found = {"services, bytes": {f"{one['name']} {one['pid']}": one["resident_bytes"] for one in look["services"]}}
+    found["machine, bytes"] = look.get("memory", {}).get("levels", {})
+    return {what: values for what, values in found.items() if values}
+
+
+def _power(pid: int, start: float, power: list[dict[str, Any]]) -> Iterator[Event]:
+    for sample in power:
+        start += sample["seconds"]
+        known = {engine: value for engine, value in sample["milliwatts"].items() if value is not None}
+        yield {
+            "ph": "C",
+            "name": "power, mW",
+            "cat": "evidence",
+            "pid": pid,
+            "tid": 0,
+            "ts": 1e6 * start,
+            "args": known,
+        }
+
+
+def _span(
+    name: str, cat: str, pid: int, tid: int, start: float, seconds: float, args: dict[str, Any] | None = None
+) -> Event:
+    """A stretch of time, which never ends before it begins."""
+    length = max(0.0, round(1e6 * seconds, 3))
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": cat,
+        "pid": pid,
+        "tid": tid,
+        "ts": 1e6 * start,
+        "dur": length,
+        "args": args or {},
+    }
