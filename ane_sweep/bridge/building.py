@@ -133,11 +133,10 @@ class Options:
         plain=1,
         enters=_IN_TORCH,
         only=(
-            _PROBES,
             Only(
                 "task",
-                TEXTS,
-                "batch={value} is built for models of texts; {model} is of task {task}; leave it out",
+                (*TEXTS, "features"),
+                "batch={value} is built for models that take seq_len positions; {model} is of task {task}; leave it out",
             ),
             Only(
                 "copies",

@@ -6,7 +6,7 @@ from typing import Any
 SENTENCES = ("encoder", "classifier", "seq2seq")  # scored on whole sentences
 TEXTS = ("causal_lm", *SENTENCES)  # take `seq_len` tokens
 # Take inputs of one size, which the architecture says, whatever `seq_len` is.
-ONE_SIZE = ("image_classifier", "image_encoder", "audio_encoder", "text_encoder")
+ONE_SIZE = ("image_classifier", "image_encoder", "audio_encoder", "text_encoder", "denoiser")
 EMBED = ("encoder", "image_encoder", "audio_encoder", "text_encoder")  # leave vectors, which are compared by similarity
 NO_TEXT = ("features", "tensors")  # plain layers; a model that was given, of whose outputs nothing is known
 TASKS = (*TEXTS, *ONE_SIZE, *NO_TEXT)

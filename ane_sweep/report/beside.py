@@ -9,11 +9,12 @@ from ane_sweep.results import published
 
 HEADS = (
     "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "ANE % published", "ANE % predicted",
-    "ANE % planned", "PSNR published", "PSNR measured", "note",
+    "ANE % planned", "ops published", "ops ours", "PSNR published", "PSNR measured", "note",
 )  # fmt: skip
 NOTE = (
     "Figures that others published of the same model, form, number of chunks and compute units; where a source states "
-    "no length or no units, any stand beside it. Estimates and predictions are for the "
+    "no length or no units, any stand beside it. Ours of ops is the number in our converted program, with its "
+    "ratio to theirs. Estimates and predictions are for the "
     "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
     "here was measured on this host; see Provenance. Not estimated: a chip without figures of its own for the units that "
     "the program would run on; the record's `placement` says which."
@@ -40,12 +41,15 @@ def _line(row: published.Row, record: Record, label: str) -> list[str]:
     chip, entries = _chip(row["chip"], record)
     said = "" if chip in ("", row["chip"]) else f" ({chip})"
     psnr = None if "weights=random" in marks else record.value("psnr_db")
-    measured, estimate = record.value("latency_median_ms"), _estimate(record, chip)
+    part = row["chunk_index"]  # a figure of one chunk: no whole program's latency stands beside it
+    measured = None if part else record.value("latency_median_ms")
+    estimate = "-" if part else _estimate(record, chip)
+    where += f", chunk {part}" if part else ""
     return [
         row["source"], where or "-", ours, _text(row.figures.get("predict_ms")),
         estimate + (said if estimate != "-" else ""), _text(measured),
         _text(_published_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
-        _text(_share(entries.get("planned"))), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
+        _text(_share(entries.get("planned"))), *_counts(row, record), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
     ]  # fmt: skip
 
 
@@ -64,6 +68,21 @@ def _estimate(record: Record, chip: str) -> str:
     if any(entry.chip == chip and entry.not_estimated for entry in record.placement):
         return "not estimated"
     return _text(record.value("latency_ms", "estimated", chip) if chip else None)
+
+
+def _counts(row: published.Row, record: Record) -> tuple[str, str]:
+    """(ops published, ops ours with the ratio), of the whole program or of the chunk that the figure is of."""
+    units = [row.figures[name] for name in ("ops_cpu", "ops_gpu", "ops_ane") if name in row.figures]
+    theirs = row.figures.get("ops_total") or sum(units)
+    entry = next(iter(record.placed("predicted")), None)
+    if not theirs or entry is None:
+        return _text(theirs or None), "-"
+    part = row["chunk_index"]
+    parts = [one.ops.total for one in entry.chunks if one.chunk is not None]
+    if part and not (part.isdigit() and int(part) <= len(parts)):
+        return _text(theirs), "-"
+    ours = parts[int(part) - 1] if part else entry.ops.total
+    return f"{theirs:g}", f"{ours} ({ours / theirs:.2f})"
 
 
 def _published_share(figures: dict[str, float]) -> float | None:

@@ -11,7 +11,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, read_records
-from ane_sweep.report import beside, drift, estimates, first, inside, off_ane, searched, table, views
+from ane_sweep.report import beside, drift, estimates, first, inside, off_ane, searched, table, tips, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
@@ -52,8 +52,8 @@ def sections(sweep: Sweep) -> list[Section]:
     told = with_cells(sweep.records, sweep.runs)
     made = [
         first.section(sweep.cells), _cells(sweep, told), searched.section(sweep.search), off_ane.section(sweep.cells),
-        estimates.section(sweep.cells), _placement(sweep), _axes(sweep), inside.section(sweep.cells), _ladder(sweep),
-        _failures(sweep), _drift(sweep),
+        estimates.section(sweep.cells), _placement(sweep), _tips(sweep), _axes(sweep), inside.section(sweep.cells),
+        _ladder(sweep), _failures(sweep), _drift(sweep),
         _published(sweep), _doubts(told), _provenance(sweep),
     ]  # fmt: skip
     return [section for section in made if section is not None]
@@ -194,11 +194,16 @@ def _drift(sweep: Sweep) -> Section | None:
     return Section("Accuracy by layer", [Para(f"{words}ane-sweep report {sweep.records[0].sweep} --drift")])
 
 
+def _tips(sweep: Sweep) -> Section | None:
+    rows = tips.rows(sweep.records)
+    return Section("What each tip changed", [Grid(list(tips.HEADS), rows, [False] * 6)]) if rows else None
+
+
 def _published(sweep: Sweep) -> Section | None:
     rows = beside.rows(sweep.cells)
     if not rows:
         return None
-    grid = Grid(list(beside.HEADS), rows, [False] * 3 + [True] * 8 + [False])
+    grid = Grid(list(beside.HEADS), rows, [False] * 3 + [True] * 10 + [False])
     return Section("Published beside ours", [Para(beside.NOTE), grid])
 
 

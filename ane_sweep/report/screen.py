@@ -11,7 +11,7 @@ from rich.text import Text
 from ane_sweep import outward, tables
 from ane_sweep.bridge import retold
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.report import estimates, table
+from ane_sweep.report import estimates, table, tips
 from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
 from ane_sweep.report.table import BITS, LATENCY, PACKAGE, PREDICTED, Column
 
@@ -77,7 +77,10 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     below = Table.grid(padding=(0, 1, 0, 0))
     for number, line in enumerate(doubts(records, runs), 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
-    return Group(*above, Text(), made, *((Text(), below) if below.row_count else ()))
+    paired = [Text(line) for line in tips.lines(records)]
+    return Group(
+        *above, Text(), made, *((Text(), *paired) if paired else ()), *((Text(), below) if below.row_count else ())
+    )
 
 
 def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:

@@ -21,8 +21,8 @@ class Common:
     family: str
     size: str
     variant: str = axis(
-        "the model as it is, or rewritten for the Neural Engine",
-        choices=("original", "split_einsum"),
+        "the model as it is, or rewritten for the Neural Engine (v2: queries in parts, where a family has it)",
+        choices=("original", "split_einsum", "split_einsum_v2"),
         shapes=("convert", RUNS),
     )
     chunks: int | str = axis(

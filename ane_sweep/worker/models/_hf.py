@@ -81,7 +81,7 @@ def _materialise_buffers(module: nn.Module) -> None:
         for leaf, buffer in list(owner.named_buffers(recurse=False)):
             if buffer.is_meta:
                 value = _known_buffer(owner, leaf, buffer.shape)
-                made = torch.empty(buffer.shape, dtype=buffer.dtype) if value is None else value
+                made = torch.empty(buffer.shape, dtype=buffer.dtype) if value is None else value.to(buffer.dtype)
                 owner.register_buffer(leaf, made, persistent=False)
                 blank = blank or value is None
                 if value is None and owner._parameters:
@@ -98,7 +98,7 @@ def _known_buffer(owner: nn.Module, leaf: str, shape: torch.Size) -> torch.Tenso
         return torch.zeros(shape, dtype=torch.long)
     if leaf == "embed_scale":  # Gemma
         return torch.tensor(owner.scalar_embed_scale)
-    if leaf == "bias":  # GPT-Neo and GPT-BigCode: what a query may see
+    if leaf == "bias":  # GPT-1, GPT-Neo and GPT-BigCode: what a query may see
         seen = torch.ones(shape, dtype=torch.bool).tril()
         local = getattr(owner, "attention_type", None) == "local"
         return seen & ~seen.tril(-owner.config.window_size) if local else seen

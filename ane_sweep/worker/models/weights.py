@@ -84,7 +84,7 @@ def _spread(module: nn.Module, name: str) -> tuple[float, float]:
     if isinstance(layer, nn.Conv1d | nn.Conv2d):
         return 0.0, layer.weight[0].numel() ** -0.5
     if layer.weight.dim() == 1:  # a norm; built afresh it holds what it takes for no change: 1, or 0 for Gemma
-        return type(layer)(1).weight.item(), 0.02
+        return (1.0 if isinstance(layer, nn.GroupNorm) else type(layer)(1).weight.item()), 0.02
     if isinstance(layer, nn.Linear):
         return 0.0, layer.in_features**-0.5
     if isinstance(layer, nn.Embedding):

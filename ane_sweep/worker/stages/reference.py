@@ -66,7 +66,10 @@ def _seeded(params: dict[str, Any], ports, first: int, count: int) -> tuple[dict
     from ane_sweep.worker.stages import _seeds
 
     random = np.random.default_rng(params["texts"]["seed"] + bool(first))
-    feeds = {port.name: np.stack([_seeds.values(port, random) for _ in range(count)]) for port in ports.inputs}
+    feeds = {
+        port.name: np.stack([_seeds.values(port, random) for _ in range(count)]).astype(port.dtype)
+        for port in ports.inputs
+    }
     said = ", ".join(f"{port.name}: {_seeds.described(port)}" for port in ports.inputs)
     return {"inputs": said}, feeds, np.ones((count, 1), bool)
 

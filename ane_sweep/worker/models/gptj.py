@@ -1,0 +1,28 @@
+"""GPT-J: one norm for attention and feed-forward side by side, neighbouring channels rotated, a head with a bias."""
+
+from ane_sweep.bridge.families import Serves
+from ane_sweep.worker.models import _decoder, _layouts
+
+IGNORED = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",)
+
+FAMILY = _decoder.Family(
+    hf="GPTJForCausalLM",
+    config="GPTJConfig",
+    table="transformer.wte",
+    layer="transformer.h.{}.",
+    norms=("ln_1", None),
+    attention=_layouts.separate(*(f"attn.{name}_proj" for name in ("q", "k", "v", "out"))),
+    feed_forward=("mlp.fc_in", "mlp.fc_out"),
+    final="transformer.ln_f",
+    wiring=lambda config: "parallel",
+    rotary=_layouts.rotary_pairs,
+)
+SERVES = Serves(
+    architectures={"GPTJForCausalLM": "causal_lm"},
+    model_types=("gptj",),
+    layers="n_layer",
+    longest="n_positions",
+    tied=False,
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

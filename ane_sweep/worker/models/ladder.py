@@ -1,0 +1,181 @@
+"""Apple's reference transformer (apple/ml-ane-transformers, its module `reference`): an encoder and a decoder of embeddings
+that the caller looks up, post-norm, with masks and positions as inputs. Task: features. No trained weights exist.
+
+    encoder_input, decoder_input, and the positions of either   (B, C, 1, S), channels first in both variants
+    *_k_mask (B, S, 1, 1), *_qk_mask (B, S, 1, S)                added to the scores: zeros here, as in Apple's own test
+    -> decoder_output, encoder_output                           (B, C, 1, S)
+
+more-ane-transformers (notes of 28 March 2023) scaled it up to the sizes of GPT-2 and counted its ops: 2.7k, 6k, 10.3k and
+16.5k. The code is ours; as in Apple's, each head's scores are scaled after the product and take each mask by itself.
+
+arch  embed_dim, ffn_dim, nb_attention_heads, nb_enc_layers, nb_dec_layers, max_seq_len
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ane_sweep.worker.models import _ane, _hf
+from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
+
+IGNORED = ()
+EPS = 1e-5
+ZEROS = Seeded(0.0, 0.0, tiled=False)
+_SIDES = ("encoder", "decoder")
+
+
+class Attention(nn.Module):
+    """The parameters of one, and the norm after it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in "qkvo")
+        self.norm = nn.LayerNorm(width, EPS)
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int, wide: int, crosses: bool):
+        super().__init__()
+        self.attention = Attention(width)
+        if crosses:
+            self.cross = Attention(width)
+        self.up, self.down, self.norm = nn.Linear(width, wide), nn.Linear(wide, width), nn.LayerNorm(width, EPS)
+
+
+class Blocks(nn.Module):
+    """The parameters, as linear layers."""
+
+    base_model_prefix = "transformer"
+    all_tied_weights_keys: dict[str, str] = {}
+
+    def __init__(self, arch: dict[str, Any]):
+        super().__init__()
+        sizes = arch["embed_dim"], arch["ffn_dim"]
+        self.encoder = nn.ModuleList([Layer(*sizes, False) for _ in range(arch["nb_enc_layers"])])
+        self.decoder = nn.ModuleList([Layer(*sizes, True) for _ in range(arch["nb_dec_layers"])])
+        self.norm = nn.LayerNorm(arch["embed_dim"], EPS)
+
+    def tie_weights(self) -> None:
+        """Nothing is tied."""
+
+
+def skeleton(model: dict[str, Any]) -> nn.Module:
+    return Blocks(model["arch"])
+
+
+def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
+    whole, keys, pairs = (1, model["arch"]["embed_dim"], 1, seq_len), (1, seq_len, 1, 1), (1, seq_len, 1, seq_len)
+    inputs = [
+        *(Port(f"{side}_input", whole, "float32", seeded=NUMBERS) for side in _SIDES),
+        *(Port(f"{side}_pos_embed", whole, "float32", seeded=NUMBERS) for side in _SIDES),
+        *(Port(f"{side}_k_mask", keys, "float32", seeded=ZEROS) for side in _SIDES),
+        *(Port(f"{side}_qk_mask", pairs, "float32", seeded=ZEROS) for side in _SIDES),
+    ]
+    return Ports(tuple(inputs), tuple(Port(f"{side}_output", whole, "float32") for side in reversed(_SIDES)))
+
+
+class Transformer(nn.Module):
+    """What both variants share: the order of things. They differ in `linear`, `norm` and `heads`, and in the layout of
+    what they pass on (`inside`, `outside`)."""
+
+    def __init__(self, model: dict[str, Any], state: dict[str, Tensor]):
+        super().__init__()
+        self.blocks = _hf.filled(lambda: skeleton(model), state)
+        self.count = model["arch"]["nb_attention_heads"]
+        self.scale = (model["arch"]["embed_dim"] // self.count) ** -0.5
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        made = dict(
+            zip([f"{side}_{what}" for what in ("in", "pos", "k", "qk") for side in _SIDES], inputs, strict=True)
+        )
+        x, y, before, after = (
+            self.inside(made[name]) for name in ("encoder_in", "decoder_in", "encoder_pos", "decoder_pos")
+        )
+        for layer in self.blocks.encoder:
+            x = self.attend(layer.attention, x, x, before, before, made["encoder_qk"], made["encoder_k"])
+            x = self.feed(layer, x)
+        for layer in self.blocks.decoder:
+            y = self.attend(layer.attention, y, y, after, after, made["decoder_qk"], made["decoder_k"])
+            y = self.attend(layer.cross, y, x, after, before, made["encoder_k"])
+            y = self.feed(layer, y)
+        return self.outside(self.norm(self.blocks.norm, y)), self.outside(x)
+
+    def attend(self, part: Attention, x: Tensor, source: Tensor, here: Tensor, there: Tensor, *masks: Tensor) -> Tensor:
+        query, key = self.linear(part.q, x + here), self.linear(part.k, source + there)
+        mixed = self.heads(query, key, self.linear(part.v, source), masks)
+        return self.norm(part.norm, self.linear(part.o, mixed) + x)
+
+    def feed(self, layer: Layer, x: Tensor) -> Tensor:
+        return self.norm(layer.norm, self.linear(layer.down, torch.relu(self.linear(layer.up, x))) + x)
+
+
+class Original(Transformer):
+    """(B, S, C) inside, all heads in one product."""
+
+    def inside(self, x: Tensor) -> Tensor:
+        return x.squeeze(2).transpose(1, 2)
+
+    def outside(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).unsqueeze(2)
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        return layer(x)
+
+    def norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        return layer(x)
+
+    def heads(self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
+        rows, length, width = query.shape
+        q, k, v = (x.view(rows, length, self.count, -1).transpose(1, 2) for x in (query, key, value))
+        scores = q @ k.transpose(2, 3) * self.scale
+        for mask in masks:
+            scores = scores + mask.permute(0, 2, 3, 1)  # (B, 1, S_query or 1, S_key)
+        return (scores.softmax(dim=3) @ v).transpose(1, 2).reshape(rows, length, width)
+
+
+class SplitEinsum(Transformer):
+    """(B, C, 1, S) throughout, head by head."""
+
+    def __init__(self, model: dict[str, Any], state: dict[str, Tensor]):
+        super().__init__(model, state)
+        self.norms = {
+            id(layer): _ane.LayerNorm(layer.weight, layer.bias, EPS)
+            for layer in self.blocks.modules()
+            if isinstance(layer, nn.LayerNorm)
+        }
+        self.listed = nn.ModuleList(self.norms.values())
+
+    def inside(self, x: Tensor) -> Tensor:
+        return x
+
+    outside = inside
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        return F.conv2d(x, layer.weight[:, :, None, None], layer.bias)
+
+    def norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        return self.norms[id(layer)](x)
+
+    def heads(self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
+        width = query.shape[1] // self.count
+        parts = zip(query.split(width, dim=1), key.transpose(1, 3).split(width, dim=3), value.split(width, dim=1))
+        return torch.cat([self._head(*part, masks) for part in parts], dim=1)
+
+    def _head(self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
+        scores = torch.einsum("bchq,bkhc->bkhq", q, k) * self.scale
+        for mask in masks:
+            scores = scores + mask
+        return torch.einsum("bkhq,bchk->bchq", scores.softmax(dim=1), v)
+
+
+def _original(model, state, seq_len, options=None) -> nn.Module:
+    return Original(model, state).eval()
+
+
+def _split_einsum(model, state, seq_len, options=None) -> nn.Module:
+    return SplitEinsum(model, state).eval()
+
+
+VARIANTS = {"original": _original, "split_einsum": _split_einsum}

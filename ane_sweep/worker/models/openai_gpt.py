@@ -1,0 +1,63 @@
+"""GPT-1: a norm after each half of a block, and none before the head. Its Conv1D layers keep (in, out)."""
+
+from torch import Tensor, nn
+
+from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.families import Serves
+from ane_sweep.errors import StageError
+from ane_sweep.worker.models import _decoder, _hf, _layouts
+
+IGNORED = (r"(transformer\.)?h\.\d+\.attn\.bias$", r"(transformer\.)?position_ids$")
+
+FAMILY = _decoder.Family(
+    hf="OpenAIGPTLMHeadModel",
+    config="OpenAIGPTConfig",
+    table="transformer.tokens_embed",
+    positions="transformer.positions_embed",
+    layer="transformer.h.{}.",
+    norms=("ln_1", "ln_2"),
+    attention=_layouts.stacked("attn.c_attn", "attn.c_proj", transposed=True),
+    feed_forward=("mlp.c_fc", "mlp.c_proj"),
+    transposed=True,
+    final=lambda config: None,
+    activation="gelu_new",
+    wiring=lambda config: "post",
+)
+
+
+class Original(nn.Module):
+    """Hugging Face's module as it is, causal mask and all: it takes no mask of four dimensions."""
+
+    def __init__(self, hf: nn.Module, last: int | None):
+        super().__init__()
+        self.hf, self.last = hf, last
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
+        name = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
+        hidden = self.hf.transformer(**{name: tokens}, return_dict=False)[0]
+        return (self.hf.lm_head(hidden if self.last is None else hidden[:, self.last : self.last + 1]),)
+
+
+def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Raises StageError for a mask or a cache that Hugging Face's module cannot be given."""
+    if (asked := {name: getattr(options, name) for name in ("mask", "cache")}) != {
+        "mask": PLAIN.mask,
+        "cache": PLAIN.cache,
+    }:
+        said = " ".join(f"{name}={value}" for name, value in asked.items())
+        raise StageError(
+            f"{said}: the GPT-1 of transformers makes its own causal mask and keeps nothing; leave them out"
+        )
+    length, hf = options.padded(seq_len), _hf.filled(lambda: skeleton(model), state)
+    whole = Original(hf, seq_len - 1 if options.head == "last" else None)
+    return (whole if length == seq_len else _decoder.Padded(whole, seq_len, length, options)).eval()
+
+
+SERVES = Serves(
+    architectures={"OpenAIGPTLMHeadModel": "causal_lm", "OpenAIGPTModel": "causal_lm"},
+    model_types=("openai-gpt",),
+    layers="n_layer",
+    longest="n_positions",
+)
+skeleton, ports = FAMILY.skeleton, FAMILY.ports
+VARIANTS = {"original": original, "split_einsum": FAMILY.variants[1]}
