@@ -22,6 +22,7 @@ from ane_sweep.worker.stages._arrays import as_array
 # Ops that hand indices on, on their way from an input to the table that they are looked up in.
 _PASSES = {"cast", "identity", "reshape", "expand_dims", "squeeze", "greater_equal", "add", "select", "transpose"}
 _LOOKUPS = {"gather": "axis", "gather_nd": "", "gather_along_axis": "axis"}
+_FAR = 16
 _FLAGS, _LEVELS = 2, 256  # whole numbers of which nothing is known are 0 or 1; an image's are below 256
 
 
@@ -101,13 +102,17 @@ def _input(path: Path, feature: Feature, table: int | None) -> shapes.Input:
 
 
 def _points(feature: Feature) -> tuple[tuple[int, ...], ...]:
-    """Its default shape, and of several the others; of a range the smallest and, where it ends, the largest."""
+    """Its default shape, and of several the others; of a range the smallest and, where it ends, the largest, but no axis more
+    than _FAR times the default: a batch of up to 4,096 would take an hour.
+    """
     if feature.enumerated:
         return tuple(dict.fromkeys([feature.shape, *feature.enumerated]))
     if not feature.ranges:
         return (feature.shape,)
     low = tuple(low for low, _ in feature.ranges)
-    high = tuple(size if high is None else high for size, (_, high) in zip(feature.shape, feature.ranges))
+    high = tuple(
+        size if high is None else min(high, _FAR * size) for size, (_, high) in zip(feature.shape, feature.ranges)
+    )
     return (feature.shape, low, high)
 
 

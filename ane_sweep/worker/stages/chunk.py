@@ -31,6 +31,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     Raises errors.ChunkError when the program cannot be cut so.
     """
     from ane_sweep.mil import chunker, package
+    from ane_sweep.placement import flexible
 
     (source,) = package.program_paths(inputs["program"])
     if params["pipeline"] == "bisect":
@@ -39,7 +40,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         asked = {
             name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
         }
-        facts = chunker.chunk(source, out, chunker.Request(**asked, times=_times(source, params)))
+        facts = chunker.chunk(
+            source, out, chunker.Request(**asked, times=_times(source, params), varying=flexible.varying)
+        )
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)
     said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
