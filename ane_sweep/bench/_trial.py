@@ -68,21 +68,9 @@ def _cut(path: Path, made: dict[str, Any]) -> str:
             return f"{held} MB, not run"
         whole = made["whole"]
         if facts.get("left_out"):
-            whole = _chain([_alone(path, Path(folder) / "alone.mlpackage")], made["given"])
+            whole = _chain([chunker.alone(path, Path(folder) / "alone.mlpackage")], made["given"])
         _compare(whole, _chain(chunks, made["given"]))
         return f"{held} MB"
-
-
-def _alone(path: Path, target: Path) -> Path:
-    """The ML Program of a pipeline as a package."""
-    from ane_sweep.mil import chunker, graph, package, pipeline, writer
-    from ane_sweep.mil.line import line_up
-
-    ((found,), _) = pipeline.split(package.read(path, kinds=pipeline.KINDS))
-    program = graph.program(found)
-    (whole,) = chunker.pieces(line_up(program), [])
-    writer.write({graph.default_function(found.spec): (program, whole)}, target)
-    return target
 
 
 def _chain(paths: list[Path], given: dict[str, Any]) -> dict[str, Any]:

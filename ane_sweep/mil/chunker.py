@@ -83,6 +83,15 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     }
 
 
+def alone(source: Path, target: Path) -> Path:
+    """Write the one ML Program of a pipeline as a package of its own. Raises as `chunk` does."""
+    read, _ = _program(source)
+    program = graph.program(read)
+    (whole,) = pieces(line_up(program), [])
+    writer.write({graph.default_function(read.spec): (program, whole)}, target)
+    return target
+
+
 def _viewed(read: package.Package, name: str, request: Request) -> graph.Program:
     program = graph.program(read, name)
     kinds = (program.tensor_type(own) for own in program.inputs)

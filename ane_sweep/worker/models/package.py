@@ -15,9 +15,10 @@ from ane_sweep.bridge import shapes
 from ane_sweep.errors import PackageError, StageError
 from ane_sweep.mil import graph
 from ane_sweep.reference.features import Feature
+from ane_sweep.reference.plain import Suppression
 from ane_sweep.worker.models import module
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.stages._arrays import as_array
+from ane_sweep.worker.stages._arrays import as_array, filled
 
 # Ops that hand indices on, on their way from an input to the table that they are looked up in.
 _PASSES = {"cast", "identity", "reshape", "expand_dims", "squeeze", "greater_equal", "add", "select", "transpose"}
@@ -36,15 +37,18 @@ class Given:
         said = {one.name: one for one in shapes.read(wanted)} if wanted else {}
         if unknown := [name for name in said if name not in self.model.inputs]:
             raise StageError(f"model.inputs.{unknown[0]}: the package takes {', '.join(self.model.inputs)}")
-        bounds = _tables(self.model.program)
-        drawn = {name: _input(path, feature, bounds.get(name)) for name, feature in self.model.inputs.items()}
+        self.rows = _most_rows(self.model)
+        bounds = _tables(getattr(self.model, "models", [self.model])[0].program)
+        wanted_inputs = {name: one for name, one in self.model.inputs.items() if not _may_be_left_out(one)}
+        drawn = {name: _input(path, feature, bounds.get(name)) for name, feature in wanted_inputs.items()}
         self.taken = tuple(said.get(name, one) for name, one in drawn.items())
         self._leave_out_shapes()
 
     def called(self, *values: torch.Tensor) -> dict[str, np.ndarray]:
         named = {one.name: value.numpy() for one, value in zip(self.taken, values, strict=True)}
         made = self.model.predict(named, self.model.new_state() if self.model.states else None)
-        return {name: array for name, value in made.items() if (array := as_array(value)) is not None}
+        found = {name: array for name, value in made.items() if (array := as_array(value)) is not None}
+        return {name: filled(array, self.rows) for name, array in found.items()} if self.rows else found
 
     def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.from_numpy(np.array(value)) for value in self.called(*values).values())
@@ -85,6 +89,16 @@ class Given:
 def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
     """Raises StageError, errors.PackageError, errors.UnsupportedOp."""
     return Given(inputs["package"], params["model"]["arch"]["inputs"])
+
+
+def _may_be_left_out(feature: Feature) -> bool:
+    return feature.is_optional and feature.kind not in ("array", "image")
+
+
+def _most_rows(model: Any) -> int:
+    """How many boxes a pipeline's suppression chooses from: its outputs have a row for each that stays. 0 without one."""
+    last = getattr(model, "models", [model])[-1]
+    return last.rows if isinstance(last, Suppression) else 0
 
 
 def _input(path: Path, feature: Feature, table: int | None) -> shapes.Input:
