@@ -1,4 +1,4 @@
-"""`python -m ane_sweep.bench NAME... [--keep] [--OPTION=VALUE]`; without a name, the list. Options are the benchmark's own."""
+"""`python -m ane_sweep.bench NAME... [FOLDER...] [--keep]`; without a name, the list. Folders are for `packages`."""
 
 import argparse
 import importlib
@@ -19,7 +19,8 @@ def main(words: Sequence[str] | None = None) -> int:
         "--keep", action="store_true", help="add what they say to ane_sweep/bench/kept/ and docs/figures.md"
     )
     given = parser.parse_known_args(words)[0]
-    names = given.names
+    folders = [Path(name) for name in given.names if name not in NAMES and Path(name).is_dir()]
+    names = [name for name in given.names if name in NAMES or not Path(name).is_dir()]
     unknown = [name for name in names if name not in NAMES]
     if not names or unknown:
         for name in NAMES:
@@ -28,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return BAD_CONFIGURATION
     for name in names:
         module = importlib.import_module(f"ane_sweep.bench.{name}")
-        rows = module.run()
+        rows = module.run(*folders) if folders else module.run()
         print(f"{name}: {module.__doc__}\n{show(rows)}\n", flush=True)
         if given.keep:
             print(f"kept: {shown(_kept.keep(name, rows))}")

@@ -9,7 +9,7 @@ from file to file and never parsed. Functions of one package are cut at the same
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from ane_sweep.bridge.axes.places import Place
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, places, writer
+from ane_sweep.mil.element_types import Varying
 from ane_sweep.mil.graph import Op
 from ane_sweep.mil.line import Line, line_up
 from ane_sweep.mil.weights import blob_values
@@ -38,6 +39,8 @@ class Request:
     times    by="time": estimated cost by the first value that an op makes
     at       places of one's own (places.py), in place of all that
     program_bytes, mapped_bytes   limits of "auto": a chunk's weights, and those of all chunks together (None: no limit)
+    varying  follows the sizes of a program that takes several shapes: (package, function) -> those of its values. Without it
+             what has no fixed size does not cross
     """
 
     count: int | str
@@ -47,6 +50,7 @@ class Request:
     at: tuple[Place, ...] = ()
     program_bytes: int | None = None
     mapped_bytes: int | None = None
+    varying: Callable[[package.Package, str], Mapping[str, Varying]] | None = None
 
 
 def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     read, left_out = _program(source)
     default = graph.default_function(read.spec)
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
-    lines = {name: line_up(graph.program(read, name)) for name in names}
+    lines = {name: line_up(_viewed(read, name, request)) for name in names}
     joined = joint.join(list(lines.values()))
     chosen, notes = _chosen(joined.line, request, source.name)
     parts = {name: pieces(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())}
@@ -89,6 +93,23 @@ def _chosen(line: Line, request: Request, name: str) -> tuple[list[int], list[st
         return places.resolve(line, request.at, name)
     chosen = _choose(line, request, name)
     return chosen, [uneven] if (uneven := _uneven(line, chosen)) else []
+
+
+def alone(source: Path, target: Path) -> Path:
+    """Write the one ML Program of a pipeline as a package of its own. Raises as `chunk` does."""
+    read, _ = _program(source)
+    program = graph.program(read)
+    (whole,) = pieces(line_up(program), [])
+    writer.write({graph.default_function(read.spec): (program, whole)}, target)
+    return target
+
+
+def _viewed(read: package.Package, name: str, request: Request) -> graph.Program:
+    program = graph.program(read, name)
+    kinds = (program.tensor_type(own) for own in program.inputs)
+    if request.varying is not None and any(kind is not None and not kind.is_static for kind in kinds):
+        program.varying = request.varying(read, name)
+    return program
 
 
 def _uneven(line: Line, chosen: list[int]) -> str | None:
@@ -136,8 +157,8 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
         points = len(line.positions)
         least = max(1, wish.own + 1)
         sizes = (
-            f"; at {line.unsized} places what crosses has a size that is only known when it runs, and a "
-            "chunk declares fixed ones: convert the model with one shape"
+            f"; at {line.unsized} places what crosses has a size that follows from what it computes, not from the shapes of "
+            "its inputs, and a chunk must declare it: convert the model with one shape"
         ) * bool(line.unsized)
         if most == 1:
             raise ChunkError(f"chunks={count}: {name} has no place to cut it, so it stays one program{sizes}")

@@ -33,8 +33,11 @@ _COLORS = {
 }
 
 
+SUFFIX = ".mlmodelc"
+
+
 def is_compiled(path: Path) -> bool:
-    return path.suffix == ".mlmodelc" or (path / "coremldata.bin").exists()
+    return path.suffix == SUFFIX or (path / "coremldata.bin").exists()
 
 
 def read(folder: Path) -> Any:

@@ -64,6 +64,17 @@ class TensorType:
         return size
 
 
+@dataclass(frozen=True, slots=True)
+class Varying:
+    """The sizes of a value of a program that takes several shapes: `default`, and either all of its `shapes` (enumerated) or the
+    lowest and the highest size of every axis (`ranges`; None: no limit). Neither where it is of one shape after all.
+    """
+
+    default: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+    ranges: tuple[tuple[int, int | None], ...] = ()
+
+
 def tensor_type(value_type: Any) -> TensorType | None:
     """TensorType of a ValueType message, or None where it is no tensor."""
     if value_type.WhichOneof("type") != "tensorType":

@@ -4,7 +4,8 @@ The protobuf messages stay as they are and are only looked at; a program of 16,5
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package as packages
-from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, TensorType, tensor_type
+from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, TensorType, Varying, tensor_type
 from ane_sweep.mil.weights import Record
 
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
@@ -48,12 +49,16 @@ class Op:
 
 @dataclass
 class Program:
-    """The main function of a package: `ops` in order, value types by name, and the package for its weights."""
+    """The main function of a package: `ops` in order, value types by name, and the package for its weights.
+
+    varying: sizes of the values whose types leave some open, as far as somebody has followed them.
+    """
 
     package: packages.Package
     function: Any
     block: Any
     opset: str
+    varying: Mapping[str, Varying] = field(default_factory=dict)
 
     @property
     def spec(self) -> Any:
@@ -83,6 +88,13 @@ class Program:
     def tensor_type(self, name: str) -> TensorType | None:
         """Type of a value, or None where it is no tensor (a state, list or dictionary)."""
         return tensor_type(self.types[name])
+
+    def default_type(self, name: str) -> TensorType | None:
+        """Type of a value at the default shape, where its sizes are known there."""
+        kind = self.tensor_type(name)
+        if kind is None or kind.is_static or name not in self.varying:
+            return kind
+        return TensorType(kind.dtype, self.varying[name].default)
 
     def constant(self, op: Op) -> Any:
         """What a `const` op holds: see `decode`."""

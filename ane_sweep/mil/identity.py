@@ -42,7 +42,9 @@ def _write(found: package.Package, target: Path) -> Path:
 def _programs(spec: Any) -> list[Any]:
     if spec.WhichOneof("Type") == "pipeline":
         return [program for model in spec.pipeline.models for program in _programs(model)]
-    return [spec.mlProgram]
+    return (
+        [spec.mlProgram] if spec.WhichOneof("Type") == "mlProgram" else []
+    )  # asking others for it would make them one
 
 
 def _set_build_info(program: Any, identity: str) -> None:

@@ -4,8 +4,9 @@ The ops that compute (those that depend on an input) stand in a line; a cut goes
 ops that depend on constants alone, belong to whatever uses them and are no part of the line.
 
     boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
-    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, static shape, rank 1 to 5, or
-               what one of those holds exactly (CARRIERS: a bool, a small integer); and no state is used on both sides
+    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or what one of those
+               holds exactly (CARRIERS: a bool, a small integer), of one shape or of those that follow from the inputs'
+               (Program.varying); and no state is used on both sides
     size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
 """
 
@@ -161,7 +162,7 @@ def _find_positions(line: Line) -> None:
 
 def _feature(program: Program, name: str) -> tuple[int, bool, bool]:
     """(bytes of a value as it travels, whether it can but for its sizes, whether its sizes are known)."""
-    kind = program.tensor_type(name)
+    kind = program.default_type(name)
     if kind is None:
         return 0, False, True
     dtype = carrier(program, kind)

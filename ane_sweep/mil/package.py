@@ -57,13 +57,13 @@ class Package:
 
 
 def program_paths(folder: Path) -> list[Path]:
-    """The programs of a "program" artifact in the order they run: one `model.mlpackage`, or `chunk_01.mlpackage` and
-    on.
+    """The programs of a "program" artifact in the order they run: one `model.mlpackage` (or, of a model that was compiled
+    already, `model.mlmodelc`), or `chunk_01.mlpackage` and on.
     """
     folder = Path(folder)
-    whole = folder / "model.mlpackage"
-    if whole.exists():
-        return [whole]
+    for whole in (folder / "model.mlpackage", folder / f"model{compiled.SUFFIX}"):
+        if whole.exists():
+            return [whole]
     chunks = sorted(folder.glob("chunk_*.mlpackage"), key=lambda path: (len(path.name), path.name))
     if not chunks:
         raise PackageError(

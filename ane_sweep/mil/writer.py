@@ -98,14 +98,19 @@ def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str
     if name in own:
         feature.CopyFrom(own[name])
         return
-    kind = program.tensor_type(name)
-    if kind is None or not kind.is_static:  # line.py only lets tensors of fixed shape cross
+    kind = program.default_type(name)
+    if kind is None or not kind.is_static:  # line.py only lets tensors of known shapes cross
         path = program.package.path
         raise PackageError(f"{path}: its program gives `{name}`, which its description lacks; convert the model again")
     feature.name = _feature_name(program, name)
     array = feature.type.multiArrayType
     array.shape.extend(kind.shape)
     array.dataType = _FEATURE_DTYPES[line.carrier(program, kind) or kind.dtype]
+    if varying := program.varying.get(name):
+        for shape in varying.shapes:
+            array.enumeratedShapes.shapes.add().shape.extend(shape)
+        for low, high in varying.ranges:
+            array.shapeRange.sizeRanges.add(lowerBound=low, upperBound=-1 if high is None else high)
 
 
 def _cast_to(program: Program, name: str) -> str | None:

@@ -44,6 +44,23 @@ def enumerated(feature: Any, rank: int) -> tuple[tuple[int, ...], ...]:
     return tuple(shape for shape in found if len(shape) == rank and all(size > 0 for size in shape))
 
 
+def bounds(feature: Any, rank: int) -> tuple[tuple[int, int | None], ...]:
+    """Lowest and highest size of every axis of an input that takes a range (None: no limit)."""
+    if feature.type.WhichOneof("Type") == "imageType":
+        image = feature.type.imageType
+        size = image.imageSizeRange
+        channels = 1 if image.colorSpace in _GREY else 3
+        pairs = [
+            (1, 1),
+            (channels, channels),
+            *((one.lowerBound, one.upperBound) for one in (size.heightRange, size.widthRange)),
+        ]
+    else:
+        pairs = [(one.lowerBound, one.upperBound) for one in feature.type.multiArrayType.shapeRange.sizeRanges]
+    found = tuple((max(1, low), None if high < 0 else high) for low, high in pairs)
+    return found if len(found) == rank else ()
+
+
 def flexibility(feature: Any) -> str | None:
     """ "enumerated" or "range" where an input takes several shapes, else None."""
     kind = feature.type.WhichOneof("Type")

@@ -117,9 +117,7 @@ def _at(
             raise PackageError(
                 f"{path}: function {name!r} has no block for opset {function.opset!r}; the file is damaged"
             )
-        known = {value.name: _tensor(value.type) for value in function.inputs}
-        features = {feature.name: feature for feature in chain.described(package.spec, name).input}
-        varying = _at_shape(known, features, chosen or {})
+        known, varying = inputs_at(package, name, chosen or {})
         program.flexible += [one for one in varying if one not in program.flexible]
         reader = _Reader(package, name, is_flexible=bool(varying))
         program.functions[name] = reader.block(function.block_specializations[function.opset], known)
@@ -127,6 +125,23 @@ def _at(
     if not program.functions:
         raise PackageError(f"{path}: its program has no function; convert the model again")
     return program
+
+
+def inputs_at(
+    package: packages.Package, function: str, chosen: dict[str, tuple[int, ...]]
+) -> tuple[dict[str, Tensor], list[Flexible]]:
+    """(the inputs of a function, those of several shapes at the chosen one or else at their default; a list of these)."""
+    known = {value.name: _tensor(value.type) for value in package.spec.mlProgram.functions[function].inputs}
+    features = {feature.name: feature for feature in chain.described(package.spec, function).input}
+    return known, _at_shape(known, features, chosen)
+
+
+def values_at(package: packages.Package, function: str, chosen: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Every value of a function at the chosen shapes of its inputs, by name. Raises PackageError."""
+    known, varying = inputs_at(package, function, chosen)
+    found = package.spec.mlProgram.functions[function]
+    _Reader(package, function, is_flexible=bool(varying)).block(found.block_specializations[found.opset], known)
+    return known
 
 
 def _at_shape(known: dict[str, Tensor], features: dict[str, Any], chosen: dict[str, tuple[int, ...]]) -> list[Flexible]:

@@ -11,12 +11,14 @@ from ane_sweep.bridge.cell import Cell, digest
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.mil import graph, package
+from ane_sweep.machine import apple
+from ane_sweep.mil import compiled, graph, package, pipeline
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.planner.checkpoint_files import file_digest
 
 KIND = "package"  # of a Source: what is there is a program already
 PACKAGE, SAMPLES, EXPECTED = "package", "samples", "expected"  # the roles that a worker finds them under
+COMPILED, PIPELINE = "compiled", "pipeline"
 _FIRST_OPSET = 6  # the specification version of iOS15; each target since has one more
 # Axes that act when a model is built or converted, beside those that refuse a model of task `tensors` by themselves.
 _AT_CONVERSION = {
@@ -54,19 +56,20 @@ def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -
 
 def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
     """(its protobuf, what a plan must know of it). Raises ConfigError that names the way out."""
-    if path.suffix == ".mlmodelc" or (path / "coremldata.bin").exists():
+    if compiled.is_compiled(path) and (reason := apple.no_coreml()):
         raise ConfigError(
-            f"{what}: a compiled model can be neither compressed, cut nor compiled again; give the .mlpackage that it was "
-            "compiled from (`ane-sweep lint` and `ane-sweep run` take compiled ones)"
+            f"{what}: a compiled model is loaded by Core ML alone, which {reason}; give the .mlpackage that it was compiled "
+            "from (`ane-sweep lint` and `ane-sweep run` take compiled ones on any host)"
         )
     try:
-        found = package.read(path)
+        found = package.read(path, kinds=pipeline.KINDS)
+        programs = [graph.program(one) for one in pipeline.split(found)[0]]
     except PackageError as error:
         raise ConfigError(f"{what}: {_with_way(str(error))}") from None
     if path.is_file():
         raise ConfigError(f"{what}: an ML Program in a bare .mlmodel has no place for weights; save it as .mlpackage")
     number = found.spec.specificationVersion - _FIRST_OPSET
-    ops = graph.program(found).block.operations
+    ops = [op for program in programs for op in program.block.operations]
     half = any(
         value.type.tensorType.dataType == DTYPE_NUMBERS["fp16"]
         for op in ops
@@ -78,9 +81,15 @@ def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
     return found.spec, {
         "target": target,
         "compute": "fp16" if half else "fp32",
-        "functions": len(found.spec.mlProgram.functions),
+        "functions": max(1, len(found.spec.mlProgram.functions)),
         "compressed": packed,
+        **({"form": form} if (form := _form(path, found.spec)) else {}),
     }
+
+
+def _form(path: Path, spec: Any) -> str | None:
+    """COMPILED or PIPELINE, of what is taken as it is and nothing is made of; None of a package of one program."""
+    return COMPILED if compiled.is_compiled(path) else PIPELINE if spec.WhichOneof("Type") == PIPELINE else None
 
 
 def _with_way(problem: str) -> str:
@@ -115,6 +124,27 @@ def _arrays(what: str, text: str) -> Path:
     return path
 
 
+_STAYS = {
+    COMPILED: "a compiled model can be neither compressed, cut nor compiled again: {as_it_is}, or give the .mlpackage that it was "
+    "compiled from",
+    PIPELINE: "a pipeline is run as it is: {as_it_is}, or take its program out of it (`ane-sweep chunk {path} 2 -o FOLDER`)",
+}
+
+
+def _as_it_is(cell: Cell, source: Source) -> str | None:
+    asked = {
+        "precision": (cell.precision, "fp16", bool(cell.precision_options["weights"])),
+        "chunks": (cell.chunks, 1, cell.chunks != 1),
+        "copies": (cell.copies, 1, cell.copies != 1),
+        "device": (cell.device, "local", cell.device != "local"),
+    }
+    stays = _STAYS.get(source.arch.get("form") or "")
+    for axis, (value, instead, is_asked) in asked.items():
+        if stays and is_asked:
+            return f"{axis}={value}: {stays.format(as_it_is=f'{axis}={instead}', path=source.source)}"
+    return None
+
+
 def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     """Why a cell of a package is impossible, in one sentence with the way out."""
     precision, compute = cell.precision_options, source.arch["compute"]
@@ -125,6 +155,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
             f"precision={cell.precision} decides at conversion what is computed in fp32, and {source.source} is a program already "
             f"({compute}); use precision=fp16 (as it is), or one that compresses weights"
         )
+    if reason := _as_it_is(cell, source):
+        return reason
     if source.arch["compressed"] and precision["weights"]:
         return (
             f"precision={cell.precision}: {source.source} holds {source.arch['compressed']} compressed weights already; use "

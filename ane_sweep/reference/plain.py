@@ -85,6 +85,12 @@ class Suppression(Described):
                 "is not read here; give the .mlpackage that it was compiled from"
             )
 
+    @property
+    def rows(self) -> int:
+        """How many boxes it chooses from, where that is described; 0 where it is not."""
+        shape = self.inputs[self._said.confidenceInputFeatureName].shape
+        return shape[0] if shape else 0
+
     def predict(self, inputs: dict[str, Any], state: Any = None) -> dict[str, Any]:
         said = self._said
         confidence = self._array(inputs, said.confidenceInputFeatureName)

@@ -18,6 +18,7 @@ from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.folders import user_path
 from ane_sweep.machine import memory
+from ane_sweep.mil import chunker, compiled
 from ane_sweep.planner import packages
 from ane_sweep.runner import isolate
 from ane_sweep.terminal import NOT_ALL_OK, OK, say, shown, tell
@@ -88,9 +89,15 @@ class Bench:
 
 @contextmanager
 def bench(text: str, target: Path) -> Iterator[Bench]:
-    """Raises ConfigError for what is no ML Program, and for a target that cannot be written beside."""
+    """Of a pipeline its one ML Program is what is worked on. Raises ConfigError for what is no ML Program, and for a target that
+    cannot be written beside.
+    """
     installed.need_worker("it")
     package = user_path(text).absolute()
+    if compiled.is_compiled(package):
+        raise ConfigError(
+            f"{text}: a compiled model can be neither compressed nor cut; give the .mlpackage that it was compiled from"
+        )
     known = packages.described(package, text)[1]
     ends = {package.resolve(), target.resolve()}
     if len(ends) == 1 or ends & {*package.resolve().parents, *target.resolve().parents}:
@@ -99,6 +106,9 @@ def bench(text: str, target: Path) -> Iterator[Bench]:
         raise ConfigError(f"-o {shown(target)}: {target.parent} is no folder that can be written to; make it first")
     folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
     try:
+        if known.get("form") == packages.PIPELINE:
+            package = chunker.alone(package, folder / package.name)
+            known = packages.described(package, text)[1]
         yield Bench(package, known, folder)
     finally:
         disk.remove_tree(folder)

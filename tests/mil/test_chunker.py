@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from placement.by_hand import Writer
 
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chunker, graph, package
@@ -107,18 +106,6 @@ def test_an_uneven_cut_is_said_with_its_reason(mil, tmp_path):
     (said,) = facts["notes"]
     assert said.startswith(f"uneven: the largest of 4 chunks has {max(facts['chunk_bytes'])} bytes of weights, 3.")
     assert "one tensor has that many" in said
-
-
-def test_a_program_that_takes_any_batch_says_why_it_cannot_be_cut(tmp_path):
-    writer = Writer(x=("fp16", (None, 8)))
-    value = "x"
-    for _ in range(3):
-        value = writer.op("linear", ("fp16", (None, 8)), x=value, weight=writer.const("fp16", (8, 8)))
-    source = writer.runs(value).save(tmp_path / "m.mlpackage")
-    with pytest.raises(
-        ChunkError, match=r"has no place to cut it.*at 2 places what crosses has a size.*with one shape"
-    ):
-        chunker.chunk(source, tmp_path / "cut", Request(2))
 
 
 def test_inputs_come_again_and_skips_do_not_pass_through(mil, tmp_path):

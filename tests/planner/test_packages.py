@@ -131,7 +131,7 @@ def test_what_is_no_ml_program_is_refused_with_the_way(here, capsys):
     Path("empty.mlpackage").mkdir()
     for name, said in (
         ("old.mlmodel", "holds a neuralNetwork. Nothing makes an ML Program of it: convert it again from its source"),
-        ("c.mlmodelc", "a compiled model can be neither compressed, cut nor compiled again"),
+        ("c.mlmodelc", "a compiled model is loaded by Core ML alone, which needs macOS; give the .mlpackage"),
         ("empty.mlpackage", "has no Manifest.json"),
         ("none.mlpackage", "no such model"),
         ("null", "model.path is missing: model.path=FILE.mlpackage"),

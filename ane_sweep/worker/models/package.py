@@ -15,13 +15,15 @@ from ane_sweep.bridge import shapes
 from ane_sweep.errors import PackageError, StageError
 from ane_sweep.mil import graph
 from ane_sweep.reference.features import Feature
+from ane_sweep.reference.plain import Suppression
 from ane_sweep.worker.models import module
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.stages._arrays import as_array
+from ane_sweep.worker.stages._arrays import as_array, filled
 
 # Ops that hand indices on, on their way from an input to the table that they are looked up in.
 _PASSES = {"cast", "identity", "reshape", "expand_dims", "squeeze", "greater_equal", "add", "select", "transpose"}
 _LOOKUPS = {"gather": "axis", "gather_nd": "", "gather_along_axis": "axis"}
+_FAR = 16
 _FLAGS, _LEVELS = 2, 256  # whole numbers of which nothing is known are 0 or 1; an image's are below 256
 
 
@@ -35,15 +37,18 @@ class Given:
         said = {one.name: one for one in shapes.read(wanted)} if wanted else {}
         if unknown := [name for name in said if name not in self.model.inputs]:
             raise StageError(f"model.inputs.{unknown[0]}: the package takes {', '.join(self.model.inputs)}")
-        bounds = _tables(self.model.program)
-        drawn = {name: _input(path, feature, bounds.get(name)) for name, feature in self.model.inputs.items()}
+        self.rows = _most_rows(self.model)
+        bounds = _tables(getattr(self.model, "models", [self.model])[0].program)
+        wanted_inputs = {name: one for name, one in self.model.inputs.items() if not _may_be_left_out(one)}
+        drawn = {name: _input(path, feature, bounds.get(name)) for name, feature in wanted_inputs.items()}
         self.taken = tuple(said.get(name, one) for name, one in drawn.items())
         self._leave_out_shapes()
 
     def called(self, *values: torch.Tensor) -> dict[str, np.ndarray]:
         named = {one.name: value.numpy() for one, value in zip(self.taken, values, strict=True)}
         made = self.model.predict(named, self.model.new_state() if self.model.states else None)
-        return {name: array for name, value in made.items() if (array := as_array(value)) is not None}
+        found = {name: array for name, value in made.items() if (array := as_array(value)) is not None}
+        return {name: filled(array, self.rows) for name, array in found.items()} if self.rows else found
 
     def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.from_numpy(np.array(value)) for value in self.called(*values).values())
@@ -86,6 +91,16 @@ def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
     return Given(inputs["package"], params["model"]["arch"]["inputs"])
 
 
+def _may_be_left_out(feature: Feature) -> bool:
+    return feature.is_optional and feature.kind not in ("array", "image")
+
+
+def _most_rows(model: Any) -> int:
+    """How many boxes a pipeline's suppression chooses from: its outputs have a row for each that stays. 0 without one."""
+    last = getattr(model, "models", [model])[-1]
+    return last.rows if isinstance(last, Suppression) else 0
+
+
 def _input(path: Path, feature: Feature, table: int | None) -> shapes.Input:
     """How an input is drawn. Raises StageError for what is no array and no image."""
     if feature.kind not in ("array", "image"):
@@ -101,13 +116,17 @@ def _input(path: Path, feature: Feature, table: int | None) -> shapes.Input:
 
 
 def _points(feature: Feature) -> tuple[tuple[int, ...], ...]:
-    """Its default shape, and of several the others; of a range the smallest and, where it ends, the largest."""
+    """Its default shape, and of several the others; of a range the smallest and, where it ends, the largest, but no axis more
+    than _FAR times the default: a batch of up to 4,096 would take an hour.
+    """
     if feature.enumerated:
         return tuple(dict.fromkeys([feature.shape, *feature.enumerated]))
     if not feature.ranges:
         return (feature.shape,)
     low = tuple(low for low, _ in feature.ranges)
-    high = tuple(size if high is None else high for size, (_, high) in zip(feature.shape, feature.ranges))
+    high = tuple(
+        size if high is None else min(high, _FAR * size) for size, (_, high) in zip(feature.shape, feature.ranges)
+    )
     return (feature.shape, low, high)
 
 

@@ -13,11 +13,19 @@ if TYPE_CHECKING:
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
 
 
+_IMAGE = FeatureTypes_pb2.ImageFeatureType
+_LAYOUTS = {
+    _IMAGE.GRAYSCALE: "L",
+    _IMAGE.GRAYSCALE_FLOAT16: "F",
+}  # colour goes in as RGB, whatever order the program has
+
+
 class Chain:
     """What a chain of programs, or one pipeline, takes and gives, whoever loads it.
 
     takes, stateful  of each program: names of its inputs, and whether it keeps states
     real, outputs    names of the floating-point inputs, and of the chain's outputs
+    pictures         inputs that Core ML takes as images, with their layout in PIL's words
     realised         what is known of it before loading
     """
 
@@ -29,6 +37,12 @@ class Chain:
         self.takes = [[feature.name for feature in description.input] for description in about]
         self.stateful = [bool(description.state) for description in about]
         self.real = {feature.name for description in about for feature in description.input if _is_real(feature)}
+        self.pictures = {
+            feature.name: _LAYOUTS.get(feature.type.imageType.colorSpace, "RGB")
+            for description in about
+            for feature in description.input
+            if feature.type.WhichOneof("Type") == "imageType"
+        }
         self.outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
         self.realised: dict[str, Any] = {
             "runtime": "coreml",
@@ -50,6 +64,18 @@ def bindable(value: "numpy.ndarray") -> "numpy.ndarray":
     if value.dtype.kind in "biu" and value.dtype not in (np.int32, np.int8):
         return value.astype(np.int32)
     return value
+
+
+def picture(value: "numpy.ndarray", layout: str) -> Any:
+    """A PIL image of levels from 0 to 255, (1, channels, height, width), as coremltools hands images to Core ML."""
+    import numpy as np
+    from PIL import Image
+
+    levels = np.asarray(value)[0].transpose(1, 2, 0)
+    if layout == "F":
+        return Image.fromarray(levels[:, :, 0].astype(np.float32), mode="F")
+    levels = np.clip(np.round(levels), 0, 255).astype(np.uint8)
+    return Image.fromarray(levels if layout == "RGB" else levels[:, :, 0], mode=layout)
 
 
 def described(spec: Any, function: str | None, path: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
-from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable
+from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable, picture
 from ane_sweep.worker.runtimes._coremltools import lean
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
 from ane_sweep.worker.runtimes._runtime import Runtime
@@ -75,8 +75,12 @@ class CoreMLRuntime(Runtime):
         """Inputs in the types that coremltools' binding takes, so that no conversion falls into a timed call."""
         import numpy as np
 
-        made = {name: bindable(value) for name, value in inputs.items()}
-        return {name: value.astype(np.float32) if name in self._chain.real else value for name, value in made.items()}
+        pictures = {
+            name: picture(inputs[name], layout) for name, layout in self._chain.pictures.items() if name in inputs
+        }
+        made = {name: bindable(value) for name, value in inputs.items() if name not in pictures}
+        made = {name: value.astype(np.float32) if name in self._chain.real else value for name, value in made.items()}
+        return {**made, **pictures}
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name, as Core ML gives them (float16 as float32). States go on from the call before."""

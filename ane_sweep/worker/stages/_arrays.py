@@ -92,6 +92,13 @@ def as_array(value: Any) -> np.ndarray | None:
     return array.astype(np.float32 if array.dtype.kind == "f" or hasattr(value, "mode") else np.int32)
 
 
+def filled(array: np.ndarray, rows: int) -> np.ndarray:
+    """With rows of zeros up to so many: of boxes that a suppression leaves there are now more, now fewer."""
+    if not array.ndim or len(array) >= rows:
+        return array
+    return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
+
+
 def further_shapes(reference: Path) -> list[str]:
     """The shapes of which a reference keeps inputs and outputs beside the default: `1x3x256x256`, in inputs@1x3x256x256.npz."""
     return sorted(path.stem.partition("@")[2] for path in reference.glob("inputs@*.npz"))

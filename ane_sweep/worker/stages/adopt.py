@@ -2,7 +2,7 @@
 
 params  package: digest of its content
 inputs  package
-leaves  model.mlpackage: its program and weights byte for byte
+leaves  model.mlpackage (or model.mlmodelc, of what is compiled already): its program and weights byte for byte
 """
 
 import shutil
@@ -23,15 +23,16 @@ STAGE = Stage(
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """A copy, as what is given may change while the sweep runs. Raises StageError, errors.PackageError."""
-    from ane_sweep.mil import package
+    from ane_sweep.mil import compiled, package, pipeline
 
-    source, target = inputs["package"], out / "model.mlpackage"
+    source = inputs["package"]
+    target = out / ("model" + (compiled.SUFFIX if compiled.is_compiled(source) else ".mlpackage"))
     try:
         shutil.copytree(source, target)
     except (OSError, shutil.Error) as error:
         raise StageError(f"{source} cannot be copied: {error}") from error
-    made = package.read(target)
-    weights = sum(file.stat().st_size for file in target.rglob("*") if file.suffix == ".bin")
+    made = package.read(target, kinds=pipeline.KINDS)
+    weights = sum(file.stat().st_size for file in target.rglob("weights/*.bin"))
     return StageResult(
         metrics=[Metric("package_bytes", _package.size(target), "bytes")],
         realised={

@@ -35,6 +35,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     Raises errors.ChunkError when the program cannot be cut so.
     """
     from ane_sweep.mil import chunker, package
+    from ane_sweep.placement import flexible
 
     (source,) = package.program_paths(inputs["program"])
     if params["pipeline"] == "bisect":
@@ -44,7 +45,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
         }
         at = tuple(places.places(params.get("cuts", [])))
-        facts = chunker.chunk(source, out, chunker.Request(**asked, times=_times(source, params), at=at))
+        request = chunker.Request(**asked, times=_times(source, params), at=at, varying=flexible.varying)
+        facts = chunker.chunk(source, out, request)
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)
     said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}

@@ -8,6 +8,7 @@ Nothing is compiled for the Neural Engine here: that happens when the result is 
 """
 
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
 
 def compile_one(source: Path, target: Path, compiler: str) -> Path:
-    """Compile a package to `target`, which ends in .mlmodelc. Raises StageError."""
+    """Compile a package to `target`, which ends in .mlmodelc; what is compiled already is copied. Raises StageError."""
+    if source.suffix == target.suffix:
+        shutil.copytree(source, target)
+        return target
     {"coremltools": _by_coremltools, "coremlc": _by_xcode}[compiler](source, target)
     if not target.is_dir():
         raise StageError(f"{source.name}: {compiler} said that all is well and left no {target.name}; try the other")
@@ -55,9 +59,10 @@ def compile_one(source: Path, target: Path, compiler: str) -> Path:
 def version(compiled: Path) -> str | None:
     """`coremlc-version` as the compiled program states it in its `buildInfo`; None where it states none."""
     try:
-        with open(compiled / "model.mil", encoding="utf-8", errors="replace") as file:
+        text = next(compiled.rglob("model.mil"))  # of a pipeline the first program's
+        with open(text, encoding="utf-8", errors="replace") as file:
             found = re.search(r'\{"coremlc-version", "([^"]+)"\}', file.read(4096))
-    except OSError:
+    except (OSError, StopIteration):
         return None
     return found[1] if found else None
 

@@ -87,6 +87,8 @@ def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
     token = str(uuid.uuid4())
     try:
         for source in package.program_paths(inputs["program"]):
+            if source.suffix == ".mlmodelc":
+                raise StageError("it was given compiled")
             copy = identity.fresh_copy(source, copies / source.name, token)
             compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
     except StageError as error:

@@ -141,11 +141,11 @@ def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict
     """One row an op of an MLModelStructure in file order, blocks inside ops after their op.
 
     function, name (its first output), op_type (without opset), preferred unit or None, supported units, cost weight.
-    Of a multifunction program only the function `wanted`.
+    Of a multifunction program only the function `wanted`; of a pipeline its ML Programs.
     """
     if structure.pipeline is not None:
-        parts = structure.pipeline.sub_models
-        return [{**row, "part": name} for name, part in _pairs(parts) for row in plan_rows(part, plan)]
+        parts = [(name, part) for name, part in _pairs(structure.pipeline.sub_models) if part.program or part.pipeline]
+        return [{**row, "part": name} for name, part in parts for row in plan_rows(part, plan)]
     if structure.program is None:
         raise StageError("MLComputePlan holds no ML Program; older kinds of models have no ops to place")
     rows: list[dict[str, Any]] = []

@@ -1,0 +1,85 @@
+"""What sizes the values of a program have that takes several shapes: followed from its inputs, so that what crosses a cut can
+be declared there as the program's own inputs are (enumerated, or ranges).
+
+    enumerated   at each of the shapes, the first of every input together, the second, and so on
+    a range      at its lowest, default and highest sizes, and at one between: an axis takes the lowest and highest of those;
+                 where an input has no limit, two far sizes tell which axes have none
+"""
+
+from collections.abc import Mapping
+
+from ane_sweep.mil import chain, package
+from ane_sweep.mil.element_types import Varying
+from ane_sweep.placement import defaults, programs
+from ane_sweep.placement.programs import Flexible
+from ane_sweep.placement.sites import Tensor
+
+Shape = tuple[int, ...]
+Bounds = tuple[tuple[int, int | None], ...]
+_FAR = 8  # times the default: a size that an input without a limit is followed at
+
+
+def varying(found: package.Package, function: str) -> Mapping[str, Varying]:
+    """The sizes of every value whose type leaves some open and that follow from the shapes of the inputs, by name."""
+    inputs, flexible = programs.inputs_at(found, function, {})
+    if any(one.default is None for one in flexible):
+        return {}
+    features = {feature.name: feature for feature in chain.described(found.spec, function).input}
+    bounds = {
+        one.name: defaults.bounds(features[one.name], inputs[one.name].rank) for one in flexible if not one.shapes
+    }
+    if not all(bounds.values()):  # a description that says another rank than the program
+        return {}
+    at = [programs.values_at(found, function, chosen) for chosen in _chosen(flexible, bounds)]
+    is_open = any(high is None for limits in bounds.values() for _, high in limits)
+    default, *others = [{name: settled for name, one in values.items() if (settled := _settled(one))} for values in at]
+    made: dict[str, Varying] = {}
+    for name, shape in default.items():
+        shapes = [shape, *(other[name] for other in others if name in other)]
+        if not at[0][name].is_default or len(shapes) != len(at):
+            continue
+        made[name] = _of(shapes, bool(bounds), is_open)
+    return made
+
+
+def _chosen(flexible: list[Flexible], bounds: dict[str, Bounds]) -> list[dict[str, Shape]]:
+    """Shapes of the inputs to follow the program at: the default first; where one has no limit, two far ones last."""
+    found: list[dict[str, Shape]] = [{}]
+    for index in range(max((len(one.shapes) for one in flexible), default=0)):
+        found.append({one.name: one.shapes[min(index, len(one.shapes) - 1)] for one in flexible if one.shapes})
+    if not bounds:
+        return found
+    defaults_of = {one.name: one.default or () for one in flexible}
+    ends = {
+        name: [(low, high, size) for (low, high), size in zip(limits, defaults_of[name])]
+        for name, limits in bounds.items()
+    }
+    low = {name: tuple(low for low, _, _ in axes) for name, axes in ends.items()}
+    far = [
+        {
+            name: tuple(_FAR * times * size if high is None else high for _, high, size in axes)
+            for name, axes in ends.items()
+        }
+        for times in (1, 2)
+    ]
+    middle = {name: tuple((a + b) // 2 for a, b in zip(low[name], far[0][name])) for name in ends}
+    return [*found, low, middle, *far]
+
+
+def _settled(tensor: Tensor) -> Shape:
+    """Its shape where all of it is known; () else, and for a number, which is of one shape."""
+    sizes = tuple(size for size in tensor.shape if size is not None)
+    return sizes if len(sizes) == tensor.rank else ()
+
+
+def _of(shapes: list[Shape], is_range: bool, is_open: bool) -> Varying:
+    different = tuple(dict.fromkeys(shapes))
+    if len(different) == 1:
+        return Varying(shapes[0])
+    if not is_range:
+        return Varying(shapes[0], shapes=different)
+    grows = [near != far for near, far in zip(*shapes[-2:])] if is_open else [False] * len(shapes[0])
+    sizes = zip(*shapes)
+    return Varying(
+        shapes[0], ranges=tuple((min(axis), None if endless else max(axis)) for axis, endless in zip(sizes, grows))
+    )
