@@ -17,8 +17,8 @@ MANY, FEW = range(8, 208, 8), range(8, 32, 8)
 def run() -> list[Row]:
     """Each once, on a cold cache."""
     forked, cold = _a_cell(MANY), _a_cell(FEW, cold=True)
-    said = (f"{wall:.2f} s, {cpu:.2f} s of CPU" for wall, cpu in (forked, cold))
-    return [Row("200 tiny cells, seconds a cell", *said, f"{forked[1] / cold[1]:.2f}", "at most 0.2")]
+    ours, theirs = (f"{wall:.2f} s, {cpu:.2f} s of CPU" for wall, cpu in (forked, cold))
+    return [Row("200 tiny cells, seconds a cell", ours, theirs, f"{forked[1] / cold[1]:.2f}", "at most 0.2")]
 
 
 def _a_cell(lengths: range, cold: bool = False) -> tuple[float, float]:
