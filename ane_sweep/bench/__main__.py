@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ane_sweep.bench import _kept, show
-from ane_sweep.terminal import BAD_CONFIGURATION, OK, shown
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, shown
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 
@@ -27,13 +27,16 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"  {name:<12} {importlib.import_module(f'ane_sweep.bench.{name}').__doc__}")
         print(f"unknown: {', '.join(unknown)}" if unknown else "give one or more names")
         return BAD_CONFIGURATION
+    code = OK
     for name in names:
         module = importlib.import_module(f"ane_sweep.bench.{name}")
         rows = module.run(*folders) if folders else module.run()
         print(f"{name}: {module.__doc__}\n{show(rows)}\n", flush=True)
         if given.keep:
-            print(f"kept: {shown(_kept.keep(name, rows))}")
-    return OK
+            print(f"kept: {shown(module.keep(rows) if hasattr(module, 'keep') else _kept.keep(name, rows))}")
+        if hasattr(module, "slower") and module.slower(rows):
+            code = NOT_ALL_OK
+    return code
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ imports done and ends alone.
                        timings, so repeats of a timing are of several, as fresh processes are
     not here           not on Linux (of macOS, frameworks that libraries load with them do not survive a fork: Apple's
                        Objective-C runtime ends such a child), without pidfd_open, or where a script stands in for a
-                       Mac: its clocks must be in place before anything is imported
+                       Mac: its clocks must be in place before anything is imported. Nor where ANE_SWEEP_COLD is set
     when one dies      its children die with it; what they were doing is started again, cold
 """
 
@@ -31,6 +31,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.machine import stand_in
 
+COLD_VARIABLE = "ANE_SWEEP_COLD"  # set: every task starts cold
 _MESSAGE_BYTES = 1 << 16
 _OWN = {PARENT_VARIABLE, "TMPDIR"}  # of each task; nothing reads them while it is loaded
 _ROOM_BYTES = 64 << 20  # below this, a task would end on its first allocations: started cold it says what is too much
@@ -46,7 +47,9 @@ def imports(stage_name: str, params: dict[str, Any]) -> tuple[str, ...]:
 
 
 def possible() -> bool:
-    return sys.platform == "linux" and hasattr(os, "pidfd_open") and _pidfd_works() and stand_in.active() is None
+    if sys.platform != "linux" or os.environ.get(COLD_VARIABLE) or stand_in.active() is not None:
+        return False
+    return hasattr(os, "pidfd_open") and _pidfd_works()
 
 
 def _pidfd_works() -> bool:

@@ -65,7 +65,7 @@ def test_errors_count_by_importance():
 def test_prepared_on_all_cores_or_on_the_spot_it_is_the_same():
     groups = [RNG.normal(size=(8, 40)).astype(np.float16) for _ in range(6)]
     prepared, late = Palettes(), Palettes()
-    prepared.prepare((group, 3, False, None) for group in groups)
+    prepared.prepare(((group, 3, False, None) for group in groups), most=400)  # one ahead
     for group in groups:
         both = prepared.function(3, False)(group), late.function(3, False)(group)
         for one, other in zip(*both):

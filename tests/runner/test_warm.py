@@ -156,6 +156,11 @@ def test_where_a_script_stands_in_for_a_mac_every_task_starts_cold(monkeypatch):
     assert not warm.possible()
 
 
+def test_one_variable_starts_every_task_cold(monkeypatch):
+    monkeypatch.setenv(warm.COLD_VARIABLE, "1")
+    assert not warm.possible()
+
+
 def test_without_pidfd_every_task_starts_cold(monkeypatch):
     monkeypatch.setattr(os, "pidfd_open", lambda pid: (_ for _ in ()).throw(OSError(38, "no such call")))
     assert not warm.possible()

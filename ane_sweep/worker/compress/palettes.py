@@ -8,17 +8,21 @@ threads. Here it serves every group. Numbers are clustered as fp16: a weight the
 import ctypes
 import hashlib
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
+Group = tuple[np.ndarray, int, bool, np.ndarray | None]  # the arguments of `kmeans`
 Palette = tuple[np.ndarray, np.ndarray]  # table (2^bits,) of the weight's dtype, index (count,) uint8 of each number
 
 _MOST_POINTS = 8  # points that the exact solution sees, per entry of the table ...
 _LEAST_POINTS = 2048  # ... and at least; more distinct values are merged beforehand
 _POLISH = 4  # Lloyd steps over all distinct values afterwards
 _CODES = 1 << 16
+PIECE = 1 << 20  # numbers that are looked at in one go
 _VALUES = np.arange(_CODES, dtype=np.uint16).view(np.float16)
 
 
@@ -29,19 +33,30 @@ def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importanc
     importance     what an error counts in each, of a shape that broadcasts to that of `numbers`
     """
     codes = codes_of(numbers)
-    counts = np.bincount(codes, minlength=_CODES)
+    counts = _counts(codes)
     if importance is not None:
         counts = np.bincount(codes, np.broadcast_to(importance, numbers.shape).reshape(-1), _CODES)
     if ignore_zeros and counts.sum() > counts[0] + counts[0x8000]:
         counts[0] = counts[0x8000] = 0  # both zeros
     table, nearest = _palette(*_distinct(counts), bits, numbers.dtype)
-    return table, nearest[codes]
+    index = np.empty(codes.size, np.uint8)
+    for start in range(0, codes.size, PIECE):
+        index[start : start + PIECE] = nearest[codes[start : start + PIECE]]
+    return table, index
+
+
+def _counts(codes: np.ndarray) -> np.ndarray:
+    """How often each code is there. numpy would make eight bytes of each number."""
+    counts = np.zeros(_CODES, np.int64)
+    for start in range(0, codes.size, PIECE):
+        counts += np.bincount(codes[start : start + PIECE], minlength=_CODES)
+    return counts
 
 
 def rounded(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
     """For each width what its palette, that of `kmeans`, puts in place of every fp16 number: 65,536 values of the
     weight's dtype, to be looked up by `codes_of`. The numbers are counted and sorted once."""
-    distinct = _distinct(np.bincount(codes_of(numbers), minlength=_CODES))
+    distinct = _distinct(_counts(codes_of(numbers)))
     found = {bits: _palette(*distinct, bits, numbers.dtype) for bits in widths}
     return {bits: table[nearest] for bits, (table, nearest) in found.items()}
 
@@ -122,27 +137,53 @@ def _nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 class Palettes:
-    """`lut_function`s for coremltools whose answers were worked out beforehand, on all cores.
+    """`lut_function`s for coremltools whose answers are worked out beforehand, on all cores, as far ahead as `most`
+    numbers at a time.
 
-    Asked for a group that was not prepared, it works that out on the spot: slower, never different.
+    Asked for a group that is not the next one that was announced, it works that out on the spot: slower, never different.
     """
 
-    def __init__(self) -> None:
-        self._ready: dict[tuple[bytes, int, bool], Palette] = {}
-        self.late = 0
+    def __init__(self, most: int = 0) -> None:
+        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._coming: Iterator[Group] = iter(())
+        self._ahead: deque[tuple[int, Future[tuple[Any, Palette]]]] = deque()
+        self._next: Group | None = None
+        self._most, self.late = most, 0
 
-    def prepare(self, groups: Iterable[tuple[np.ndarray, int, bool, np.ndarray | None]]) -> None:
-        """`kmeans`' arguments for each group to come. The C code lets go of Python's lock."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            self._ready |= pool.map(lambda group: (_key(*group[:3]), kmeans(*group)), groups)
+    def prepare(self, groups: Iterable[Group], most: int) -> None:
+        """`kmeans`' arguments for each group to come, in order. The C code lets go of Python's lock."""
+        self._coming, self._most = iter(groups), most
+        self._next = next(self._coming, None)
+
+    @property
+    def left(self) -> int:
+        """Groups that were announced and not asked for."""
+        return len(self._ahead) + (self._next is not None) + sum(1 for _ in self._coming)
 
     def function(self, bits: int, ignore_zeros: bool) -> Callable[[np.ndarray], Palette]:
         def look_up(numbers: np.ndarray) -> Palette:
-            found = self._ready.pop(_key(numbers, bits, ignore_zeros), None)
-            self.late += found is None
-            return found or kmeans(numbers, bits, ignore_zeros)
+            self._go_ahead()
+            if self._ahead:
+                key, palette = self._ahead[0][1].result()
+                if key == _key(numbers, bits, ignore_zeros):
+                    self._ahead.popleft()
+                    return palette
+            self.late += 1
+            return kmeans(numbers, bits, ignore_zeros)
 
         return look_up
+
+    def _go_ahead(self) -> None:
+        while (group := self._next) is not None:
+            size = group[0].size
+            if self._ahead and sum(taken for taken, _ in self._ahead) + size > self._most:
+                return
+            self._ahead.append((size, self._pool.submit(_worked_out, group)))
+            self._next = next(self._coming, None)
+
+
+def _worked_out(group: Group) -> tuple[Any, Palette]:
+    return _key(*group[:3]), kmeans(*group)
 
 
 def _key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> tuple[bytes, int, bool]:

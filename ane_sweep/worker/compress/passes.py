@@ -1,6 +1,7 @@
 """A recipe as passes of coremltools.optimize, over one load of the program: prune, then palettize and quantize."""
 
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,20 @@ from coremltools.optimize import coreml as cto
 from coremltools.optimize.coreml import _quantization_passes as official
 
 from ane_sweep.bridge import recipes
-from ane_sweep.worker.compress import settings
-from ane_sweep.worker.compress.palettes import Palettes
+from ane_sweep.worker.compress import settings, streaming
+from ane_sweep.worker.compress.palettes import Group, Palettes
 from ane_sweep.worker.compress.settings import Resolved, Weight
 from ane_sweep.worker.stages._package import float_numbers
 
+Keep = Callable[[np.ndarray], np.ndarray]
 PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the name of a constant that it compresses
 
 
 class Compression(AbstractGraphPass):
     """The whole recipe as one pass; `resolved` and `palettes` are there afterwards."""
 
-    def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None):
-        self.recipe, self.bits = recipe, bits
+    def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None, keep: Keep = lambda array: array):
+        self.recipe, self.bits, self.keep = recipe, bits, keep
         self.palettes = Palettes()
         self.resolved = Resolved({}, {}, {})
         self.numbers = 0
@@ -46,8 +48,10 @@ class Compression(AbstractGraphPass):
         ):
             configs = {w.name: make(s) for w, s in chosen if s["kind"] == kind}
             if kind == "palettized":
-                scaled = _divide([w for w, s in chosen if s.get("per_channel_scale")])
-                self._prepare([(w, s) for w, s in chosen if s["kind"] == kind], scaled, prog)
+                scaled = _divide([w for w, s in chosen if s.get("per_channel_scale")], prog, self.keep)
+                asked = sorted(((w, s) for w, s in chosen if s["kind"] == kind), key=lambda one: one[0].name in sparse)
+                most = max((w.value.size for w, _ in asked), default=0)
+                self.palettes.prepare(self._groups(asked, scaled, prog), most)
             _run(through, {n: c for n, c in configs.items() if n not in sparse}, prog, joint=False)
             _run(through, {n + PRUNED: c for n, c in configs.items() if n in sparse}, prog, joint=True)
         _multiply(scaled, prog)
@@ -67,9 +71,11 @@ class Compression(AbstractGraphPass):
             weight_threshold=0,
         )
 
-    def _prepare(self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: Any) -> None:
-        """Work out every table before coremltools asks for it. An error counts as much as its scale makes of it."""
-        now, groups = _by_name(prog), []
+    def _groups(
+        self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: Any
+    ) -> Iterator[Group]:
+        """What coremltools will ask a table for, in its order. An error counts as much as its scale makes of it."""
+        now = _by_name(prog)
         for weight, setting in chosen:
             if setting["mode"] == "kmeans":
                 joint = setting["sparsity"] is not None
@@ -79,8 +85,7 @@ class Compression(AbstractGraphPass):
                 counts: list[Any] = [None] * len(parts)
                 if weight.name in scales:
                     counts = settings.groups_of(weight, setting, np.square(scales[weight.name], dtype=np.float64))
-                groups += [(part, setting["bits"], joint, count) for part, count in zip(parts, counts)]
-        self.palettes.prepare(groups)
+                yield from ((part, setting["bits"], joint, count) for part, count in zip(parts, counts))
 
 
 @register_pass(namespace="ane_sweep")
@@ -100,18 +105,18 @@ def _by_name(prog: Any) -> dict[str, Any]:
     return {op.name: op for function in prog.functions.values() for op in function.operations}
 
 
-def _divide(weights: list[Weight]) -> dict[str, np.ndarray]:
-    """Divide each weight, in place, by the largest magnitude of its output channel; the scales by name.
+def _divide(weights: list[Weight], prog: Any, keep: Keep) -> dict[str, np.ndarray]:
+    """Divide each weight by the largest magnitude of its output channel; the scales by name.
 
     coremltools' own enable_per_channel_scale takes them along the input channels instead (its documentation says
     output), which with grouped tables needs a table for each pair of group and input: more bytes than fp16.
     """
-    found = {}
+    found, ops = {}, _by_name(prog)
     for weight in weights:
         axes = tuple(axis for axis in range(weight.value.ndim) if axis != weight.outputs)
-        scales = np.max(np.abs(weight.value), axis=axes, keepdims=True)
+        scales = np.maximum(weight.value.max(axes, keepdims=True), -weight.value.min(axes, keepdims=True))
         scales[scales == 0] = 1
-        np.divide(weight.value, scales, out=weight.value)
+        ops[weight.name].outputs[0]._sym_val.val = keep(np.divide(weight.value, scales))
         found[weight.name] = scales
     return found
 
@@ -159,8 +164,9 @@ def _run(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> None:
 
 def apply(model: MLModel, recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> tuple[MLModel, Compression]:
     """The compressed model, and what was done. Raises ValueError where coremltools finds the target too old."""
-    compression = Compression(recipe, bits)
-    return _apply_graph_pass(model, compression, skip_model_load=True), compression
+    with streaming.streamed() as scratch:
+        compression = Compression(recipe, bits, scratch.keep)
+        return _apply_graph_pass(model, compression, skip_model_load=True), compression
 
 
 def load(path: Path) -> MLModel:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ane_sweep.bridge import recipes
 
+_PIECE = 1 << 20
 _STRUCTURED = {"conv", "linear"}  # where coremltools 9.0 prunes n of m
 
 
@@ -88,9 +89,14 @@ def _stays(weight: Weight, recipe: recipes.Recipe, least: int) -> str | None:
     low, high = weight.value.min(), weight.value.max()
     if not np.isfinite(low) or not np.isfinite(high):
         return "it holds values that are not finite"
-    if ((weight.value == low) | (weight.value == high)).all():
+    if _only(low, high, weight.value.reshape(-1)):
         return "it is a mask of two values"
     return None
+
+
+def _only(low: Any, high: Any, numbers: np.ndarray) -> bool:
+    parts = (numbers[start : start + _PIECE] for start in range(0, numbers.size, _PIECE))
+    return all(((part == low) | (part == high)).all() for part in parts)
 
 
 def _fitted(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:
