@@ -27,7 +27,7 @@ FLOORS = (
     {"report", "tracking"},
     {"bundles"},
     {"engine"},
-    {"nightly", "api", "search"},
+    {"nightly", "api", "search", "calibration"},
     {"verbs"},
     {"__main__", "bench", "proof"},
 )

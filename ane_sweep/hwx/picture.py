@@ -4,8 +4,9 @@ from html import escape
 
 from ane_sweep.hwx.meaning import Task
 from ane_sweep.hwx.program import Program
-from ane_sweep.hwx.show import counted, kernel, moved, size
+from ane_sweep.hwx.show import kernel, moved, size
 from ane_sweep.outward import visible
+from ane_sweep.terminal import count
 
 _BOX, _ROW, _GAP, _LETTER = 34, 48, 70, 7.3  # heights, the way between boxes, width of a letter, in pixels
 _STYLE = (
@@ -38,7 +39,7 @@ def svg(program: Program, task: Task) -> str:
         ]
     bottom = middle + _ROW + 30
     if task.constant_parts:
-        name = f"{size(task.constant_bytes)} of constants for {counted(task.constant_parts, 'core')}"
+        name = f"{size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
         parts += [_box(10 + columns[1], bottom, _wide([name]), [name], "constants")]
         parts += [_line(40 + columns[1], bottom - _BOX / 2, 40 + columns[1], middle + _BOX / 2 + 4)]
     high = max(bottom, centres[-1]) + _ROW
