@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import nights
 import pytest
@@ -14,11 +15,12 @@ from constructed import placement
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.calibration import figures, probes, run
-from ane_sweep.errors import StoreError
+from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.placement import chips, here
 
 SMALL, LARGE = 7_089_408, 67_149_824  # parameters of the nets
@@ -65,11 +67,15 @@ def test_the_three_figures_come_back_out_of_the_times_they_make(dispatch, flop, 
     assert made.flop == pytest.approx(flop, rel=0.02) and made.weights == pytest.approx(weights, rel=0.02)
 
 
+@cache
+def cells() -> list:
+    return probes.request(probes.words("m3", False, [])).cells
+
+
 def taken(times: dict[str, float], failed: str | None = None) -> list[Record]:
     """Records of a calibration, with these medians in ms (10 where none is said)."""
-    cells = probes.request(probes.words("m3", False, [])).cells
     found = []
-    for probe, cell in zip(probes.listed(), cells):
+    for probe, cell in zip(probes.listed(), cells()):
         median = times.get(probe.name, 10.0)
         asked = {**cell.as_dict(), "size": 1000}  # nights takes a package's bytes by that name
         status = "failed" if probe.name == failed else "ok"
@@ -150,6 +156,43 @@ def test_figures_of_a_run_that_somebody_sent_in_are_shown(tmp_path, capsys):
     assert main(["calibrate", "show", "20261122-190000", f"out={tmp_path}"]) == 0
     assert "run 20261122-190000" in capsys.readouterr().out
     assert run.of_run(tmp_path, "last").rows[0].chip == "m3"
+
+
+def test_what_a_mac_measured_is_kept_for_its_chip_and_bundled_for_others(tmp_path, monkeypatch, capsys):
+    """The sweep itself is constructed: a stand-in's M3, whose records are those of `taken`."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"name": "m", "source": "constructed", "host": {"chip": "Apple M3"}, "answers": []}))
+    monkeypatch.setenv("ANE_SWEEP_STAND_IN", str(script))
+    out = tmp_path / "out"
+
+    def swept(request, where, words):
+        records = taken({"dispatch": 0.6, "products": 7.5, "weights": 3.0})
+        nights.write_run(where, "20261122-190000", records)
+        folder = where / "runs" / "20261122-190000"
+        info = json.loads((folder / "run.json").read_text())
+        zoned = {"started": "2026-11-22T19:00:00+00:00", "finished": "2026-11-22T19:30:00+00:00"}
+        (folder / "run.json").write_text(json.dumps({**info, **zoned}))
+        return folder, records
+
+    monkeypatch.setattr(engine, "sweep", swept)
+    assert main(["calibrate", "run", f"out={out}"]) == 0
+    said = capsys.readouterr().out
+    assert "stand-in m (script.json" in said and "to send in: " in said
+    assert chips.get("m3").dispatch_ms == here.rates("m3")["dispatch_ms"] != chips.published()["m3"].dispatch_ms
+    assert main(["devices"]) == 0 and "measured here (ane-sweep calibrate)" in capsys.readouterr().out
+    monkeypatch.delenv("ANE_SWEEP_STAND_IN")
+    assert chips.get("m3") == chips.published()["m3"], "no Mac measured that"
+    (sent,) = out.glob("calibration-m3-*.zip")
+    assert main(["import", str(sent), f"out={tmp_path / 'elsewhere'}"]) == 0
+    assert run.of_run(tmp_path / "elsewhere", "last").rows[0].chip == "m3"
+
+
+def test_words_that_change_the_cells_are_refused(tmp_path, monkeypatch):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"name": "m", "source": "constructed", "host": {"chip": "Apple M3"}, "answers": []}))
+    monkeypatch.setenv("ANE_SWEEP_STAND_IN", str(script))
+    with pytest.raises(ConfigError, match="these words make 34 cells of 17 probes"):
+        run.calibrate(tmp_path, True, ["target=iOS17,iOS18"])
 
 
 @pytest.mark.slow
