@@ -83,8 +83,7 @@ class _Taker:
         unit: str | None = None,
     ) -> None:
         if value is None or value < 0 or (value == 0 and kind == "measured"):
-            if value is not None:
-                self.made.missing.append(f"{quantity} ({units}): the times of probe {probe} give {value:.3g}")
+            self.made.missing.append(f"{quantity} ({units}): the time of probe {probe} beside the others gives none")
             return
         record = self.records[probe]
         build, taken = str(record.host.get("os_build") or ""), _day(record)

@@ -110,7 +110,15 @@ def _print(found: object) -> None:
 
     assert isinstance(found, Found)
     rows = [
-        (row.chip, row.units, row.quantity, f"{row.value:.4g} {row.unit}", row.kind, row.source, row.taken)
+        (
+            row.chip,
+            row.units,
+            row.quantity,
+            f"{row.value:.4g} {row.unit if row.unit != '1' else ''}".strip(),
+            row.kind,
+            row.source,
+            row.taken,
+        )
         for row in found.rows
     ]
     if rows:

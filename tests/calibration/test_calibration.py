@@ -112,6 +112,12 @@ def test_a_probe_that_failed_leaves_its_figures_out_with_the_reason():
     assert "fp16_tflops" not in {one.quantity for one in found.rows if one.units == "cpu_and_ne"}
 
 
+def test_a_large_net_that_is_no_slower_than_a_small_one_gives_no_rate_and_that_is_said():
+    found = figures.found(taken({"gpu_small": 4, "gpu_products": 4}), "m3", here.SOURCE)
+    assert "fp16_tflops (cpu_and_gpu): the time of probe gpu_products beside the others gives none" in found.missing
+    assert "cpu_and_gpu" not in {one.units for one in found.rows}
+
+
 def test_figures_of_this_machine_stand_in_where_the_table_has_no_measurement(somewhere):
     assert chips.get("m3") == chips.published()["m3"] and here.digest(["m3", "m4"]) is None
     here.keep([row(), row(quantity="fp16_tflops", value=9.5), row("m4", value=7.0)])
