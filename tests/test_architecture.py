@@ -27,7 +27,7 @@ FLOORS = (
     {"report", "tracking"},
     {"bundles"},
     {"engine"},
-    {"nightly", "api", "search", "talk"},
+    {"nightly", "api", "search", "talk", "calibration"},
     {"verbs"},
     {"__main__", "bench", "proof"},
 )

@@ -8,7 +8,8 @@ from typing import Any
 from ane_sweep import tables
 from ane_sweep.hwx.meaning import Task
 from ane_sweep.hwx.program import Program
-from ane_sweep.hwx.show import counted, size
+from ane_sweep.hwx.show import size
+from ane_sweep.terminal import count
 
 _TOLD = ("engine", "operation", "geometry", "constant_bytes", "estimate_us")  # of a task, in which two may differ
 
@@ -95,7 +96,7 @@ def _shown(name: str, value: Any) -> str:
 
 def _summary(found: dict[str, Any], first: Program, other: Program) -> str:
     counts = (
-        f"{counted(len(other.tasks), 'task')} against {len(first.tasks)}; "
+        f"{count(len(other.tasks), 'task')} against {len(first.tasks)}; "
         if len(other.tasks) != len(first.tasks)
         else ""
     )

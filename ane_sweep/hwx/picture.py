@@ -4,10 +4,17 @@ from html import escape
 
 from ane_sweep.hwx.meaning import Task
 from ane_sweep.hwx.program import Program
-from ane_sweep.hwx.show import counted, kernel, moved, size
+from ane_sweep.hwx.show import kernel, moved, size
 from ane_sweep.outward import visible
+from ane_sweep.terminal import count
 
-_BOX, _ROW, _GAP, _LETTER = 34, 48, 70, 7.3  # heights, the way between boxes, width of a letter, in pixels
+_TOP, _BOX, _ROW, _GAP, _LETTER = (
+    60,
+    34,
+    48,
+    70,
+    7.3,
+)  # first row, heights, way between boxes, width of a letter: pixels
 _STYLE = (
     "text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1c1c1e}rect{fill:#f2f2f7;stroke:#8e8e93}"
     "rect.engine{fill:#dbeafe}rect.constants{fill:#fef3c7}line{stroke:#3a3a3c;marker-end:url(#tip)}"
@@ -23,11 +30,11 @@ def svg(program: Program, task: Task) -> str:
     for texts in (reads, engine, writes):
         columns.append(columns[-1] + _wide(texts) + _GAP)
     rows = max(len(reads), len(writes), 1)
-    middle = 40 + _ROW * (rows - 1) / 2
+    middle = _TOP + _ROW * (rows - 1) / 2
     parts = [
         _text(10, 18, f"{program.path.name}, task {task.index} of {len(program.tasks)}, {program.generation.name}")
     ]
-    centres = [40 + _ROW * number for number in range(rows)]
+    centres = [_TOP + _ROW * number for number in range(rows)]
     for y, name in zip(centres, reads):
         parts += [_box(10, y, _wide(reads), [name]), _line(10 + _wide(reads), y, 10 + columns[1] - 4, middle)]
     parts.append(_box(10 + columns[1], middle, _wide(engine), engine, "engine"))
@@ -38,7 +45,7 @@ def svg(program: Program, task: Task) -> str:
         ]
     bottom = middle + _ROW + 30
     if task.constant_parts:
-        name = f"{size(task.constant_bytes)} of constants for {counted(task.constant_parts, 'core')}"
+        name = f"{size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
         parts += [_box(10 + columns[1], bottom, _wide([name]), [name], "constants")]
         parts += [_line(40 + columns[1], bottom - _BOX / 2, 40 + columns[1], middle + _BOX / 2 + 4)]
     high = max(bottom, centres[-1]) + _ROW

@@ -8,6 +8,7 @@ from ane_sweep.hwx import facts
 from ane_sweep.hwx.meaning import Task, Transfer
 from ane_sweep.hwx.program import Constants, Program
 from ane_sweep.hwx.tensors import Tensor
+from ane_sweep.terminal import count
 
 MAX_ROWS = 200  # of the table of tasks; --json has them all
 _WIDE = 116
@@ -34,11 +35,6 @@ def size(count: int) -> str:
     return f"{count / 1e3:.1f} KB" if count < 1e6 else f"{count / 1e6:.1f} MB"
 
 
-def counted(count: int, what: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _compiler(program: Program) -> str:
     held = program.compiler
     if held.version is None:
@@ -62,7 +58,7 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _constants(item: Constants) -> str:
-    kernels = f"; {counted(item.kernels, 'kernel')} in {counted(item.parts, 'part')}" if item.kernels else ""
+    kernels = f"; {count(item.kernels, 'kernel')} in {count(item.parts, 'part')}" if item.kernels else ""
     return f"{item.section} {size(item.bytes)}, {size(item.nonzero_bytes)} of it not zero{kernels}"
 
 
@@ -122,7 +118,7 @@ def one(program: Program, task: Task) -> str:
     lines.append(f"  {reads[0]:<{wide}} --+-> {inner} --> {', '.join(writes)}")
     if task.constant_parts:
         lines.append(
-            f"  {'':<{wide}}       ^ {size(task.constant_bytes)} of constants for {counted(task.constant_parts, 'core')}"
+            f"  {'':<{wide}}       ^ {size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
         )
     lines += ["", *_registers(task, layout)]
     return "\n".join(lines)

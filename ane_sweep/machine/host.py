@@ -39,6 +39,11 @@ def chip() -> str | None:
     return (script.host if script else {}).get("chip", _still()["chip"])
 
 
+def chip_name(brand: str | None) -> str:
+    """`Apple M4 Pro`, as sysctl says it, to `m4_pro`, as the chip table does."""
+    return (brand or "unknown").removeprefix("Apple ").strip().lower().replace(" ", "_")
+
+
 def digest() -> str:
     """sha256 over what makes figures comparable: chip, cores, memory (to the GiB), OS. Never power or temperature."""
     still = {name: value for name, value in _still().items() if name in _STABLE}

@@ -23,6 +23,7 @@ from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
 from ane_sweep.machine import apple, usb
+from ane_sweep.placement import here
 from ane_sweep.planner import checks, chunking, estimates, packages, scoring, versions
 from ane_sweep.store import files
 
@@ -224,7 +225,10 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     """Where the ops would run: our prediction, and Core ML's own plan. Compile and place ask Core ML itself, whatever
     runtime then executes the program. Returns the compilation."""
     cell, shared = chain.cell, chain.shared
-    chain.add("predict", {"chips": shared.chips, "compute_units": cell.compute_units}, {"program": program})
+    asked = {"chips": shared.chips, "compute_units": cell.compute_units}
+    if measured := here.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
+        asked["measured"] = measured
+    chain.add("predict", asked, {"program": program})
     params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":
         params["xcode"] = apple.xcode()

@@ -18,7 +18,7 @@ BUSY = {
     "history": ["x"], "nightly": ["write", "cron"], "log": ["nosuch", "uri=http://127.0.0.1:1"], "export": ["last"],
     "import": ["nosuch.zip"], "prune": ["older-than-days=x"], "lint": ["nosuch", "--chip"], "devices": ["--jsn"],
     "doctor": ["now"], "run": ["nosuch", "--random", "-1"], "diff": ["a"], "version": ["now"], "help": ["nosuch"],
-    "hwx": ["nosuch", "--task", "x"],
+    "calibrate": ["run", "now"], "hwx": ["nosuch", "--task", "x"],
     "best": ["-m", "psnr_db>=x", "chunks=0"], "list": ["now"], "get": ["last"], "completion": ["tcsh"],
     "generate": ["model=nosuch", "samples=0", "--stop", ""], "classify": ["nosuch", "file=nosuch", "count=x"],
 }  # fmt: skip

@@ -53,7 +53,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     steps = _steps_of(params, inputs, out / COMPILED)
     table = [row for step in steps for row in step["rows"]]
-    chip = params.get("chip") or chip_name(host.chip())
+    chip = params.get("chip") or host.chip_name(host.chip())
     summary = summarise(table, chip, params["compute_units"])
     compiled = _compiled.read(steps, out / COMPILED, summary, inputs["program"])
     content = {"schema": 1, **as_plain(summary), "table": table, "compiled": compiled}
@@ -259,8 +259,3 @@ def reasons(rows: Sequence[dict[str, Any]]) -> list[Reason]:
         for reason, members in groups.items()
     ]
     return sorted(found, key=lambda entry: -entry.cost_share)
-
-
-def chip_name(brand: str | None) -> str:
-    """`Apple M4 Pro`, as sysctl says it, to `m4_pro`, as the chip table does."""
-    return (brand or "unknown").removeprefix("Apple ").strip().lower().replace(" ", "_")

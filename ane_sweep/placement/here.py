@@ -1,0 +1,113 @@
+"""Figures that `ane-sweep calibrate run` measured on this machine: rows of `calibration.csv` in the user's data folder.
+
+They stand in where the chip table has no measurement of a chip, and never for another chip. A row:
+
+    chip,units,quantity,value,unit,kind,source,probe,os_build,taken
+
+units     what Core ML might use: cpu_and_ne, cpu_only, cpu_and_gpu, all
+quantity  dispatch_ms, fp16_tflops, weight_gbs, ...: ane_sweep/calibration/probes.csv has them all
+kind      measured, or planned (what Core ML's plan said)
+source    `this machine`; the label of a stand-in, whose rows count only while it stands in
+"""
+
+import csv
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from ane_sweep import folders
+from ane_sweep.bridge import disk
+from ane_sweep.errors import StoreError
+from ane_sweep.machine import stand_in
+
+NAME, KIND, SOURCE = "calibration.csv", "measured", "this machine"
+_RATES = ("dispatch_ms", "fp16_tflops", "weight_gbs")  # of the Neural Engine, that an estimate is made of
+
+
+@dataclass(frozen=True)
+class Row:
+    chip: str
+    units: str
+    quantity: str
+    value: float
+    unit: str
+    kind: str
+    source: str
+    probe: str
+    os_build: str
+    taken: str
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+
+
+def path() -> Path:
+    return folders.data_folder() / NAME
+
+
+def source() -> str:
+    """What a row of now is of."""
+    script = stand_in.active()
+    return SOURCE if script is None else f"stand-in {script.label()}"
+
+
+def rows() -> list[Row]:
+    """All rows; none where nothing was measured. Raises StoreError for a file that was damaged."""
+    where = path()
+    try:
+        with open(where, encoding="utf-8", newline="") as file:
+            return [_row(where, number, found) for number, found in enumerate(csv.DictReader(file), 2)]
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise StoreError(
+            f"{where}: cannot be read ({error}); delete it, and measure again: ane-sweep calibrate run"
+        ) from None
+
+
+def _row(where: Path, number: int, found: dict[str, str]) -> Row:
+    try:
+        row = Row(**{**{name: found[name] or "" for name in COLUMNS}, "value": float(found["value"])})  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError):
+        row = None
+    if row is None or not math.isfinite(row.value):
+        raise StoreError(f"{where}, line {number}: expected {','.join(COLUMNS)}; mend that line or delete the file")
+    return row
+
+
+def keep(made: Sequence[Row]) -> Path:
+    """Put rows in place of those of the same chip, units, quantity and source; returns the file. Raises StoreError."""
+    new = {(row.chip, row.units, row.quantity, row.source): row for row in made}
+    merged = {(row.chip, row.units, row.quantity, row.source): row for row in rows()} | new
+    where = path()
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with disk.whole(where) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in merged.values())
+    except OSError as error:
+        raise StoreError(f"{where}: cannot be written ({error.strerror or error})") from None
+    return where
+
+
+def of(chip: str) -> list[Row]:
+    """The rows that count now for a chip."""
+    return [row for row in rows() if row.chip == chip and row.source == source()]
+
+
+def rates(chip: str) -> dict[str, float]:
+    """dispatch_ms, fp16_tflops, weight_gbs of its Neural Engine, as far as they were measured here."""
+    return {
+        row.quantity: row.value
+        for row in of(chip)
+        if row.units == "cpu_and_ne" and row.quantity in _RATES and row.value > 0
+    }
+
+
+def digest(chips: Sequence[str]) -> str | None:
+    """What an estimate for these chips also rests on; None where nothing was measured here: the usual case."""
+    found = [asdict(row) for chip in sorted(chips) for row in of(chip)]
+    return hashlib.sha256(repr(found).encode()).hexdigest() if found else None

@@ -1,0 +1,127 @@
+"""`ane-sweep calibrate [plan|run|show [RUN]]`: single measurements that only this machine's chip can answer
+
+What nobody has published of a chip, as a fixed list of probes; on a Mac one command takes them all.
+"""
+
+import argparse
+import contextlib
+import sys
+from dataclasses import asdict
+
+from ane_sweep import tables
+from ane_sweep.errors import ConfigError
+from ane_sweep.terminal import OK, SWEEP_EXITS, count, shown, tell
+from ane_sweep.words import Parser
+
+
+def calibrate(args: list[str]) -> int:
+    """Plan, run or show. Raises ConfigError, RunNotFound, StoreError."""
+    mine, more = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+    given = _parser().read(mine)
+    match given.words:
+        case [] | ["plan"]:
+            return _plan(given, more)
+        case ["run"]:
+            return _run(given, more)
+        case ["show", *run] if len(run) < 2:
+            return _show(given, run[0] if run else None)
+    raise ConfigError(f"calibrate {' '.join(given.words)}: expected plan, run, or show [RUN]")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "calibrate",
+        "[plan | run | show [RUN]] [--tiny] [--json] [out=PATH] [-- OVERRIDES]",
+        "What of a chip nobody has published, as single measurements. plan: which, why, and how long they take; run: all of them on this "
+        "Mac, as one sweep, whose figures then stand in where the chip table has none, and whose bundle can be sent in; show: "
+        "the figures of this machine, or of a run.",
+        "ane-sweep calibrate run",
+        SWEEP_EXITS,
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="plan, run, or show [RUN] (default: plan)")
+    parser.add_argument(
+        "--tiny", action="store_true", help="the same probes with tiny nets: a trial of the way, nothing is kept"
+    )
+    parser.json(
+        "plan: probes, can_run, cells; run: chip, folder, rows, missing, kept, bundle; show: rows, missing", "text"
+    )
+    parser.outputs()
+    return parser
+
+
+def _plan(given: argparse.Namespace, more: list[str]) -> int:
+    from ane_sweep.calibration import probes, run
+    from ane_sweep.machine import apple
+
+    reason = apple.no_coreml()
+    request = probes.request(run.words(given.tiny, more))
+    cells = [probes.shown(cell) for cell in request.cells]
+    listed = probes.listed()
+    if given.json:
+        held = [{**asdict(probe), "cell": cell} for probe, cell in zip(listed, cells)]
+        tell(probes=held, can_run=reason is None, reason=reason, words=run.words(given.tiny, more))
+        return OK
+    for probe, cell in zip(listed, cells):
+        print(f"{probe.name:<17} {probe.minutes} min  {probe.asks}")
+        print(f"{'':<24} because: {probe.why}")
+        print(f"{'':<24} by: {cell}")
+    minutes = sum(probe.minutes for probe in listed)
+    print(f"\n{count(len(listed), 'measurement')}, about {minutes} min together (a guess): ane-sweep calibrate run")
+    print(f"not on this host: Core ML {reason}" if reason else f"this machine: {run.chip()}")
+    return OK
+
+
+def _run(given: argparse.Namespace, more: list[str]) -> int:
+    from ane_sweep.calibration import run
+
+    with contextlib.redirect_stdout(sys.stderr if given.json else sys.stdout):
+        made = run.calibrate(given.out, given.tiny, more)
+    if given.json:
+        tell(**made.to_dict())
+        return made.code
+    _print(made.found)
+    print(
+        f"kept: {shown(made.kept)}"
+        if made.kept
+        else "kept: nothing (a trial with tiny nets)"
+        if given.tiny
+        else "kept: nothing"
+    )
+    print(f"to send in: {shown(made.bundle)} (no names, no paths; `ane-sweep import` takes it in elsewhere)")
+    return made.code
+
+
+def _show(given: argparse.Namespace, name: str | None) -> int:
+    from ane_sweep.calibration import figures, run
+    from ane_sweep.placement import here
+
+    found = figures.Found(here.rows()) if name is None else run.of_run(given.out, name)
+    if given.json:
+        tell(rows=[asdict(row) for row in found.rows], missing=found.missing)
+    elif found.rows or found.missing:
+        _print(found)
+    else:
+        print(f"nothing was measured here yet ({here.path()}): ane-sweep calibrate run, on a Mac")
+    return OK
+
+
+def _print(found: object) -> None:
+    from ane_sweep.calibration.figures import Found
+
+    assert isinstance(found, Found)
+    rows = [
+        (
+            row.chip,
+            row.units,
+            row.quantity,
+            f"{row.value:.4g} {row.unit if row.unit != '1' else ''}".strip(),
+            row.kind,
+            row.source,
+            row.taken,
+        )
+        for row in found.rows
+    ]
+    if rows:
+        print(tables.aligned(rows, heads=("chip", "units", "figure", "value", "kind", "source", "taken")))
+    for line in dict.fromkeys(found.missing):
+        print(f"not there: {line}")
