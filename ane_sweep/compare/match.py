@@ -106,7 +106,7 @@ def _tell_apart(cells: Sequence[_Asked], names: set[str], new: set[str]) -> None
 
 
 def _pair(label: str, a: Record, b: Record) -> Pair:
-    pair = Pair(label, a, b, _changed("host", _machine(a), _machine(b)))
+    pair = Pair(label, a, b, _changed("host", machine(a), machine(b)))
     before, after = a.realised.get("runtime"), b.realised.get("runtime")
     if before and after and before != after:
         pair.unlike.append(f"ran on {before}, runs on {after}")
@@ -114,7 +114,7 @@ def _pair(label: str, a: Record, b: Record) -> Pair:
     return pair
 
 
-def _machine(record: Record) -> dict[str, Any]:
+def machine(record: Record) -> dict[str, Any]:
     """What HOST names, part by part: of cores, the kind that differs is told."""
     parts: dict[str, Any] = {}
     for name in HOST:

@@ -54,7 +54,7 @@ def works(records: Sequence[Record]) -> list[list[int]]:
 
 def _work(record: Record) -> tuple[Any, ...]:
     reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
-    asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len"))
+    asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
     return *asked, reference, record.realised.get("runtime"), record.host.get("chip")
 
 

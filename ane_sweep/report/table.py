@@ -235,7 +235,8 @@ def _processes(records: list[Record]) -> str:
 
 def _ran_on(runtime: str, records: list[Record]) -> str:
     measured = traits(runtime).measured or f"{runtime} on this host"
-    return measured.replace("{chip}", records[0].host.get("chip") or "this machine")
+    chips = dict.fromkeys(r.host.get("chip") or "this machine" for r in records if r.realised.get("runtime") == runtime)
+    return measured.replace("{chip}", " and ".join(chips) or "this machine")
 
 
 def axis_text(value: Any) -> str:

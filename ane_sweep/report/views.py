@@ -28,7 +28,7 @@ class Cells:
     """The cells of a sweep as the report names and colours them; what is asked often is found once.
 
     axes    the axes that vary; flat: each request with dotted keys; names: each cell's values on those axes
-    shade   the axis that gives the colours (the model if it varies), and shades, its values
+    shade   the axis that gives the colours (the machine, else the model, where it varies), and shades, its values
     """
 
     def __init__(self, records: Sequence[Record]):
@@ -36,7 +36,7 @@ class Cells:
         self.axes = varying_axes(self.records)
         self.flat = [flat_cell(record) for record in self.records]
         self.names = [self.words(n, self.axes) or str(cell.get("model", "cell")) for n, cell in enumerate(self.flat)]
-        self.shade = "model" if "model" in self.axes or not self.axes else self.axes[0]
+        self.shade = next((axis for axis in ("host", "model", *self.axes) if axis in self.axes), "model")
         self.shades = list(dict.fromkeys(_text(cell.get(self.shade)) for cell in self.flat))
 
     def words(self, n: int, axes: list[str]) -> str:

@@ -1,10 +1,14 @@
-"""`ane-sweep report [RUN] [--json|--markdown]`: a sweep's table, records or page; which op loses accuracy"""
+"""`ane-sweep report [RUN ...] [--json|--markdown]`: a sweep's table, records or page; several machines side by side"""
+
+from pathlib import Path
+from typing import Any
 
 from ane_sweep import engine, folders, terminal, words
 from ane_sweep.bridge import record
+from ane_sweep.bundles import together
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.machine import memory
-from ane_sweep.report import document, drift, page, table
+from ane_sweep.report import document, drift, page, screen, table
 from ane_sweep.store import cache, runs
 from ane_sweep.terminal import NOT_ALL_OK, OK
 
@@ -15,16 +19,16 @@ def report(args: list[str]) -> int:
     """See the module. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
     given = _parser().read(args)
     out = given.out
-    if given.markdown and not _is_path(given.markdown):  # the flag alone prints: the word after it is the run
-        if given.run is not None:
-            raise ConfigError(f"{given.markdown}: one run at a time; --markdown {given.markdown}.md would write a file")
-        given.run, given.markdown = given.markdown, ""
+    if given.markdown and not _is_markdown(given.markdown):  # the flag alone prints: the word after it is a run
+        given.runs, given.markdown = [given.markdown, *given.runs], ""
     files = {
         f"--{name}": folders.user_path(path)
         for name, path in (("html", given.html), ("markdown", given.markdown))
         if path
     }
-    run = runs.find_run(out, given.run)
+    if len(given.runs) > 1 or (given.runs and together.is_bundle(given.runs[0])):
+        return _of_files(out, given, files)
+    run = runs.find_run(out, given.runs[0] if given.runs else None)
     records = record.read_records(run.folder)
     if given.drift:
         try:
@@ -48,15 +52,42 @@ def report(args: list[str]) -> int:
     return OK
 
 
+def _of_files(out: Path, given: Any, files: dict[str, Path]) -> int:
+    """Of one bundle its table, of several files or runs the machines side by side."""
+    if given.drift:
+        raise ConfigError("--drift runs the worst cell of a run of this machine again; name one run")
+    if len(given.runs) == 1:
+        found = together.records(out, given.runs[0])
+        sweep, sections = document.Sweep(found), None
+        texts = {"json": lambda: table.as_json(found), "markdown": lambda: table.as_markdown(found)}
+        plain = lambda: screen.as_text(found, terminal.columns())  # noqa: E731
+    else:
+        machines = together.together(out, given.runs)
+        sweep, sections = together.report(machines)
+        texts = {"json": lambda: together.as_json(machines), "markdown": lambda: together.as_markdown(machines)}
+        plain = lambda: together.as_text(machines)  # noqa: E731
+    for flag, path in files.items():
+        page.save(path, FILES[flag](sweep, sections))
+        print(f"{flag.removeprefix('--')}: {path}")
+    if not files:
+        asked = "json" if given.json else "markdown" if given.markdown is not None else ""
+        print(texts[asked]() if asked else plain(), end="")
+    return OK
+
+
 def _parser() -> words.Parser:
     parser = words.Parser(
         "report",
-        "[RUN] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
-        "The table, the records or the report of a finished sweep. What it shows is no verdict: the exit code is 0.",
+        "[RUN ...] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
+        "The table, the records or the report of a finished sweep, or of several machines: a row a cell, a column a machine. What it "
+        "shows is no verdict: the exit code is 0.",
         "ane-sweep report last --html report.html",
         {NOT_ALL_OK: "--drift: the worst cell could not be run again"},
     )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's name, or last (default: last)")
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN",
+        help="a run's name, or last (default: last), or a file of `ane-sweep export`; several: machines side by side",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the records as one JSON array (default: a table)")
     parser.add_argument(
         "--markdown",
@@ -73,5 +104,6 @@ def _parser() -> words.Parser:
     return parser
 
 
-def _is_path(word: str) -> bool:
-    return "/" in word or "." in word
+def _is_markdown(word: str) -> bool:
+    """Whether a word is a file to write, and no run or bundle."""
+    return ("/" in word or "." in word) and not together.is_bundle(word)

@@ -14,7 +14,7 @@ FIGURE = re.compile(
     r"(?<![\w.,-])(\d(?:[\d,]*\d)?(?:\.\d+)?)(?=(?:(?: to| and|,|;| /| ±) \d[\d.,]*)* ?(?:ms|s|dB|MB|GB|GiB|MiB|minutes|seconds|%)(?!\w))"
 )
 SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured those
-    "chunks.md": "2 GiB, 1 GB, 3.76 GB",
+    "chunks.md": "2 GiB, 1 GB, 3.76 GB, 1811MB, 820 MB",
     "compare.md": "1 %, 3 %",
     "errors.md": "85 %",
     "not_done.md": "10 and 25 %, 64 MB",

@@ -87,7 +87,7 @@ def test_a_wrong_flag_is_refused_with_those_there_are(verb, monkeypatch):
         ),
         (["doctor", "now"], "now: unknown here; ane-sweep doctor [--json]"),
         (["devices", "out=x"], "out=x: unknown here; known: --json"),
-        (["report", "a", "b"], "b: unknown here; ane-sweep report [RUN]"),
+        (["report", "a", "b"], "no sweep a with records"),
         (["lint", "x", "--share", "cots"], "cots: unknown (did you mean 'cost'?); choices: ops, cost"),
         (["diff", "a", "b", "--min-psnr", "nan"], "--min-psnr"),
         (["model=tiny-gpt2", "--config-name", "x"], "--config-name: unknown here (did you mean '--config-dir'?)"),

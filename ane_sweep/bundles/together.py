@@ -1,0 +1,178 @@
+"""Runs of several machines as one table and one report, cell by cell: `ane-sweep report m1.zip m2.zip`.
+
+A row is a request, a column a machine. Every figure is the one that its own machine measured; nothing is tested, ranked or
+pooled across machines, which `compare --across-hosts` says more of.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import folders, outward, tables
+from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bundles import bundle
+from ane_sweep.compare import match, sides
+from ane_sweep.errors import ConfigError
+from ane_sweep.report import blocks, document, figures, table, views
+from ane_sweep.report.blocks import Grid, Para, Plots, Section
+from ane_sweep.terminal import count
+
+AXIS = "host"  # what tells the records of several machines apart in one report
+NOTE = (
+    "Each machine's column is what was measured on that machine. Timings of several machines are never tested as those of one "
+    "host, and no ranking here goes across them; `ane-sweep compare A B --across-hosts` says what changed in what no host "
+    "decides (accuracy, size, predictions, status)."
+)
+ROWS = 40  # of the picture; the table has all
+
+
+@dataclass
+class Machines:
+    """Several machines: `names` of the columns, and each request's label and its record on each, or None."""
+
+    names: list[str]
+    rows: list[tuple[str, list[Record | None]]]
+
+
+def is_bundle(word: str) -> bool:
+    """Whether a word names a file that `ane-sweep export` could have written, rather than a run."""
+    path = folders.user_path(word)
+    return path.is_file() and path.name != "records.jsonl"
+
+
+def records(out: Path, word: str) -> list[Record]:
+    """Those of a bundle, which is read and not taken in, or of a run or a selection of its cells. Raises StoreError, RunNotFound,
+    ConfigError."""
+    return bundle.read(folders.user_path(word)).records if is_bundle(word) else sides.side(out, word).records
+
+
+def together(out: Path, words: list[str]) -> Machines:
+    """The machines of several files or runs. Raises ConfigError where one of them has a request twice, or all are one machine."""
+    found: list[tuple[str, str, list[Record]]] = []  # word, name, records
+    for word in words:
+        groups: dict[str, list[Record]] = {}
+        for record in records(out, word):
+            if record.status is not Status.SKIPPED:
+                groups.setdefault(json.dumps(match.machine(record), sort_keys=True, default=str), []).append(record)
+        found += [(word, _name(group[0]), group) for group in groups.values()]
+    if len(found) < 2:
+        raise ConfigError(
+            f"{' '.join(words)}: all of it is of one machine ({found[0][1] if found else 'no cell ran'}); name a second"
+        )
+    names = [name for _, name, _ in found]
+    names = [f"{name}, {Path(word).stem}" if names.count(name) > 1 else name for word, name, _ in found]
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            f"{' '.join(words)}: a machine stands there twice ({max(names, key=names.count)}); name each once"
+        )
+    requests, label = match.requests([group for _, _, group in found], {AXIS, "machine"})
+    for (word, _, _), request in zip(found, requests):
+        if any(len(one) > 1 for one in request.values()):
+            raise ConfigError(
+                f"{word}: two of its cells are one request; choose the one that is meant with {word}:axis=value"
+            )
+    keys = list(dict.fromkeys(key for request in requests for key in request))
+    return Machines(names, [(label[key], [one.get(key, [None])[0] for one in requests]) for key in keys])
+
+
+def _name(record: Record) -> str:
+    scripted = " [stand-in]" if record.host.get("stand_in") else ""
+    return f"{record.host.get('chip') or record.host.get('machine') or 'unknown machine'}{scripted}"
+
+
+def grid(found: Machines) -> Grid:
+    """A row a cell: each machine's milliseconds, then what every machine has alike once, else one column each."""
+    parts = [(f"{name}: ms", [_latency(row[n]) for _, row in found.rows], True) for n, name in enumerate(found.names)]
+    for head, text in (("PSNR dB", _psnr), ("package MB", _size), (table.VERDICT, _verdict), ("status", _status)):
+        columns = [[text(row[n]) for _, row in found.rows] for n in range(len(found.names))]
+        known = [{text for text in values if text != "-"} for values in zip(*columns)]
+        if not any(known):
+            continue
+        numeric = head in ("PSNR dB", "package MB")
+        if all(len(texts) < 2 for texts in known):
+            parts.append((head, [next(iter(texts), "-") for texts in known], numeric))
+        else:
+            parts += [(f"{name}: {head}", column, numeric) for name, column in zip(found.names, columns)]
+    labels = [label for label, _ in found.rows]
+    rows = [list(row) for row in zip(labels, *(cells for _, cells, _ in parts))]
+    return Grid(["cell", *(head for head, _, _ in parts)], rows, [False, *(numeric for *_, numeric in parts)])
+
+
+def _latency(record: Record | None) -> str:
+    return "-" if record is None else table.latency_text(record)
+
+
+def _psnr(record: Record | None) -> str:
+    value = None if record is None else record.value("psnr_db")
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _size(record: Record | None) -> str:
+    value = None if record is None else record.value("package_bytes")
+    return "-" if value is None else f"{value / 1e6:.3g}"
+
+
+def _verdict(record: Record | None) -> str:
+    return "-" if record is None else table.verdict_text(record)
+
+
+def _status(record: Record | None) -> str:
+    return "not measured" if record is None else table.status_text(record)
+
+
+def as_text(found: Machines) -> str:
+    """For a terminal or a pipe."""
+    made = grid(found)
+    right = {n for n, numeric in enumerate(made.numeric) if numeric}
+    lines = [_head(found), "", tables.aligned(made.rows, heads=made.heads, right=right), "", NOTE]
+    return outward.visible("\n".join(lines)) + "\n"
+
+
+def _head(found: Machines) -> str:
+    every = sum(all(row) for _, row in found.rows)
+    named = f"{len(found.names)} machines ({', '.join(found.names)})"
+    return f"{count(len(found.rows), 'cell')} on {named}, {every} on all of them; latency: measured, median ± IQR"
+
+
+def as_markdown(found: Machines) -> str:
+    return f"{outward.markdown(_head(found))}\n\n{blocks.markdown(grid(found))}\n{outward.markdown(NOTE)}\n"
+
+
+def as_json(found: Machines) -> str:
+    """An array: each cell's label, and by machine its record or null."""
+    rows = [
+        {"cell": label, "machines": {n: r and r.to_dict() for n, r in zip(found.names, row)}}
+        for label, row in found.rows
+    ]
+    return json.dumps(rows, indent=1, allow_nan=False) + "\n"
+
+
+def report(found: Machines) -> tuple[document.Sweep, list[Section]]:
+    """One report of all: the table of machines first, then every section as of one sweep in which the machine is an axis."""
+    sweep_names = dict.fromkeys(r.sweep for _, row in found.rows for r in row if r is not None)
+    marked = [
+        replace(record, cell={AXIS: name, **record.cell}, sweep=" and ".join(sweep_names))
+        for n, name in enumerate(found.names)
+        for record in (row[n] for _, row in found.rows)
+        if record is not None
+    ]
+    sweep = document.Sweep(marked)
+    return sweep, [_section(found), *document.sections(sweep)]
+
+
+def _section(found: Machines) -> Section:
+    ms = [
+        (label, {n: v for n, r in zip(found.names, row) if r and (v := r.value("latency_median_ms"))})
+        for label, row in found.rows
+    ]
+    timed: list[tuple[str, dict[str, Any]]] = [(views.cut(label), values) for label, values in ms if values][:ROWS]
+    made: list[blocks.Block] = [Para(NOTE), grid(found)]
+    if timed:
+        svg = figures.ladder(timed, found.names, x_label="latency ms", name="machines")
+        made.append(
+            Plots(
+                [(svg, "each cell on each machine (measured, medians)")], blocks.series_legend(found.names), "machine"
+            )
+        )
+    return Section("Machines", made)
