@@ -265,5 +265,5 @@ def _partner(
     name = f"{one.word}: {label}" if one.word else label
     return Partner(
         name if "runtime" in axes else f"{name} runtime={runtime}", one.cell, {**built, **score.params, **options},
-        inputs, f"{source.kind}: {source.source}",
+        inputs, source.source if source.kind == "random" else f"{source.kind}: {source.source}",
     )  # fmt: skip

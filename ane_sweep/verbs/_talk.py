@@ -122,7 +122,7 @@ def typed(what: str) -> Iterator[str]:
     say(f"{what} (Ctrl-D ends):")
     while True:
         try:
-            line = input("> ")
+            line = input("> " if sys.stdout.isatty() else "")
         except EOFError:
             print()
             return

@@ -145,14 +145,11 @@ def _said(ready: dict[str, Any]) -> dict[str, Any]:
 def _answer(session: "Session", prompt: str, how: dict[str, Any], write: Callable[[str], None]) -> dict[str, Any]:
     """What came of a prompt, written as it comes."""
     found: dict[str, Any] = {"prompt_tokens": 0, "samples": []}
-    many, begun = how["samples"] > 1, -1
     for event in session.ask(prompt=prompt, **how):
         if event["event"] == "prompt":
             found["prompt_tokens"] = event["tokens"]
+            write(_head(how, 0) + prompt)
         elif event["event"] == "text":
-            if event["sample"] != begun:
-                begun = event["sample"]
-                write((f"--- sample {begun + 1}, seed {how['seed'] + begun}\n" if many else "") + prompt)
             write(event["text"])
         else:
             write("\n")
@@ -160,7 +157,13 @@ def _answer(session: "Session", prompt: str, how: dict[str, Any], write: Callabl
             found["samples"].append(sample)
             if write is _print:
                 say(*_took(sample, found["prompt_tokens"]))
+            if (following := event["sample"] + 1) < how["samples"]:
+                write(_head(how, following) + prompt)
     return found
+
+
+def _head(how: dict[str, Any], number: int) -> str:
+    return f"--- sample {number + 1}, seed {how['seed'] + number}\n" if how["samples"] > 1 else ""
 
 
 def _print(text: str) -> None:

@@ -172,3 +172,23 @@ def test_on_a_terminal_one_line_after_the_other_is_labelled(out, tmp_path):
     os.close(theirs)
     assert child.returncode == 0, told
     assert said.count(" %  (tokenizer ") == 2 and "text (Ctrl-D ends):" in told
+
+
+@pytest.mark.slow
+def test_core_ml_is_talked_to_through_the_stand_in_and_says_so(out, tmp_path):
+    answers = [{"on": "predict", "units": "cpu_and_ne", "ms": 1.5}]
+    script = {
+        "name": "m4",
+        "source": "constructed",
+        "host": {"system": "Darwin", "chip": "Apple M4"},
+        "answers": answers,
+    }
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    words = ["generate", *TINY, "runtime=coreml", "cache=stateful", "prompt=Hi", "max_new_tokens=3", f"out={out}"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "ane_sweep", *words], capture_output=True, text=True, cwd=tmp_path, timeout=300,
+        env={**os.environ, "ANE_SWEEP_STAND_IN": str(tmp_path / "script.json")}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Hi <") and "runtime=coreml" in done.stderr
+    assert "the stand-in m4 (script.json" in done.stderr
