@@ -30,6 +30,8 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
         "conf/sweep/crash_test.yaml",
         "conf/sweep/notebooks/gpt2-family.yaml",
         "data/sentences.txt",
+        "data/tale/model.safetensors",
+        "data/texts/moods.tsv",
         "data/published.csv",
         "docs/errors.md",
         "report/page.css",

@@ -11,6 +11,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageStatus, Status, flat_cell
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES, Stage
+from ane_sweep.bridge.task import Task
 from ane_sweep.engine import Terminal
 from ane_sweep.machine import host
 from ane_sweep.placement import sizes
@@ -82,8 +83,11 @@ class Search:
 
     def _part(self, keys: list[str], wanted: Callable[[Stage], bool]) -> Plan:
         part = self.plan.only(keys)
-        tasks = {key: task for key, task in part.tasks.items() if wanted(STAGES[task.stage])}
-        return replace(part, tasks=tasks)
+        tasks: dict[str, Task] = {}
+        for key, task in reversed(part.tasks.items()):  # and what they are made from: a calibration reads the reference
+            if wanted(STAGES[task.stage]) or any(key in later.inputs.values() for later in tasks.values()):
+                tasks[key] = task
+        return replace(part, tasks=dict(reversed(tasks.items())))
 
     def _perform(self, part: Plan) -> None:
         """Run what is not done. Raises KeyboardInterrupt."""

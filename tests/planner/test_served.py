@@ -62,7 +62,8 @@ def test_what_is_read_from_an_architecture_is_what_our_options_say(option):
     read = served._option("x", option["family"], serves, option["task"], option["arch"])
     for key in ("task", "layers", "max_seq_len", "cut_points", "texts", "arch_keys"):
         assert read[key] == option[key], key
-    assert read["parameters"] == pytest.approx(option["parameters"], rel=0.04)
+    few = option["parameters"] < 1e5  # norms and biases, which are left out, are more of a narrow model
+    assert read["parameters"] == pytest.approx(option["parameters"], rel=0.06 if few else 0.04)
 
 
 def test_every_family_but_the_made_one_serves_and_no_two_serve_one_thing():
