@@ -64,7 +64,8 @@ def unet(variant: str) -> tuple[int, int, int]:
         "sample_size": 16,
     }
     whole, parts = _converted({**model, "arch": {**model["arch"], **narrow}}, variant, 1, "iOS16", {}, cut=True)
-    return whole, *parts
+    first, second = parts
+    return whole, first, second
 
 
 def _option(name: str) -> dict[str, Any]:
