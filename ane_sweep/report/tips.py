@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ane_sweep.bridge.record import Record
+from ane_sweep.placement.advice import STAYS
 
 HEADS = (
     "tip",
@@ -70,6 +71,7 @@ def _text(value: float | None) -> str:
 
 
 def _why(record: Record, chip: str) -> str:
-    """The reason that most ops have, in the words of the placement."""
+    """The reason that most ops have, in the words of the placement; those that would only follow it come last."""
     reasons = [reason for entry in record.placed("predicted") if entry.chip == chip for reason in entry.reasons]
-    return max(reasons, key=lambda reason: reason.ops).reason if reasons else ""
+    found = sorted(reasons, key=lambda reason: (reason.reason.startswith(STAYS), -reason.ops))
+    return found[0].reason if found else ""

@@ -24,6 +24,7 @@ SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured tho
     "timings.md": "30 s, 3.5 %, 10 %, 20 %, 30 %, 50 %, 100 %, 98 and 83, 77 and 53",
     "models.md": "2 and 7 %, 30 s",
     "packages.md": "60 MB, 43 MB",
+    "notebooks.md": "2 to 3 GB, 800, 1811 and 1158, 250 and 100 MB, 30 %, 37 %, 2 GiB, 16 GB",  # published, or in a command
 }
 
 

@@ -49,7 +49,7 @@ def stage(tmp_path, monkeypatch, runtime, count=10):
 
 def test_figures_and_what_was_done(tmp_path, monkeypatch):
     calls = []
-    loaded = SimpleNamespace(
+    loaded = SimpleNamespace(batch=1,
         predict=lambda values: calls.append(int(values["input_ids"][0, 0])), realised={"runtime": "reference"},
         reset=lambda: calls.append("reset"), prepare=lambda values: {**values, "prepared": True},
     )  # fmt: skip

@@ -5,8 +5,8 @@ arch  tip: static | float | bigger | lopsided | sine | pad; followed: whether th
 
     static    which positions are taken: known when it is converted, or an input
     float     the last input: numbers, or integers that nothing but a scale comes of
-    bigger    64 values at least, or 8
-    lopsided  one axis of 50,000 as 50 by 1,000, or as it is
+    bigger    more than 64 values, or 8
+    lopsided  one axis of 50,000 as 200 by 250, or as it is
     sine      a sine of the positions: looked up in a constant, or computed of the values
     pad       the last axis: 128, or 100
 """
@@ -22,7 +22,7 @@ from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
 
 IGNORED = ()
 TIPS = ("static", "float", "bigger", "lopsided", "sine", "pad")
-LONG, PIECES = 50_000, 50
+LONG, PIECES = 50_000, 200
 TAKEN = 16  # positions of a slice
 
 
@@ -44,7 +44,7 @@ def _sizes(arch: dict[str, Any], seq_len: int) -> tuple[int, int]:
     """(channels, positions) of the input."""
     tip, followed = arch["tip"], arch["followed"]
     if tip == "bigger":
-        return (64, seq_len) if followed else (8, 1)
+        return (arch["width"], seq_len) if followed else (8, 1)
     if tip == "lopsided":
         return (PIECES, LONG // PIECES) if followed else (1, LONG)
     return arch["width"], {True: 128, False: 100}[followed] if tip == "pad" else seq_len

@@ -1,0 +1,101 @@
+"""published op counts of Apple's reference transformer, its DistilBERT and Stable Diffusion's UNet beside ours, with the ratio"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bench import Row
+from ane_sweep.planner.paths import conf_dir
+
+# Of more-ane-transformers, notes of 28 and 30 March 2023 (rounded there), and apple/ml-ane-transformers, README.
+LADDER = {"ladder-base": 2700, "ladder-medium": 6000, "ladder-large": 10300, "ladder-xl": 16500}
+UNET = {"split_einsum": (3500, 1600, 1900), "original": (1900, 915, 1000)}
+DISTILBERT = 606
+# Counts do not depend on widths and lengths, so both are small. Each layer adds the same: 2 and 3 of them tell of any number.
+FEW = (2, 3)
+
+
+def run() -> list[Row]:
+    """Conversions of up to a minute each; the UNet's need diffusers."""
+    rows = [_row(name, ladder(name), count) for name, count in LADDER.items()]
+    rows += [
+        _row(f"DistilBERT split_einsum{said}", distilbert(norm), DISTILBERT)
+        for said, norm in (("", "fp16"), (", norms as single ops", "fp32_mean"))
+    ]
+    for variant, (whole, *parts) in UNET.items():
+        counted = unet(variant)
+        said = ("", ", chunk 1 of 2", ", chunk 2 of 2")
+        rows += [
+            _row(f"UNet {variant}{part}", ours, theirs) for part, ours, theirs in zip(said, counted, (whole, *parts))
+        ]
+    return rows
+
+
+def _row(what: str, ours: int, theirs: int) -> Row:
+    return Row(what, f"{ours} ops", f"{theirs}", f"{ours / theirs:.2f}", bar="0.90 to 1.10")
+
+
+def ladder(name: str) -> int:
+    """Of the whole depth, from two of few layers."""
+    model = _option(name)
+    heads, depth = model["arch"]["nb_attention_heads"], model["arch"]["nb_dec_layers"]
+    few = []
+    for layers in FEW:
+        arch = {**model["arch"], "embed_dim": 4 * heads, "ffn_dim": 8, "nb_dec_layers": layers}
+        few.append(_converted({**model, "arch": arch}, "split_einsum", 16, "iOS15", {"batch": 2})[0])
+    return few[0] + (depth - FEW[0]) * (few[1] - few[0])
+
+
+def distilbert(norm: str) -> int:
+    model = _option("distilbert")
+    arch = {**model["arch"], "dim": 48, "hidden_dim": 96, "vocab_size": 96}
+    return _converted({**model, "arch": arch}, "split_einsum", 128, "iOS15", {} if norm == "fp16" else {"norm": norm})[
+        0
+    ]
+
+
+def unet(variant: str) -> tuple[int, int, int]:
+    """(whole, first half, second half), cut by bytes of weights as `chunks=2` does."""
+    model = _option("sd-1.4-unet")
+    narrow = {
+        "block_out_channels": [40, 80, 160, 160],
+        "cross_attention_dim": 96,
+        "norm_num_groups": 8,
+        "sample_size": 16,
+    }
+    whole, parts = _converted({**model, "arch": {**model["arch"], **narrow}}, variant, 1, "iOS16", {}, cut=True)
+    first, second = parts
+    return whole, first, second
+
+
+def _option(name: str) -> dict[str, Any]:
+    import yaml
+
+    option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return {key: option[key] for key in ("family", "task", "arch")}
+
+
+def _converted(
+    model: dict[str, Any], variant: str, seq_len: int, target: str, options: dict[str, Any], cut: bool = False
+) -> tuple[int, list[int]]:
+    from ane_sweep.worker.stages import chunk, convert
+
+    params = {
+        "model": model, "weights": {"kind": "random", "digest": "random:0", "seed": 0}, "seq_len": seq_len,
+        "variant": variant, "target": target, "compute": "fp16", "options": options,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        program, chunks = Path(folder, "program"), Path(folder, "chunks")
+        for place in (program, chunks):
+            place.mkdir()
+        ops = convert.run(params, {}, program).facts["ops"]
+        if not cut:
+            return ops, []
+        chunk.run({"count": 2, "by": "bytes", "own": "none", "pipeline": "manual"}, {"program": program}, chunks)
+        return ops, [_ops(path) for path in sorted(chunks.glob("*.mlpackage"))]
+
+
+def _ops(package: Path) -> int:
+    from ane_sweep.mil import graph
+
+    return sum(op.type != "const" for op in graph.load(package).ops)
