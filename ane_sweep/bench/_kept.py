@@ -17,6 +17,7 @@ from ane_sweep.machine import host
 FOLDER = Path(__file__).parent / "kept"
 TOPIC = Path(__file__).parents[1] / "docs" / "figures.md"
 _TABLE = re.compile(r"^\| benchmark \|.*\n(?:\|.*\n)+", re.MULTILINE)
+ELSEWHERE = {"packages": "packages.md"}  # benches whose rows stand in a topic of their own
 _VERSIONS = ("python", "torch", "coremltools", "transformers")
 
 
@@ -60,7 +61,10 @@ def table() -> str:
     ]
     for name in names():
         entry = entries(name)[-1]
-        for row in entry["rows"]:
+        rows = entry["rows"]
+        if name in ELSEWHERE:
+            rows = [{"what": f"{len(rows)} rows", "ours": f"[{ELSEWHERE[name]}]({ELSEWHERE[name]})"}]
+        for row in rows:
             said = (row.get(key, "") for key in ("what", "ours", "theirs", "ratio", "bar"))
             lines.append(
                 " ".join(["|", *(f"{word} |" if word else "|" for word in (f"`{name}`", *said, entry["date"]))])

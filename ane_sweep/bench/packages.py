@@ -17,7 +17,6 @@ from ane_sweep.bridge import protocol
 from ane_sweep.bridge.cell import digest
 from ane_sweep.errors import AneSweepError, ConfigError
 
-TOPIC = "packages.md"  # where its table stands, which has a line a package
 TIMEOUT_S = 240
 KINDS = ("mlProgram", "pipeline")
 _WRITER = "com.github.apple.coremltools.version"
@@ -94,7 +93,10 @@ def _licence(folder: Path) -> str:
     """The first line of the licence that lies beside the packages."""
     files = sorted(folder.glob("LICEN[SC]E*"))
     lines = files[0].read_text(encoding="utf-8", errors="replace").split("\n") if files else []
-    return next((" ".join(line.replace("|", "/").split())[:40] for line in lines if line.strip()), "licence not said")
+    return next(
+        (" ".join(line.strip("# ").replace("|", "/").split())[:40] for line in lines if line.strip()),
+        "licence not said",
+    )
 
 
 def _whole(path: Path, folder: Path) -> tuple[Path, str, str, int]:

@@ -16,7 +16,10 @@ CALIBRATED = "H16"  # the family that rules and estimates were checked on (M4)
 
 @dataclass(frozen=True)
 class Chip:
-    """One row. Rates: TFLOP/s and GB/s that a Core ML program reaches on its ANE; None where nobody has measured."""
+    """One row. Rates: TFLOP/s and GB/s that a Core ML program reaches on its ANE; None where nobody has measured.
+
+    resident_bytes  weights up to so many are not streamed anew at each call, as far as somebody has seen
+    """
 
     chip: str
     family: str
@@ -32,6 +35,7 @@ class Chip:
     basis: str
     sources: tuple[str, ...]
     confidence: str
+    resident_bytes: int = 0
 
     @property
     def generation(self) -> int:

@@ -4,7 +4,8 @@
         + 1.6 ms for each chunk after the first + what is planned on the CPU + 0.125 ms for each change of unit
 
 Peak is what large matrix products reach on that ANE, the streaming rate is that of a big vocabulary projection through
-Core ML (data/chips.json). The per-chunk cost is from one model on an M4 Max (11 to 4 chunks, ane-book journal). The CPU
+Core ML (data/chips.json); weights that stay on the chip between calls (Chip.resident_bytes; seen on the A16 alone) are
+not streamed. The per-chunk cost is from one model on an M4 Max (11 to 4 chunks, ane-book journal). The CPU
 part is the M4 planner's own estimate: no other chip's CPU, and no chip's GPU, has figures here, so what is mostly there is
 not estimated under another name. The band is the spread over published figures (score.py), not a confidence interval of
 anything.
@@ -94,9 +95,8 @@ def _total_ms(chunks: Sequence[Work], chip: Chip) -> float:
     for work in chunks:
         ms += work.cpu_ms + SWITCH_MS * work.transitions
         if work.on_ane:
-            ms += chip.dispatch_ms + max(
-                work.ane_flop / (chip.fp16_tflops * 1e9), work.ane_weight_bytes / (chip.weight_gbs * 1e6)
-            )
+            streamed = work.ane_weight_bytes if work.ane_weight_bytes > chip.resident_bytes else 0
+            ms += chip.dispatch_ms + max(work.ane_flop / (chip.fp16_tflops * 1e9), streamed / (chip.weight_gbs * 1e6))
     return ms
 
 

@@ -84,6 +84,8 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     return precision_refusal(cell, cell.ios_target, "not")
 
 
+_SLOW_MINUTES = 0.5  # from so long a wait for one prediction on, it is said before
+
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
 
 
@@ -136,6 +138,20 @@ def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
     return None
 
 
+def _slow(cells: Sequence[Cell], sources: Collection[Source]) -> list[str]:
+    """A word before numerics=ane rounds every product of a large model by itself."""
+    if not any("products" in (numerics(cell)["effects"] or ()) for cell in cells):
+        return []
+    largest = max((source.parameter_bytes / 4 for source in sources), default=0)
+    tokens = max(1 if "path" in cell.model_options else cell.seq_len for cell in cells)
+    minutes = largest * tokens * effects.PRODUCT_NS / 6e10
+    return [
+        f"numerics=ane rounds every product by itself, some 250 times as long as fp16's products: a prediction of the largest model "
+        f"takes at least {minutes:.1f} minutes of one core (estimated, {effects.PRODUCT_NS:g} ns a product); effects without `products` "
+        "take a fraction of that"
+    ] * (minutes >= _SLOW_MINUTES)
+
+
 def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source]) -> list[str]:
     """Legal, but worth a word before the first process."""
     found = [note for source in sources for note in source.notes]
@@ -166,6 +182,7 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source
             found.append(
                 f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
             )
+    found += _slow(cells, sources)
     for cell in cells:
         if cell.model_options["task"] in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
             found.append(f"seq_len not applicable: the input of model={cell.model} has one size, whatever seq_len is")

@@ -16,9 +16,10 @@ import numpy as np
 from ane_sweep import installed, tables
 from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.machine.memory import memory_budget
-from ane_sweep.terminal import BAD_CONFIGURATION, OK, tell
+from ane_sweep.terminal import BAD_CONFIGURATION, OK, say, tell
 from ane_sweep.words import Parser
 
+_SLOW_S = 20  # from so long a wait on, it is said before
 _SHOWN = 4  # values of an output that are printed
 
 
@@ -105,6 +106,8 @@ def _run(given: argparse.Namespace) -> int:
     from ane_sweep.reference import trace
 
     model = load(given.model, given)
+    if given.numerics == "ane":
+        _say_if_slow(given)
     inputs = read_inputs(given.input, model.inputs, given.random)
     outputs = model.predict(inputs, model.new_state() if model.states else None)
     kept = trace.values(model, inputs, given.value, model.new_state() if model.states else None) if given.value else {}
@@ -158,6 +161,21 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
     effects = given.effects.split(",") if given.effects and numerics is None else None
     how: Any = {"numerics": numerics or given.numerics, "effects": effects, "device": given.device}
     return reference.load(path, given.function, **how)
+
+
+def _say_if_slow(given: argparse.Namespace) -> None:
+    """A word before a long wait: every product is rounded by itself."""
+    from ane_sweep.bridge import effects
+    from ane_sweep.placement import laws, programs
+
+    if "products" not in effects.chosen(given.effects.split(",") if given.effects else None):
+        return
+    sites = [site for part in programs.load_chain([given.model]) for site in part.sites]
+    seconds = sum(map(laws.flop, sites)) / 2 * effects.PRODUCT_NS / 1e9
+    if seconds >= _SLOW_S:
+        say(
+            f"--numerics ane rounds every product by itself: about {seconds:.0f} s of one core here; --effects without `products` less"
+        )
 
 
 def computed(model: Any) -> str:

@@ -464,3 +464,13 @@ def test_a_task_too_large_for_its_limit_or_the_host_is_said_with_figures_and_cho
     assert "of memory" not in overview.describe(made, lambda task: task.stage != "predict", memory=(22 * gib, 25 * gib))
     made = planned("model=tiny-gpt2", "weights=random", "limits.convert.memory_gib=0.3")
     assert "it may use 322 MB" in overview.describe(made, lambda task: False, memory=(22 * gib, 25 * gib))
+
+
+def test_a_long_wait_for_rounded_products_is_said_before(capsys):
+    from ane_sweep.__main__ import main
+
+    words = ["plan", "model=gpt2", "weights=random", "seq_len=512", "runtime=reference"]
+    assert main([*words, "numerics=ane"]) == 0
+    assert "numerics=ane rounds every product by itself" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "rounds every product" not in capsys.readouterr().out
