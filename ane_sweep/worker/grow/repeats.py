@@ -1,0 +1,217 @@
+"""Which lists of a module's blocks repeat: the same calls of torch with the same numbers, block after block.
+
+The whole module is run once on tensors without numbers (torch's FakeTensorMode), which takes no memory and little time,
+and everything that it calls is written down; blocks repeat where what is written down does.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from ane_sweep.worker.grow.sequence import Unlike
+
+LEAST_BLOCKS = 6  # of a list that is worth the trouble
+TURNS = 2  # pieces that a longer program has more: two, so that what one adds can be seen to be what the next adds
+_MOST_PERIOD = 4
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A list of blocks by its place in the module. All but the first and the last are alike, or come in turns."""
+
+    path: str
+    count: int
+    period: int
+
+    def kept(self, turns: int) -> list[int]:
+        """Which blocks a shallow module has: the first, enough for a piece to repeat in, `turns` more, and the last."""
+        least = self.period + 2
+        number = least + (self.count - least) % self.period + turns * self.period
+        return [*range(number - 1), self.count - 1]
+
+    def copies(self) -> int:
+        """How often the piece is put in to make all blocks of those that `kept(0)` keeps."""
+        return (self.count - len(self.kept(0))) // self.period
+
+
+def found(module: nn.Module, examples: tuple[Tensor, ...]) -> list[Repeat]:
+    """The lists that repeat. Raises Unlike where there is none, or the module cannot be run without numbers."""
+    lists = dict(_lists(module))
+    if not lists:
+        raise Unlike(f"it has no list of {LEAST_BLOCKS} blocks or more")
+    calls, entered = _written_down(module, examples, lists)
+    return [Repeat(path, len(lists[path]), _period(calls, entered[path], path)) for path in lists]
+
+
+def _lists(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The outermost long lists of blocks."""
+    for name, child in module.named_children():
+        place = f"{path}.{name}" if path else name
+        blocks = list(child.children()) if isinstance(child, nn.ModuleList) else []
+        if len(blocks) >= LEAST_BLOCKS and len({type(one) for one in blocks}) == 1:
+            if len({id(one) for one in blocks}) == len(child):
+                yield place, child
+        else:
+            yield from _lists(child, place)
+
+
+@contextmanager
+def swapped(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+    """While this is open, make(name, tensor) is in the place of each parameter and buffer; what is shared stays so."""
+    undo, known = [], {}
+    try:
+        for prefix, owner in module.named_modules():
+            for kind in (owner._parameters, owner._buffers):
+                for leaf, tensor in list(kind.items()):
+                    if tensor is not None:
+                        name = f"{prefix}.{leaf}" if prefix else leaf
+                        if id(tensor) not in known:
+                            known[id(tensor)] = make(name, tensor)
+                        undo.append((kind, leaf, tensor))
+                        kind[leaf] = known[id(tensor)]
+        yield
+    finally:
+        for kind, leaf, tensor in reversed(undo):
+            kind[leaf] = tensor
+
+
+@contextmanager
+def shortened(module: nn.Module, kept: dict[str, list[int]]) -> Iterator[None]:
+    """While this is open, lists hold the blocks `kept` alone, numbered anew."""
+    undo = []
+    try:
+        for path, indices in kept.items():
+            blocks = module.get_submodule(path)
+            all_of_them = blocks._modules
+            undo.append((blocks, all_of_them))
+            blocks._modules = {str(new): all_of_them[str(old)] for new, old in enumerate(indices)}
+        yield
+    finally:
+        for blocks, all_of_them in undo:
+            blocks._modules = all_of_them
+
+
+def in_whole(name: str, lists: list[Repeat], longer: int | None) -> str:
+    """What a tensor of a module with few blocks (of one list more) is called in the whole one."""
+    for which, one in enumerate(lists):
+        if name.startswith(f"{one.path}."):
+            number, _, rest = name.removeprefix(f"{one.path}.").partition(".")
+            return f"{one.path}.{one.kept(TURNS if which == longer else 0)[int(number)]}.{rest}"
+    return name
+
+
+class _Writer(TorchDispatchMode):
+    """Every call: its name, and its arguments as what made them, as a tensor of the module's, or as they are."""
+
+    def __init__(self, names: dict[int, str]):
+        super().__init__()
+        self.names = names
+        self.calls: list[tuple[Any, ...]] = []
+        self.made: dict[int, tuple[int, int]] = {}
+        self.alive: list[Any] = []  # so that an id stays its own
+        self.digests: dict[int, str] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        call = (str(func), tuple(self._said(one) for one in tree_leaves((args, kwargs or {}))))
+        result = func(*args, **(kwargs or {}))
+        self.alive.append((args, kwargs, result))
+        for output, one in enumerate(tree_leaves(result)):
+            if isinstance(one, Tensor):
+                self.made[id(one)] = len(self.calls), output
+        self.calls.append(call)
+        return result
+
+    def _said(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return repr(value)
+        if id(value) in self.made:
+            return self.made[id(value)]
+        if id(value) in self.names:
+            return self.names[id(value)]
+        if type(value) not in (Tensor, nn.Parameter):
+            return f"tensor {list(value.shape)}"
+        if id(value) not in self.digests:
+            self.alive.append(value)
+            with _disable_current_modes():
+                content = value.detach().contiguous().view(-1).numpy()
+            self.digests[id(value)] = f"{content.dtype}{list(value.shape)} {hashlib.sha256(content.data).hexdigest()}"
+        return self.digests[id(value)]
+
+
+def _written_down(module, examples, lists) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
+    """(calls, for each list where among them each of its blocks begins)."""
+    names: dict[int, str] = {}
+    entered: dict[str, list[tuple[int, int]]] = {path: [] for path in lists}
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+
+        def empty(name: str, tensor: Tensor) -> Tensor:
+            if name not in parameters:
+                return tensor  # a buffer is what it holds
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            names[id(made)] = f"module {name}"
+            return made
+
+        parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+        inputs = [torch.empty(one.shape, dtype=one.dtype) for one in examples]
+        writer = _Writer(names)
+        hooks = [
+            inner.register_forward_pre_hook(_enter(entered[path], number, writer))
+            for path, blocks in lists.items()
+            for number, block in enumerate(blocks.children())
+            for inner in block.modules()
+        ]
+        try:
+            with torch.no_grad(), swapped(module, empty), writer:
+                module(*inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+    return writer.calls, {path: _starts(path, found, len(lists[path])) for path, found in entered.items()}
+
+
+def _enter(entered: list[tuple[int, int]], number: int, writer: _Writer):
+    def hook(module: nn.Module, given: Any) -> None:
+        entered.append((number, len(writer.calls)))
+
+    return hook
+
+
+def _starts(path: str, entered: list[tuple[int, int]], count: int) -> list[int]:
+    starts: list[int] = []
+    for number, at in entered:
+        if number == len(starts):
+            starts.append(at)
+        elif number != len(starts) - 1:
+            raise Unlike(f"the blocks of {path} are not run one after the other")
+    if len(starts) != count:
+        raise Unlike(f"not all blocks of {path} are run")
+    return starts
+
+
+def _period(calls: list[tuple[Any, ...]], starts: list[int], path: str) -> int:
+    """After how many blocks they repeat. Raises Unlike."""
+    said = [_relative(calls, starts, number, path) for number in range(1, len(starts) - 1)]
+    for period in range(1, _MOST_PERIOD + 1):
+        if len(starts) > 4 * period + 1 and all(a == b for a, b in zip(said, said[period:])):
+            return period
+    raise Unlike(f"the blocks of {path} are not alike")
+
+
+def _relative(calls: list[tuple[Any, ...]], starts: list[int], number: int, path: str) -> list[Any]:
+    """What a block calls, with what it takes from itself and from the block before counted from its own start."""
+    start, before, own = starts[number], starts[number - 1], f"module {path}.{number}."
+
+    def said(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return ("back", start - value[0], value[1]) if value[0] >= before else value
+        return ("own", value.removeprefix(own)) if isinstance(value, str) and value.startswith(own) else value
+
+    return [(name, tuple(said(value) for value in values)) for name, values in calls[start : starts[number + 1]]]
