@@ -47,9 +47,7 @@ def grow(
     """
     from ane_sweep.worker.grow import program, repeats, weights
 
-    lists = [one for one in repeats.found(module, examples) if one.copies() > repeats.TURNS]
-    if not lists:
-        raise Unlike("its lists of blocks are so short that all are converted as fast")
+    lists = repeats.worthwhile(repeats.found(module, examples))
     few = _shallow(module, lists, None, convert, folder / "few.mlpackage")
     longer = [_shallow(module, lists, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]
     turns, counts = [repeats.TURNS] * len(lists), [one.copies() for one in lists]
@@ -102,26 +100,47 @@ def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path
 def _remembered(module: Any) -> Iterator[None]:
     """While this is open, coremltools' frontend takes the module's tensors as arrays that remember their names."""
     import numpy as np
+    import torch
     from coremltools.converters.mil.frontend.torch.converter import TorchConverter
     from coremltools.converters.mil.mil import Builder as mb
 
     from ane_sweep.worker.grow import recipes
 
-    names: dict[Any, str] = {}
+    leaves: dict[Any, Any] = {}
     for name, tensor in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]:
-        names.setdefault((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()), name)
-    original = TorchConverter._add_const
+        leaves.setdefault(_place(tensor), recipes.Leaf(name))
+    undo = [(owner, name, getattr(owner, name)) for owner, name in ((TorchConverter, "_add_const"), (mb, "const"), (torch, "tensor"))]
+    (_, _, add_const), (_, _, const), (_, _, tensor_of) = undo
+    alive = []
 
     def add(self, name: str, val: Any) -> None:
-        known = names.get((val.data_ptr(), tuple(val.shape), val.stride())) if hasattr(val, "data_ptr") else None
-        if known is None or not val.is_floating_point():
-            original(self, name, val)
-            return
-        value = recipes.traced(np.asarray(val.detach().numpy()), recipes.Leaf(known))
-        self.context.add(mb.const(val=value, name=name))
+        leaf = leaves.get(_place(val)) if isinstance(val, torch.Tensor) and val.is_floating_point() else None
+        if leaf is None:
+            add_const(self, name, val)
+        else:
+            self.context.add(const(val=recipes.traced(np.asarray(val.detach().numpy()), leaf), name=name))
 
-    TorchConverter._add_const = add
+    def through_torch(data: Any, *given: Any, **named: Any) -> Any:
+        made = tensor_of(data, *given, **named)
+        if recipes.recipe_of(data) is not None:
+            alive.append(made)
+            leaves[_place(made)] = recipes.recipe_of(data)
+        return made
+
+    def remembered(**named: Any) -> Any:
+        value = named.get("val")
+        if type(value) is np.ndarray and value.dtype == np.float32 and value.size and alive:
+            recipe = leaves.get(_place(torch.from_numpy(value)))
+            named |= {"val": recipes.traced(value, recipe)} if recipe is not None else {}
+        return const(**named)
+
+    TorchConverter._add_const, mb.const, torch.tensor = add, remembered, through_torch
     try:
         yield
     finally:
-        TorchConverter._add_const = original
+        for owner, name, original in undo:
+            setattr(owner, name, original)
+
+
+def _place(tensor: Any) -> Any:
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()

@@ -42,7 +42,7 @@ class Traced(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
         if "out" in named:
             named["out"] = tuple(_plain(value) for value in named["out"])
-        return _called(getattr(ufunc, method), given, named)
+        return _called(ufunc if method == "__call__" else getattr(ufunc, method), given, named)
 
     def __array_function__(self, func: Any, types: Any, given: Any, named: Any) -> Any:
         return _called(func, given, named)
@@ -160,8 +160,7 @@ def shape_of(recipe: Any) -> Any:
     if isinstance(recipe, Leaf):
         return "leaf"
     if isinstance(recipe, Recipe):
-        call = getattr(recipe.call, "__qualname__", "") or repr(recipe.call)
-        return call, shape_of(recipe.arguments), shape_of(recipe.named), recipe.picked
+        return getattr(recipe.call, "__qualname__", repr(recipe.call)), shape_of(recipe.arguments), shape_of(recipe.named), recipe.picked
     if isinstance(recipe, tuple):
         return tuple(shape_of(one) for one in recipe)
     if isinstance(recipe, np.ndarray):

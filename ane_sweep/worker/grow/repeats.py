@@ -5,6 +5,7 @@ and everything that it calls is written down; blocks repeat where what is writte
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Repeat:
 
     def kept(self, turns: int) -> list[int]:
         """Which blocks a shallow module has: the first, enough for a piece to repeat in, `turns` more, and the last."""
-        least = self.period + 2
+        least = 3 if self.period == 1 else 2 * self.period + 2
         number = least + (self.count - least) % self.period + turns * self.period
         return [*range(number - 1), self.count - 1]
 
@@ -49,6 +50,17 @@ def found(module: nn.Module, examples: tuple[Tensor, ...]) -> list[Repeat]:
         raise Unlike(f"it has no list of {LEAST_BLOCKS} blocks or more")
     calls, entered = _written_down(module, examples, lists)
     return [Repeat(path, len(lists[path]), _period(calls, entered[path], path)) for path in lists]
+
+
+def worthwhile(lists: list[Repeat]) -> list[Repeat]:
+    """Of them the longest for which fewer blocks are converted than there are. Raises Unlike."""
+    for number in range(len(lists), 0, -1):
+        chosen = sorted(lists, key=lambda one: -one.count)[:number]
+        few = sum(len(one.kept(0)) for one in chosen)
+        converted = (number + 1) * few + sum(len(one.kept(TURNS)) - len(one.kept(0)) for one in chosen)
+        if converted < sum(one.count for one in chosen):
+            return chosen
+    raise Unlike("its lists of blocks are so short that converting them all is as fast")
 
 
 def _lists(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -165,8 +177,7 @@ def _written_down(module, examples, lists) -> tuple[list[tuple[Any, ...]], dict[
         hooks = [
             inner.register_forward_pre_hook(_enter(entered[path], number, writer))
             for path, blocks in lists.items()
-            for number, block in enumerate(blocks.children())
-            for inner in block.modules()
+            for number, inner in _own(blocks)
         ]
         try:
             with torch.no_grad(), swapped(module, empty), writer:
@@ -175,6 +186,13 @@ def _written_down(module, examples, lists) -> tuple[list[tuple[Any, ...]], dict[
             for hook in hooks:
                 hook.remove()
     return writer.calls, {path: _starts(path, found, len(lists[path])) for path, found in entered.items()}
+
+
+def _own(blocks: nn.Module) -> Iterator[tuple[int, nn.Module]]:
+    """(number of the block, module in it) of what is in one block alone."""
+    each = [list(block.modules()) for block in blocks.children()]
+    shared = Counter(id(inner) for block in each for inner in block)
+    yield from ((number, inner) for number, block in enumerate(each) for inner in block if shared[id(inner)] == 1)
 
 
 def _enter(entered: list[tuple[int, int]], number: int, writer: _Writer):
@@ -197,21 +215,32 @@ def _starts(path: str, entered: list[tuple[int, int]], count: int) -> list[int]:
 
 
 def _period(calls: list[tuple[Any, ...]], starts: list[int], path: str) -> int:
-    """After how many blocks they repeat. Raises Unlike."""
-    said = [_relative(calls, starts, number, path) for number in range(1, len(starts) - 1)]
+    """After how many blocks they repeat, the first and the last aside. Raises Unlike."""
     for period in range(1, _MOST_PERIOD + 1):
-        if len(starts) > 4 * period + 1 and all(a == b for a, b in zip(said, said[period:])):
+        turns = [range(first, len(starts) - 1, period) for first in range(1, period + 1)]
+        if len(starts) > 4 * period + 1 and all(_alike(calls, starts, list(blocks), path) for blocks in turns):
             return period
     raise Unlike(f"the blocks of {path} are not alike")
 
 
-def _relative(calls: list[tuple[Any, ...]], starts: list[int], number: int, path: str) -> list[Any]:
-    """What a block calls, with what it takes from itself and from the block before counted from its own start."""
-    start, before, own = starts[number], starts[number - 1], f"module {path}.{number}."
+def _alike(calls: list[tuple[Any, ...]], starts: list[int], blocks: list[int], path: str) -> bool:
+    """Whether blocks call the same on the same: on what lies as far back, on the same tensor, on what is their own by
+    the same name."""
+    each = [calls[starts[number] : starts[number + 1]] for number in blocks]
+    if len({len(one) for one in each}) > 1:
+        return False
 
-    def said(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return ("back", start - value[0], value[1]) if value[0] >= before else value
-        return ("own", value.removeprefix(own)) if isinstance(value, str) and value.startswith(own) else value
+    def same(values: tuple[Any, ...]) -> bool:
+        if all(value == values[0] for value in values):
+            return True
+        if all(isinstance(value, tuple) for value in values):
+            back = {(starts[number] - value[0], value[1]) for number, value in zip(blocks, values)}
+        else:
+            back = {str(value).replace(f"module {path}.{number}.", "own ", 1) for number, value in zip(blocks, values)}
+        return len(back) == 1
 
-    return [(name, tuple(said(value) for value in values)) for name, values in calls[start : starts[number + 1]]]
+    return all(
+        len({(name, len(given)) for name, given in column}) == 1
+        and all(same(values) for values in zip(*(given for _, given in column)))
+        for column in zip(*each)
+    )
