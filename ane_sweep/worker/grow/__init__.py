@@ -2,15 +2,14 @@
 
 repeats    which lists of blocks repeat, by what they call            recipes   constants that know what they were made of
 sequence   how a sequence goes on                                     program   an ML Program as such sequences
-weights    weight.bin, streamed from where the weights lie            this      the way from a module to a package
+weights    weight.bin, streamed from where the weights lie            frontend  where constants learn what they are
 
 What is grown is byte for byte what a conversion of all blocks writes. Whatever is not proven to be raises Unlike before
 anything is left, and the caller converts all blocks.
 """
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,66 +80,14 @@ class Short:
 
 def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path], Converted], package: Path) -> Short:
     from ane_sweep.mil import package as packages
-    from ane_sweep.worker.grow import program, recipes, repeats
-    from ane_sweep.worker.models import _lazy
+    from ane_sweep.worker.grow import frontend, program, recipes, repeats
 
     kept = {one.path: one.kept(repeats.TURNS if one is longer else 0) for one in lists}
-    with repeats.shortened(module, kept), repeats.swapped(module, lambda name, tensor: _lazy.made(tensor)):
-        with _remembered(module), recipes.through_numpy():
-            done = convert(package)
+    with repeats.shortened(module, kept), whole(module), frontend.remembered(module), recipes.through_numpy():
+        done = convert(package)
     known = {
         op.outputs[0].name: recipes.recipe_of(op.outputs[0].val)
         for op in done.program.functions[program.FUNCTION].operations
         if op.op_type == "const"
     }
     return Short(program.Shallow(packages.read(package).spec, known), package, done.facts)
-
-
-@contextmanager
-def _remembered(module: Any) -> Iterator[None]:
-    """While this is open, coremltools' frontend takes the module's tensors as arrays that remember their names."""
-    import numpy as np
-    import torch
-    from coremltools.converters.mil.frontend.torch.converter import TorchConverter
-    from coremltools.converters.mil.mil import Builder as mb
-
-    from ane_sweep.worker.grow import recipes
-
-    leaves: dict[Any, Any] = {}
-    for name, tensor in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]:
-        leaves.setdefault(_place(tensor), recipes.Leaf(name))
-    undo = [(owner, name, getattr(owner, name)) for owner, name in ((TorchConverter, "_add_const"), (mb, "const"), (torch, "tensor"))]
-    (_, _, add_const), (_, _, const), (_, _, tensor_of) = undo
-    alive = []
-
-    def add(self, name: str, val: Any) -> None:
-        leaf = leaves.get(_place(val)) if isinstance(val, torch.Tensor) and val.is_floating_point() else None
-        if leaf is None:
-            add_const(self, name, val)
-        else:
-            self.context.add(const(val=recipes.traced(np.asarray(val.detach().numpy()), leaf), name=name))
-
-    def through_torch(data: Any, *given: Any, **named: Any) -> Any:
-        made = tensor_of(data, *given, **named)
-        if recipes.recipe_of(data) is not None:
-            alive.append(made)
-            leaves[_place(made)] = recipes.recipe_of(data)
-        return made
-
-    def remembered(**named: Any) -> Any:
-        value = named.get("val")
-        if type(value) is np.ndarray and value.dtype == np.float32 and value.size and alive:
-            recipe = leaves.get(_place(torch.from_numpy(value)))
-            named |= {"val": recipes.traced(value, recipe)} if recipe is not None else {}
-        return const(**named)
-
-    TorchConverter._add_const, mb.const, torch.tensor = add, remembered, through_torch
-    try:
-        yield
-    finally:
-        for owner, name, original in undo:
-            setattr(owner, name, original)
-
-
-def _place(tensor: Any) -> Any:
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()

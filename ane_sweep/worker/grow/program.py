@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ane_sweep.mil.weights import blob_values
-from ane_sweep.worker.grow.sequence import Growth, Item, Placed, Unlike, filled, grown, rules, splits, template
+from ane_sweep.worker.grow.sequence import Growth, Item, Placed, Unlike, grown, rules, splits
 
 FUNCTION = "main"
 Made = Any  # a recipe, or None
@@ -20,7 +20,8 @@ class Shallow:
         described = spec.description
         self.features = {one.name: one for one in (*described.input, *described.state)}
         self.inputs = [
-            Item((_bytes(one.type), _bytes(self.features[one.name], "name")), (one.name,)) for one in self.function.inputs
+            Item((_bytes(one.type), _bytes(self.features[one.name], "name")), (one.name,))
+            for one in self.function.inputs
         ]
         self.ops = list(self._items())
 
@@ -45,7 +46,9 @@ class Shallow:
             blob = value.WhichOneof("value") == "blobFileValue"
             attributes.append((key, _bytes(value.type) if blob else _bytes(value)))
         reads = tuple(where[name] for _, _, name in bound(op))
-        values = tuple(_bytes(arg.value) for key in sorted(op.inputs) for arg in op.inputs[key].arguments if not arg.name)
+        values = tuple(
+            _bytes(arg.value) for key in sorted(op.inputs) for arg in op.inputs[key].arguments if not arg.name
+        )
         shape = tuple((key, len(op.inputs[key].arguments)) for key in sorted(op.inputs))
         types = tuple(_bytes(one.type) for one in op.outputs)
         token = (op.type, tuple(attributes), shape, values, types, shape_of(recipe))
@@ -116,7 +119,10 @@ class Plan:
             source = few.function.inputs[port.index]
             for made, like in (
                 (function.inputs.add(), source),
-                ((spec.description.state if source.name in states else spec.description.input).add(), few.features[source.name]),
+                (
+                    (spec.description.state if source.name in states else spec.description.input).add(),
+                    few.features[source.name],
+                ),
             ):
                 made.CopyFrom(like)
                 made.name = port.names[0]

@@ -39,8 +39,15 @@ class Traced(np.ndarray):
     def __array_finalize__(self, source: Any) -> None:
         self.recipe = None
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(index, value)
+        self.recipe = None
+
     def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
         if "out" in named:
+            for value in named["out"]:
+                if isinstance(value, Traced):
+                    value.recipe = None
             named["out"] = tuple(_plain(value) for value in named["out"])
         return _called(ufunc if method == "__call__" else getattr(ufunc, method), given, named)
 
@@ -48,7 +55,7 @@ class Traced(np.ndarray):
         return _called(func, given, named)
 
     @property
-    def T(self) -> Any:  # noqa: N802 (numpy's name)
+    def T(self) -> Any:
         return self.transpose()
 
 
@@ -160,11 +167,16 @@ def shape_of(recipe: Any) -> Any:
     if isinstance(recipe, Leaf):
         return "leaf"
     if isinstance(recipe, Recipe):
-        return getattr(recipe.call, "__qualname__", repr(recipe.call)), shape_of(recipe.arguments), shape_of(recipe.named), recipe.picked
+        return (
+            getattr(recipe.call, "__qualname__", repr(recipe.call)),
+            shape_of(recipe.arguments),
+            shape_of(recipe.named),
+            recipe.picked,
+        )
     if isinstance(recipe, tuple):
         return tuple(shape_of(one) for one in recipe)
     if isinstance(recipe, np.ndarray):
-        return str(recipe.dtype), recipe.shape, hashlib.sha256(np.ascontiguousarray(recipe)).hexdigest()
+        return str(recipe.dtype), recipe.shape, hashlib.sha256(recipe.tobytes()).hexdigest()
     return repr(recipe)
 
 

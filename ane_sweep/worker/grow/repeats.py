@@ -49,7 +49,7 @@ def found(module: nn.Module, examples: tuple[Tensor, ...]) -> list[Repeat]:
     if not lists:
         raise Unlike(f"it has no list of {LEAST_BLOCKS} blocks or more")
     calls, entered = _written_down(module, examples, lists)
-    return [Repeat(path, len(lists[path]), _period(calls, entered[path], path)) for path in lists]
+    return [Repeat(path, len(entered[path]), _period(calls, entered[path], path)) for path in lists]
 
 
 def worthwhile(lists: list[Repeat]) -> list[Repeat]:
@@ -69,7 +69,7 @@ def _lists(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
         place = f"{path}.{name}" if path else name
         blocks = list(child.children()) if isinstance(child, nn.ModuleList) else []
         if len(blocks) >= LEAST_BLOCKS and len({type(one) for one in blocks}) == 1:
-            if len({id(one) for one in blocks}) == len(child):
+            if len({id(one) for one in blocks}) == len(child._modules):
                 yield place, child
         else:
             yield from _lists(child, place)
@@ -162,7 +162,7 @@ def _written_down(module, examples, lists) -> tuple[list[tuple[Any, ...]], dict[
     """(calls, for each list where among them each of its blocks begins)."""
     names: dict[int, str] = {}
     entered: dict[str, list[tuple[int, int]]] = {path: [] for path in lists}
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+    with FakeTensorMode(allow_non_fake_inputs=True):
 
         def empty(name: str, tensor: Tensor) -> Tensor:
             if name not in parameters:
@@ -180,12 +180,37 @@ def _written_down(module, examples, lists) -> tuple[list[tuple[Any, ...]], dict[
             for number, inner in _own(blocks)
         ]
         try:
-            with torch.no_grad(), swapped(module, empty), writer:
+            with torch.no_grad(), _left_alone(module), swapped(module, empty), writer:
                 module(*inputs)
+        except Exception as error:
+            raise Unlike(f"it cannot be run without numbers ({type(error).__name__})") from error
         finally:
             for hook in hooks:
                 hook.remove()
     return writer.calls, {path: _starts(path, found, len(lists[path])) for path, found in entered.items()}
+
+
+@contextmanager
+def _left_alone(module: nn.Module) -> Iterator[None]:
+    """What modules put into themselves while this is open, such as a mask for the next time, is taken out again."""
+    before = [
+        (
+            one,
+            vars(one).copy(),
+            {name: value.copy() for name, value in vars(one).items() if type(value) in (dict, list)},
+        )
+        for one in module.modules()
+    ]
+    try:
+        yield
+    finally:
+        for one, attributes, inside in before:
+            vars(one).clear()
+            vars(one).update(attributes)
+            for name, content in inside.items():
+                held = attributes[name]
+                held.clear()
+                held.update(content) if isinstance(held, dict) else held.extend(content)
 
 
 def _own(blocks: nn.Module) -> Iterator[tuple[int, nn.Module]]:
@@ -234,7 +259,7 @@ def _alike(calls: list[tuple[Any, ...]], starts: list[int], blocks: list[int], p
         if all(value == values[0] for value in values):
             return True
         if all(isinstance(value, tuple) for value in values):
-            back = {(starts[number] - value[0], value[1]) for number, value in zip(blocks, values)}
+            back: set[Any] = {(starts[number] - value[0], value[1]) for number, value in zip(blocks, values)}
         else:
             back = {str(value).replace(f"module {path}.{number}.", "own ", 1) for number, value in zip(blocks, values)}
         return len(back) == 1

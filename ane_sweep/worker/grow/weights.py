@@ -27,6 +27,7 @@ def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: 
     streams = _Streams(module, lists, plan, few, longer)
     with BlobWriter(_target(few.package)) as streams.writer:
         spec, _ = plan.made(counts, streams.weigh)
+    streams.check()
     os.truncate(_target(few.package), streams.end)  # coremltools pads between constants, not after the last
     _check_the_rest(module, lists, streams.used)
     return spec
@@ -50,9 +51,13 @@ class _Streams:
         self.plan, self.few, self.longer = plan, few.shallow, [one.shallow for one in longer]
         self.short = BlobFile(few.package / _package.WEIGHTS)
         self.long = [BlobFile(one.package / _package.WEIGHTS) for one in longer]
-        self.tensors = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+        self.tensors = dict(
+            [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        )
         self.writer: BlobWriter
         self.end = 0
+        self.made: set[int] = set()
+        self.compared: set[int] = set()
         self.used: set[str] = set()
         self.seen: dict[Any, str] = {}
 
@@ -67,7 +72,7 @@ class _Streams:
             if placed.copy:
                 self._compare(op, placed, content)
             self._refuse_equal(placed.names[0], value, content, record.dtype_name)
-            pieces = self.short.pieces(reference.offset) if content is own else iter([content.data])
+            pieces = self.short.pieces(reference.offset) if content is own else iter([content.tobytes()])
             reference.offset = self.writer.add_pieces(record.dtype, record.size, record.padding_bits, pieces)
             self.end = reference.offset + ALIGNMENT + record.size
 
@@ -79,6 +84,7 @@ class _Streams:
         )
 
     def _made(self, op: Any, placed: Placed, own: np.ndarray) -> np.ndarray:
+        self.made.add(placed.index)
         recipe = self.few.recipe(self.few.block.operations[placed.index])
         names = iter(placed.names[1 + len(op.outputs) :])
         made = np.ascontiguousarray(recipes.replay(recipe, self._tensor, names))
@@ -99,9 +105,16 @@ class _Streams:
                 continue
             index = placed.index + placed.copy * split.length
             (value,) = blob_values(more.block.operations[index])
-            same = np.array_equal(blobs.payload(value.blobFileValue.offset), content)
-            if not same and self._is_of(op, placed.names, more.ops[index].names, which):
+            if not self._is_of(op, placed.names, more.ops[index].names, which):
+                continue
+            self.compared.add(placed.index)
+            if not np.array_equal(blobs.payload(value.blobFileValue.offset), content):
                 raise Unlike(f"{placed.names[0]} is not what converting its block gives")
+
+    def check(self) -> None:
+        """That of each constant that was made anew, one was compared with what converting its block gives."""
+        if left := self.made - self.compared:
+            raise Unlike(f"{self.few.ops[min(left)].names[0]} could be compared with no conversion of its block")
 
     def _refuse_equal(self, name: str, value: Any, content: np.ndarray, dtype: str) -> None:
         """Equal constants are one in a conversion, and here they would be two."""

@@ -8,6 +8,7 @@ leaves  model.mlpackage; the same parameters give the same bytes. With cache=sta
         decode (models/_cache.py)
 """
 
+import os
 import tempfile
 import time
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError
+from ane_sweep.errors import StageError, WeightsError
 from ane_sweep.worker import grow
 from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
 
@@ -28,6 +29,7 @@ STAGE = Stage(
     leaves="program", artifact=True,
 )  # fmt: skip
 
+GROW_VARIABLE = "ANE_SWEEP_GROW"  # 0: all blocks are converted, whatever they are; the same bytes, so it is in no key
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
 
@@ -38,7 +40,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")
     from ane_sweep.worker.models import _build
 
-    module, ports = _build.build(params, inputs, params["variant"])
+    module, ports = _build.build(params, inputs, params["variant"], lazy=True)
     package = out / "model.mlpackage"
     functions = getattr(module, "functions", None)
     weights = {"weights": module.weights_digest()} if hasattr(module, "weights_digest") else {}
@@ -80,19 +82,32 @@ def _convert_functions(
 
 
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
-    """One function, written as `package`; what is in it. Grown from a few of its blocks where that is the same."""
+    """One function, written as `package`; what is in it. Grown from a few of its blocks where that gives the same bytes."""
 
     def plain(target: Path) -> grow.Converted:
         return _converted(module, ports, states, params, target)
 
     try:
-        grow.refuse_numbers(params.get("fp32_ops", []))
+        _refuse_to_grow(states, params)
         with tempfile.TemporaryDirectory(prefix="blocks_", dir=package.parent) as folder:
             return grow.grow(module, _examples(module, ports, params), plain, Path(folder), package)
+    except WeightsError:
+        raise
     except grow.Unlike as error:
         why = str(error)
+    except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    print(f"all blocks are converted: {why}")
     with grow.whole(module):
         return plain(package).facts | {"not_grown": why}
+
+
+def _refuse_to_grow(states: dict[str, Any], params: dict[str, Any]) -> None:
+    if os.environ.get(GROW_VARIABLE) == "0":
+        raise grow.Unlike(f"{GROW_VARIABLE}=0")
+    if states:
+        raise grow.Unlike("its functions keep states")
+    grow.refuse_numbers(params.get("fp32_ops", []))
 
 
 def _converted(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> grow.Converted:
