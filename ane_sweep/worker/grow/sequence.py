@@ -64,7 +64,9 @@ def splits(few: Sequence[Item], more: Sequence[Item], copies: int) -> list[Split
     same = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))
     after = next((i for i, (a, b) in enumerate(zip(short[::-1], long[::-1])) if a != b), len(short))
     found = []
-    for start in range(max(len(short) - after, length), same + 1):
+    for start in range(
+        same, max(len(short) - after, length) - 1, -1
+    ):  # the latest: what lies after is of the last block
         piece = long[start - length : start]
         if all(long[start + i * length : start + (i + 1) * length] == piece for i in range(copies)):
             found.append(Split(start, length))
