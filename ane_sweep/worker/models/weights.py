@@ -17,7 +17,7 @@ from torch import nn
 from ane_sweep.bridge import foreign, nanogpt
 from ane_sweep.errors import WeightsError
 from ane_sweep.worker import models
-from ane_sweep.worker.models import _hf, _nanogpt
+from ane_sweep.worker.models import _hf, _lazy, _nanogpt
 
 _SAFETENSORS = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
@@ -26,14 +26,18 @@ _OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-def load_state(weights: dict[str, Any], checkpoint: Path | None, model: dict[str, Any]) -> dict[str, torch.Tensor]:
+def load_state(
+    weights: dict[str, Any], checkpoint: Path | None, model: dict[str, Any], *, lazy: bool = False
+) -> dict[str, torch.Tensor]:
     """The state for `model`, from `checkpoint` or, for weights of kind "random", from `weights["seed"]`.
+
+    lazy   of tensors that are drawn or read when they are asked for (_lazy.py); a value that is not finite is found then
 
     Raises WeightsError: nothing there, a pickle not allowed by name, a corrupt file, tensors missing, unknown or of
     another shape, values that are not finite, or a config.json that contradicts the model.
     """
     if weights["kind"] == "random":
-        return random_state(model, int(weights.get("seed", 0)))
+        return random_state(model, int(weights.get("seed", 0)), lazy=lazy)
     if checkpoint is None:
         raise WeightsError(f"weights of kind {weights['kind']!r} need a checkpoint folder and none was given")
     checkpoint = Path(checkpoint)
@@ -41,7 +45,11 @@ def load_state(weights: dict[str, Any], checkpoint: Path | None, model: dict[str
     source: Any = _Checkpoint(checkpoint, bool(weights.get("allow_pickle")))
     if nanogpt.is_checkpoint(checkpoint):
         source = _nanogpt.Checkpoint(source)
-    return _read(source, _match(parameters(model), source, model))
+    wanted = parameters(model)
+    chosen = _match(wanted, source, model)
+    if lazy:
+        return _lazy.state(wanted, lambda name: _read(source, {name: chosen[name]})[name])
+    return _read(source, chosen)
 
 
 def parameters(model: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -50,16 +58,18 @@ def parameters(model: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
 
 
-def random_state(model: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
+def random_state(model: dict[str, Any], seed: int, *, lazy: bool = False) -> dict[str, torch.Tensor]:
     """Seeded weights with activations of sensible size; a tensor depends on (seed, its name, its shape), nothing else.
 
     Uniform, not normal: the same bits on every machine, as no logarithm or cosine of the CPU at hand is involved.
     """
     module = meta_skeleton(model)
-    return {
-        name: random_tensor(f"{seed}:{name}", tuple(tensor.shape), *_spread(module, name))
-        for name, tensor in module.named_parameters()
-    }
+    shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
+
+    def drawn(name: str) -> torch.Tensor:
+        return random_tensor(f"{seed}:{name}", shapes[name], *_spread(module, name))
+
+    return _lazy.state(shapes, drawn) if lazy else {name: drawn(name) for name in shapes}
 
 
 def meta_skeleton(model: dict[str, Any]) -> nn.Module:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep.worker.grow import recipes
+
 FP16_MAX = 65504.0
 
 _MIL = "coremltools.converters.mil.mil"
@@ -59,7 +61,10 @@ def _underflow(original):
     # The check is for epsilons and skips what has 400 numbers or more, but copies every tensor to count them.
     def check_underflow_to_zero(self, new_var, var) -> None:
         if np.size(var.val) < 400:
+            recipe = recipes.recipe_of(new_var.val)
             original(self, new_var, var)
+            if recipe is not None and recipes.recipe_of(new_var.val) is None:
+                new_var._sym_val.val = recipes.traced(new_var.val, recipe)  # `narrowed` does the same
 
     return check_underflow_to_zero
 

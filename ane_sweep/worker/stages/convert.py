@@ -8,6 +8,7 @@ leaves  model.mlpackage; the same parameters give the same bytes. With a cache i
         decode (models/_cache.py)
 """
 
+import os
 import tempfile
 import time
 from contextlib import nullcontext
@@ -19,7 +20,8 @@ from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError
+from ane_sweep.errors import StageError, WeightsError
+from ane_sweep.worker import grow
 from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
 
 STAGE = Stage(
@@ -28,6 +30,7 @@ STAGE = Stage(
     warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip
 
+GROW_VARIABLE = "ANE_SWEEP_GROW"  # 0: all blocks are converted, whatever they are; the same bytes, so it is in no key
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
 
@@ -38,7 +41,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")
     from ane_sweep.worker.models import _build
 
-    module, ports = _build.build(params, inputs, params["variant"])
+    module, ports = _build.build(params, inputs, params["variant"], lazy=True)
     package = out / "model.mlpackage"
     functions = getattr(module, "functions", None)
     weights = {"weights": module.weights_digest()} if hasattr(module, "weights_digest") else {}
@@ -80,12 +83,41 @@ def _convert_functions(
 
 
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
-    """One function, traced and written as `package`; what is in it."""
+    """One function, written as `package`; what is in it. Grown from a few of its blocks where that gives the same bytes."""
+
+    def plain(target: Path) -> grow.Converted:
+        return _converted(module, ports, states, params, target)
+
+    try:
+        _refuse_to_grow(states, params)
+        with tempfile.TemporaryDirectory(prefix="blocks_", dir=package.parent) as folder:
+            return grow.grow(module, _examples(module, ports, params), plain, Path(folder), package)
+    except WeightsError:
+        raise
+    except grow.Unlike as error:
+        why = str(error)
+    except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    print(f"all blocks are converted: {why}")
+    with grow.whole(module):
+        return plain(package).facts | {"not_grown": why}
+
+
+def _refuse_to_grow(states: dict[str, Any], params: dict[str, Any]) -> None:
+    if os.environ.get(GROW_VARIABLE) == "0":
+        raise grow.Unlike(f"{GROW_VARIABLE}=0")
+    if states:
+        raise grow.Unlike("its functions keep states")
+    grow.refuse_numbers(params.get("fp32_ops", []))
+
+
+def _converted(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> grow.Converted:
     given = params["model"]["task"] == "tensors"
     with _hints.explained(), _more_ops.registered() if given else nullcontext():
         program = _to_program(_trace(module, ports, params), ports, states, params, package)
     ops, parameter_bytes = _census(program)
-    return {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": _package.float_numbers(program)}
+    numbers = _package.float_numbers(program)
+    return grow.Converted(package, program, {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": numbers})
 
 
 def _trace(module, ports, params: dict[str, Any]):
@@ -98,15 +130,24 @@ def _trace(module, ports, params: dict[str, Any]):
 
     from ane_sweep.worker.models import _half
 
-    halves = [_half.is_half(port, building.options(params)) for port in ports.inputs]
-    widened = _half.widened(module, ports) if any(halves) else nullcontext()
-    examples = getattr(module, "example", None) or tuple(
-        torch.zeros(port.shape, dtype=torch.float16 if half else getattr(torch, port.dtype))
-        for port, half in zip(ports.inputs, halves)
-    )
+    halves = any(_half.is_half(port, building.options(params)) for port in ports.inputs)
+    widened = _half.widened(module, ports) if halves else nullcontext()
+    examples = _examples(module, ports, params)
     with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
         return torch.jit.trace(module, examples, check_trace=False)
+
+
+def _examples(module, ports, params: dict[str, Any]) -> tuple[Any, ...]:
+    import torch
+
+    from ane_sweep.worker.models import _half
+
+    options = building.options(params)
+    return getattr(module, "example", None) or tuple(
+        torch.zeros(port.shape, dtype=torch.float16 if _half.is_half(port, options) else getattr(torch, port.dtype))
+        for port in ports.inputs
+    )
 
 
 def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], package: Path):

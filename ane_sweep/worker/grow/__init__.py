@@ -1,0 +1,93 @@
+"""Conversion whose cost does not grow with depth: a few blocks are converted, and the program is grown from them.
+
+repeats    which lists of blocks repeat, by what they call            recipes   constants that know what they were made of
+sequence   how a sequence goes on                                     program   an ML Program as such sequences
+weights    weight.bin, streamed from where the weights lie            frontend  where constants learn what they are
+
+What is grown is byte for byte what a conversion of all blocks writes. Whatever is not proven to be raises Unlike before
+anything is left, and the caller converts all blocks.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.worker.grow.sequence import Unlike
+
+__all__ = ["Converted", "Unlike", "grow", "refuse_numbers", "whole"]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What converting a module leaves: a package, and what was counted in it."""
+
+    package: Path
+    program: Any
+    facts: dict[str, int]
+
+
+def refuse_numbers(patterns: list[str]) -> None:
+    """Raise Unlike where a pattern of ops may mean one block and not another: with a number in it, or a place for one digit."""
+    if found := [one for one in patterns if any(c.isdigit() or c in "?[" for c in one)]:
+        raise Unlike(f"fp32_ops={found[0]} may name an op of one block alone")
+
+
+def grow(
+    module: Any, examples: tuple[Any, ...], convert: Callable[[Path], Converted], folder: Path, package: Path
+) -> dict[str, int]:
+    """Write `package`, a conversion of the whole of `module`; what is in it, and `blocks`, how many were placed.
+
+    convert   converts the module as it is just then, to a package of its own
+    folder    an empty one for the conversions of a few blocks
+
+    Raises Unlike, and what `convert` raises.
+    """
+    from ane_sweep.worker.grow import program, repeats, weights
+
+    lists = repeats.worthwhile(repeats.found(module, examples))
+    few = _shallow(module, lists, None, convert, folder / "few.mlpackage")
+    longer = [_shallow(module, lists, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]
+    turns, counts = [repeats.TURNS] * len(lists), [one.copies() for one in lists]
+    plan = program.Plan(few.shallow, [one.shallow for one in longer], turns)
+    spec = weights.write(module, lists, plan, counts, few, longer)
+    weights.put(few.package, spec)
+    shutil.move(few.package, package)
+    facts = {
+        name: value + sum((more.facts[name] - value) // repeats.TURNS * count for more, count in zip(longer, counts))
+        for name, value in few.facts.items()
+    }
+    return facts | {"grown_blocks": sum(one.period * one.copies() for one in lists)}
+
+
+def whole(module: Any) -> Any:
+    """A context in which all of the module's tensors have their numbers."""
+    from ane_sweep.worker.grow import repeats
+    from ane_sweep.worker.models import _lazy
+
+    return repeats.swapped(module, lambda name, tensor: _lazy.made(tensor))
+
+
+@dataclass(frozen=True)
+class Short:
+    """A conversion of a few blocks."""
+
+    shallow: Any
+    package: Path
+    facts: dict[str, int]
+
+
+def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path], Converted], package: Path) -> Short:
+    from ane_sweep.mil import package as packages
+    from ane_sweep.worker.grow import frontend, program, recipes, repeats
+
+    kept = {one.path: one.kept(repeats.TURNS if one is longer else 0) for one in lists}
+    with repeats.shortened(module, kept), whole(module), frontend.remembered(module), recipes.through_numpy():
+        done = convert(package)
+    known = {
+        op.outputs[0].name: recipes.recipe_of(op.outputs[0].val)
+        for op in done.program.functions[program.FUNCTION].operations
+        if op.op_type == "const"
+    }
+    return Short(program.Shallow(packages.read(package).spec, known), package, done.facts)

@@ -1,0 +1,89 @@
+"""Where constants learn what they are made of: as coremltools' torch frontend takes the module's tensors."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from ane_sweep.worker.grow import recipes
+
+
+class _Known:
+    """Recipes by where a tensor lies."""
+
+    def __init__(self, module: torch.nn.Module):
+        self.recipes: dict[Any, Any] = {}
+        self.alive: list[torch.Tensor] = []  # so that a place stays its own
+        tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        for name, tensor in tensors:
+            self.recipes.setdefault(_place(tensor), recipes.Leaf(name))
+
+    def of(self, tensor: Any) -> Any:
+        real = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+        return self.recipes.get(_place(tensor)) if real else None
+
+    def add(self, tensor: torch.Tensor, recipe: Any) -> None:
+        self.alive.append(tensor)
+        self.recipes[_place(tensor)] = recipe
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+
+
+@contextmanager
+def remembered(module: torch.nn.Module) -> Iterator[None]:
+    """While this is open, what is converted of `module` makes constants that remember its tensors' names."""
+    from coremltools.converters.mil.frontend.torch.converter import TorchConverter
+    from coremltools.converters.mil.mil import Builder
+
+    known = _Known(module)
+    patches = (
+        (TorchConverter, "_add_const", _adding(known, TorchConverter._add_const, Builder.const)),
+        (torch, "tensor", _through_torch(known, torch.tensor)),
+        (Builder, "const", staticmethod(_const(known, Builder.const))),
+    )
+    undo = [(owner, name, vars(owner)[name]) for owner, name, _ in patches]
+    try:
+        for owner, name, made in patches:
+            setattr(owner, name, made)
+        yield
+    finally:
+        for owner, name, original in undo:
+            setattr(owner, name, original)
+
+
+def _adding(known: _Known, original: Callable[..., Any], const: Callable[..., Any]) -> Callable[..., Any]:
+    def add(self: Any, name: str, val: Any) -> None:
+        leaf = known.of(val)
+        if leaf is None:
+            original(self, name, val)
+        else:
+            self.context.add(const(val=recipes.traced(np.asarray(val.detach().numpy()), leaf), name=name))
+
+    return add
+
+
+def _through_torch(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The frontend casts constants by way of torch, which gives the same memory back where the dtype stays."""
+
+    def tensor(data: Any, *given: Any, **named: Any) -> torch.Tensor:
+        made: torch.Tensor = original(data, *given, **named)
+        if (recipe := recipes.recipe_of(data)) is not None:
+            known.add(made, recipe)
+        return made
+
+    return tensor
+
+
+def _const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
+    def const(**named: Any) -> Any:
+        value = named.get("val")
+        if known.alive and type(value) is np.ndarray and value.dtype == np.float32 and value.flags.writeable:
+            recipe = known.of(torch.from_numpy(value))
+            named |= {"val": recipes.traced(value, recipe)} if recipe is not None else {}
+        return original(**named)
+
+    return const

@@ -1,0 +1,167 @@
+"""An ML Program as sequences of items, and a longer one made of them. Function inputs are sequence 0, ops are sequence 1."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ane_sweep.mil.weights import blob_values
+from ane_sweep.worker.grow.sequence import Growth, Item, Placed, Unlike, grown, rules, splits
+
+FUNCTION = "main"
+Made = Any  # a recipe, or None
+
+
+class Shallow:
+    """A conversion of a few blocks: its spec, the recipes of its constants by name, the sequences."""
+
+    def __init__(self, spec: Any, recipes: dict[str, Made]):
+        self.spec, self.recipes = spec, recipes
+        self.function = spec.mlProgram.functions[FUNCTION]
+        self.block = self.function.block_specializations[self.function.opset]
+        described = spec.description
+        self.features = {one.name: one for one in (*described.input, *described.state)}
+        self.inputs = [
+            Item((_bytes(one.type), _bytes(self.features[one.name], "name")), (one.name,))
+            for one in self.function.inputs
+        ]
+        self.ops = list(self._items())
+
+    def _items(self):
+        where = {one.name: (0, index, 0) for index, one in enumerate(self.function.inputs)}
+        for index, op in enumerate(self.block.operations):
+            yield self._item(op, where)
+            where |= {one.name: (1, index, output) for output, one in enumerate(op.outputs)}
+        yield Item("outputs", (), tuple(where[name] for name in self.block.outputs))
+
+    def _item(self, op: Any, where: dict[str, Any]) -> Item:
+        from ane_sweep.worker.grow.recipes import leaves, shape_of
+
+        if op.blocks:
+            raise Unlike(f"{op.type} holds ops of its own")
+        recipe = self.recipe(op)
+        attributes = []
+        for key in sorted(op.attributes):
+            value = op.attributes[key]
+            if key == "name":
+                continue
+            blob = value.WhichOneof("value") == "blobFileValue"
+            attributes.append((key, _bytes(value.type) if blob else _bytes(value)))
+        reads = tuple(where[name] for _, _, name in bound(op))
+        values = tuple(
+            _bytes(arg.value) for key in sorted(op.inputs) for arg in op.inputs[key].arguments if not arg.name
+        )
+        shape = tuple((key, len(op.inputs[key].arguments)) for key in sorted(op.inputs))
+        types = tuple(_bytes(one.type) for one in op.outputs)
+        token = (op.type, tuple(attributes), shape, values, types, shape_of(recipe))
+        return Item(token, (own_name(op), *(one.name for one in op.outputs), *leaves(recipe)), reads)
+
+    def recipe(self, op: Any) -> Made:
+        return self.recipes.get(op.outputs[0].name) if op.type == "const" and next(blob_values(op), None) else None
+
+
+def bound(op: Any):
+    """(parameter, place, name) of each input of an op that is a value, sorted."""
+    for key in sorted(op.inputs):
+        for place, argument in enumerate(op.inputs[key].arguments):
+            if argument.WhichOneof("binding") == "name":
+                yield key, place, argument.name
+
+
+def own_name(op: Any) -> str:
+    return op.attributes["name"].immediateValue.tensor.strings.values[0] if "name" in op.attributes else ""
+
+
+def _bytes(message: Any, without: str = "") -> bytes:
+    if without:
+        copy = type(message)()
+        copy.CopyFrom(message)
+        copy.ClearField(without)
+        message = copy
+    return message.SerializeToString(deterministic=True)
+
+
+class Plan:
+    """How the program goes on: from the one of few blocks, and for each list one with more of its blocks.
+
+    Raises Unlike where one of them is not what the others make of it.
+    """
+
+    def __init__(self, few: Shallow, longer: Sequence[Shallow], copies: Sequence[int]):
+        self.few, self.copies = few, list(copies)
+        self.inputs: list[Growth] = []
+        self.ops: list[Growth] = []
+        for more, count in zip(longer, copies):
+            self.inputs.append(_growth(few.inputs, more.inputs, count))
+            self.ops.append(_growth(few.ops, more.ops, count))
+        for which, more in enumerate(longer):
+            self._check(more, [count if i == which else 0 for i, count in enumerate(copies)])
+
+    def _check(self, more: Shallow, counts: list[int]) -> None:
+        made, _ = self.made(counts, lambda op, placed: None)
+        for spec in (made, wanted := type(made)()):
+            if spec is wanted:
+                spec.CopyFrom(more.spec)
+            _forget_offsets(spec)
+        if _bytes(made) != _bytes(wanted):
+            raise Unlike("its program of more blocks is not what its program of few makes of it")
+
+    def made(self, counts: Sequence[int], weigh: Callable[[Any, Placed], None]) -> tuple[Any, list[Placed]]:
+        """(spec, its ops as placed) with counts[i] more copies; weigh(op, placed) for each op in its order."""
+        few = self.few
+        spec = type(few.spec)()
+        spec.CopyFrom(few.spec)
+        function = spec.mlProgram.functions[FUNCTION]
+        block = function.block_specializations[function.opset]
+        del function.inputs[:], block.operations[:], block.outputs[:]
+        del spec.description.input[:], spec.description.state[:]
+        states = {one.name for one in few.spec.description.state}
+        ports = list(grown(few.inputs, self.inputs, counts))
+        for port in ports:
+            source = few.function.inputs[port.index]
+            for made, like in (
+                (function.inputs.add(), source),
+                (
+                    (spec.description.state if source.name in states else spec.description.input).add(),
+                    few.features[source.name],
+                ),
+            ):
+                made.CopyFrom(like)
+                made.name = port.names[0]
+        ops = list(grown(few.ops, self.ops, counts))
+        names = ([port.names for port in ports], [placed.names[1:] for placed in ops])
+        for placed in ops:
+            reads = [names[sequence][index][output] for sequence, index, output in placed.reads]
+            if placed.index == len(few.ops) - 1:
+                block.outputs.extend(reads)
+                continue
+            op = block.operations.add()
+            op.CopyFrom(few.block.operations[placed.index])
+            _rename(op, placed, reads)
+            weigh(op, placed)
+        return spec, ops
+
+
+def _rename(op: Any, placed: Placed, reads: list[str]) -> None:
+    if "name" in op.attributes:
+        op.attributes["name"].immediateValue.tensor.strings.values[0] = placed.names[0]
+    for (key, place, _), name in zip(list(bound(op)), reads):
+        op.inputs[key].arguments[place].name = name
+    for output, name in zip(op.outputs, placed.names[1:]):
+        output.name = name
+
+
+def _growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growth:
+    """The first split along which all names go on evenly. Raises Unlike."""
+    why = Unlike("")
+    for split in splits(few, more, copies):
+        try:
+            return Growth(split, rules(few, more, split, copies))
+        except Unlike as error:
+            why = error
+    raise why
+
+
+def _forget_offsets(spec: Any) -> None:
+    function = spec.mlProgram.functions[FUNCTION]
+    for op in function.block_specializations[function.opset].operations:
+        for value in blob_values(op):
+            value.blobFileValue.offset = 0

@@ -1,0 +1,159 @@
+"""The weight file of a grown program, a constant at a time: from the conversion of a few blocks, or made of the block's own
+weights by the recipe of its neighbour's."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
+from ane_sweep.worker.grow import recipes, repeats
+from ane_sweep.worker.grow.program import Plan
+from ane_sweep.worker.grow.repeats import Repeat
+from ane_sweep.worker.grow.sequence import Placed, Unlike
+from ane_sweep.worker.models import _lazy
+from ane_sweep.worker.stages import _package
+
+_CODES = {"float16": 1, "float32": 2}
+_SHARED = 100  # coremltools keeps one of equal constants of this many numbers or more,
+_HASHED = 100  # which it finds by these many of each,
+_ATOL = {"float16": 6e-8, "float32": 1e-12}  # and which are equal to it within this
+
+
+def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: Any, longer: list[Any]) -> Any:
+    """The spec of the grown program; its weight file lies beside the package of few blocks. Raises Unlike."""
+    streams = _Streams(module, lists, plan, few, longer)
+    with BlobWriter(_target(few.package)) as streams.writer:
+        spec, _ = plan.made(counts, streams.weigh)
+    streams.check()
+    os.truncate(_target(few.package), streams.end)  # coremltools pads between constants, not after the last
+    _check_the_rest(module, lists, streams.used)
+    return spec
+
+
+def put(package: Path, spec: Any) -> None:
+    """Into a package of few blocks go the program and the weights of all."""
+    _target(package).replace(package / _package.WEIGHTS)
+    (package / _package.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
+
+
+def _target(package: Path) -> Path:
+    return package.with_suffix(".bin")
+
+
+class _Streams:
+    """From where each constant comes."""
+
+    def __init__(self, module: Any, lists: list[Repeat], plan: Plan, few: Any, longer: list[Any]):
+        self.lists = lists
+        self.plan, self.few, self.longer = plan, few.shallow, [one.shallow for one in longer]
+        self.short = BlobFile(few.package / _package.WEIGHTS)
+        self.long = [BlobFile(one.package / _package.WEIGHTS) for one in longer]
+        self.tensors = dict(
+            [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        )
+        self.writer: BlobWriter
+        self.end = 0
+        self.made: set[int] = set()
+        self.compared: set[int] = set()
+        self.used: set[str] = set()
+        self.seen: dict[Any, str] = {}
+
+    def weigh(self, op: Any, placed: Placed) -> None:
+        self.used.update(placed.names[1 + len(op.outputs) :])
+        for value in blob_values(op):
+            reference = value.blobFileValue
+            record = self.short.record(reference.offset)
+            own = self.short.payload(reference.offset)
+            here = self._is_of(op, placed.names, self.few.ops[placed.index].names, None)
+            content = own if here else self._made(op, placed, own)
+            if placed.copy:
+                self._compare(op, placed, content)
+            self._refuse_equal(placed.names[0], value, content, record.dtype_name)
+            pieces = self.short.pieces(reference.offset) if content is own else iter([content.tobytes()])
+            reference.offset = self.writer.add_pieces(record.dtype, record.size, record.padding_bits, pieces)
+            self.end = reference.offset + ALIGNMENT + record.size
+
+    def _is_of(self, op: Any, names: tuple[str, ...], short: tuple[str, ...], longer: int | None) -> bool:
+        """Whether a short conversion's constant is of the very weights that are wanted."""
+        first = 1 + len(op.outputs)
+        return all(
+            wanted == repeats.in_whole(name, self.lists, longer) for wanted, name in zip(names[first:], short[first:])
+        )
+
+    def _made(self, op: Any, placed: Placed, own: np.ndarray) -> np.ndarray:
+        self.made.add(placed.index)
+        recipe = self.few.recipe(self.few.block.operations[placed.index])
+        names = iter(placed.names[1 + len(op.outputs) :])
+        made = np.ascontiguousarray(recipes.replay(recipe, self._tensor, names))
+        if made.nbytes != own.nbytes or made.dtype.name not in _CODES:
+            raise Unlike(f"{placed.names[0]} of one block is not of the size of another's")
+        content = made.reshape(-1).view(np.uint8)
+        _refuse_special(placed.names[0], made, content, own)
+        return content
+
+    def _tensor(self, name: str) -> np.ndarray:
+        return _lazy.made(self.tensors[name]).detach().numpy()
+
+    def _compare(self, op: Any, placed: Placed, content: np.ndarray) -> None:
+        """With what converting the first copies wrote."""
+        for which, (growth, more, blobs) in enumerate(zip(self.plan.ops, self.longer, self.long)):
+            split = growth.split
+            if not split.holds(placed.index) or placed.copy > self.plan.copies[which]:
+                continue
+            index = placed.index + placed.copy * split.length
+            (value,) = blob_values(more.block.operations[index])
+            if not self._is_of(op, placed.names, more.ops[index].names, which):
+                continue
+            self.compared.add(placed.index)
+            if not np.array_equal(blobs.payload(value.blobFileValue.offset), content):
+                raise Unlike(f"{placed.names[0]} is not what converting its block gives")
+
+    def check(self) -> None:
+        """That of each constant that was made anew, one was compared with what converting its block gives."""
+        if left := self.made - self.compared:
+            raise Unlike(f"{self.few.ops[min(left)].names[0]} could be compared with no conversion of its block")
+
+    def _refuse_equal(self, name: str, value: Any, content: np.ndarray, dtype: str) -> None:
+        """Equal constants are one in a conversion, and here they would be two."""
+        if dtype not in ("fp16", "fp32"):
+            return
+        numbers = content.view(np.float16 if dtype == "fp16" else np.float32)
+        if numbers.size < _SHARED:
+            return
+        shape = tuple(one.constant.size for one in value.type.tensorType.dimensions)
+        key = (dtype, shape, hashlib.sha1(numbers[:_HASHED].tobytes()).digest())
+        if key in self.seen:
+            raise Unlike(f"{self.seen[key]} and {name} are equal, which a conversion keeps once")
+        self.seen[key] = name
+
+
+def _refuse_special(name: str, made: np.ndarray, content: np.ndarray, own: np.ndarray) -> None:
+    """Values for which coremltools would write another program."""
+    if not made.size:
+        return
+    low, high = made.min(), made.max()
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise Unlike(f"{name} holds numbers beyond {made.dtype}")
+    if low == high and not np.array_equal(content, own):
+        raise Unlike(f"{name} is one number in one block and another in another")
+
+
+def _check_the_rest(module: Any, lists: list[Repeat], used: set[str]) -> None:
+    """What is in no constant of its own must be what it is in the block that was converted. Raises Unlike."""
+    import torch
+
+    tensors = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+    first: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        first.setdefault(id(tensor), name)
+    for one in lists:
+        for number in range(1, one.count - 1):
+            for name in [name for name in tensors if name.startswith(f"{one.path}.{number}.")]:
+                like = f"{one.path}.{1 + (number - 1) % one.period}.{name.removeprefix(f'{one.path}.{number}.')}"
+                if name in used or first[id(tensors[name])] in used or tensors[name] is tensors.get(like):
+                    continue
+                if like not in tensors or not torch.equal(_lazy.made(tensors[name]), _lazy.made(tensors[like])):
+                    raise Unlike(f"{name} is in no constant of its own")
