@@ -12,7 +12,7 @@ VARIANTS = ("original", "split_einsum")
 UNTIMED = ["chips=[m4]", "tracking.enabled=false"]
 ASKED = {
     "tale": ["score=perplexity", "precision=fp16,int8_channel,int4_channel,p6,p4,p3,p2,p1,sparse50,sparse75,w8a8"],
-    "minilm": ["score=embedding", "precision=fp16,int8_channel,p4,p2"],
+    "minilm": ["score=embedding", "precision=fp16,int8_channel,int4_channel,p6,p4,p3,p2,sparse50"],
 }
 NORMS = [
     "-m",
@@ -98,20 +98,27 @@ def draw(found: dict[str, list[Record]], path: Path) -> None:
         figure, panels = pyplot.subplots(1, len(found), figsize=(10, 4.2))
         for panel, (model, records) in zip(panels, found.items()):
             for variant, colour in zip(VARIANTS, ("#1f77b4", "#d95f02")):
-                chosen = [one for one in records if one.cell["variant"] == variant]
+                chosen = sorted(
+                    (one for one in records if one.cell["variant"] == variant),
+                    key=lambda one: one.value("psnr_db") or 0.0,
+                )
                 x = [float(one.value("psnr_db") or 0.0) for one in chosen]
                 y = [max(lost(one), 1e-6) for one in chosen]
                 largest = max(float(one.value("package_bytes") or 1) for one in records)
                 area = [220 * float(one.value("package_bytes") or 1) / largest for one in chosen]
                 panel.scatter(x, y, area, color=colour, alpha=0.6, label=variant)
                 if variant == VARIANTS[0]:
-                    for one, place in zip(chosen, zip(x, y)):
+                    for n, (one, place) in enumerate(zip(chosen, zip(x, y))):
                         panel.annotate(
-                            one.cell["precision"], place, xytext=(4, 5), textcoords="offset points", fontsize=7
+                            one.cell["precision"],
+                            place,
+                            xytext=(6, 5 if n % 2 else -11),
+                            textcoords="offset points",
+                            fontsize=7,
                         )
             panel.axhline(AFFORDED, color="#888", linewidth=0.8, linestyle="--")
             panel.set(
-                yscale="log", xlabel="PSNR, dB", ylabel=heads[model], title=f"{model}: spots below 1e-6 lie on it"
+                yscale="log", xlabel="PSNR, dB", ylabel=heads[model], title=f"{model} (what lost less is drawn at 1e-6)"
             )
             panel.legend(loc="lower left", frameon=False)
         figure.tight_layout()
