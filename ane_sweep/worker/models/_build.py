@@ -23,6 +23,7 @@ def build(
     if hasattr(family, "given"):
         module = family.given(params, inputs)
         return module, lambda: module.ports
+
     def made(lazy: bool) -> Any:
         state = weights.load_state(params["weights"], inputs.get("checkpoint"), params["model"], lazy=lazy)
         return family.VARIANTS[variant](params["model"], state, params["seq_len"], options)

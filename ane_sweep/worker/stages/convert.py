@@ -108,6 +108,10 @@ def _refuse_to_grow(states: dict[str, Any], params: dict[str, Any]) -> None:
         raise grow.Unlike(f"{GROW_VARIABLE}=0")
     if states:
         raise grow.Unlike("its functions keep states")
+    if params["compute"] == "fp32":
+        raise grow.Unlike("no block of an fp32 program was found to repeat")
+    if params["model"]["task"] == "tensors":
+        raise grow.Unlike("code that came from outside runs as often as a conversion runs it, and no more")
     grow.refuse_numbers(params.get("fp32_ops", []))
 
 
