@@ -123,7 +123,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
     model = built["model"]
-    examples = None if cell.pieces else _add_examples(chain, built, fetched)
+    examples = _add_examples(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
         program = _add_program(chain, built, fetched, reference, source)
         if cell.pieces:

@@ -15,6 +15,7 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.stages import STAGES
 
 FOLDER = "timelines"
+_LEFT = ("samples.json", "moments.json")  # of a process that times, and of one that watches
 _THREADS = {1: "calls", 2: "parts", 3: "between"}
 Event = dict[str, Any]
 
@@ -37,7 +38,7 @@ def trace(record: Record, run: Path) -> dict[str, Any] | None:
     """The trace of one cell; None where its tasks left nothing that can be laid on a line."""
     events: list[Event] = []
     for number, (stage, folder) in enumerate(_left(record, run), 1):
-        samples, moments = (disk.read_json(folder / name) for name in ("samples.json", "moments.json"))
+        samples, moments = (disk.read_json(folder / name) for name in _LEFT)
         if STAGES[stage].pooled and samples and samples.get("starts") and samples.get("clock") == "perf_counter":
             events += _named(number, f"{stage} {number}", samples["began"]) + list(_calls(number, samples))
         elif moments:
@@ -59,8 +60,9 @@ def trace(record: Record, run: Path) -> dict[str, Any] | None:
 
 def _left(record: Record, run: Path) -> Iterator[tuple[str, Path]]:
     for stage in record.stages:
-        if stage.key and (STAGES[stage.stage].pooled or stage.stage == "evidence"):
-            yield stage.stage, run / "tasks" / f"{stage.stage}-{stage.key[:12]}" / "out"
+        folder = run / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "out"
+        if stage.key and any((folder / name).is_file() for name in _LEFT):
+            yield stage.stage, folder
 
 
 def _named(pid: int, name: str, began: dict[str, Any]) -> list[Event]:

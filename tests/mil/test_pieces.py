@@ -64,7 +64,7 @@ def test_pieces_are_scored_against_themselves_in_fp32(chain, tmp_path):
     out.mkdir(), scored.mkdir()
     inputs = {"program": chain["chunks"], "reference": chain["reference"]}
     pieces.run({"first": 2, "last": 4, "pipeline": "manual"}, inputs, out)
-    params = {"runtime": "reference", "model": {"task": "tensors"}}
+    params = {"runtime": "reference", "model": {"task": "tensors", "arch": {}}}
     result = score.run(params, {"program": out, "reference": out}, scored)
     figures = {metric.name: metric.value for metric in result.metrics}
     assert figures["psnr_db"] > 50

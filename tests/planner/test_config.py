@@ -93,7 +93,7 @@ def test_everything_wrong_is_reported_together():
         (["precision=fp8"], "precision=fp8: unknown (did you mean 'p8'?); choices: p8, fp16, "),
         (["compute_units=ane"], "choices: all, cpu_only, cpu_and_gpu, cpu_and_ne"),
         (["chunks=[1,2"], "The form is key=value"),
-        (["+sweep=nope"], "sweep=nope: unknown; choices: crash_test"),
+        (["+sweep=nope"], "sweep=nope: unknown; choices: calibrate, calibrate_tiny, "),
         (["-m", "seq_len=interval(1,2)"], "an interval has no list of values"),
         (["-m", "model=glob(zzz*)"], "matches nothing; choices: bert"),
         (["-m", "memory_gib=null,4.5"], "memory_gib: several values, but it is a setting of the whole sweep"),

@@ -102,6 +102,7 @@ def test_a_file_that_is_not_there(planned, name, said):
         (["model=mood", "score=accuracy", "score_stride=2"], "score=accuracy reads examples; leave it out"),
         (["model=mood", "score_data=x.csv"], "score=none asks for none; add score=..."),
         (["model=tiny-gpt2", "weights=random", "score=perplexity"], "has no tokenizer; use weights=pretrained"),
+        (["model=tale", "chunks=2", "pieces=2", "score=perplexity"], "score=perplexity with pieces=2: a task is asked of the whole model"),
     ],
 )  # fmt: skip
 def test_what_a_model_cannot_be_scored_on_is_refused_in_the_plan(planned, words, said):
@@ -144,6 +145,15 @@ def test_one_reading_of_torch_serves_all_cells_and_no_other_task_is_another_one(
     made = planned("-m", "model=tale", "precision=fp16,p4", "variant=original,split_einsum", "score=perplexity")
     assert len(keys(made, "examples")) == 1 and len(keys(made, "evaluate")) == 4
     assert set(plain.tasks) == set(made.tasks) - set(keys(made, "examples", "evaluate"))
+
+
+@pytest.mark.parametrize("option", ["batch=2", "cache=explicit"])
+def test_a_batch_and_a_cache_are_scored_as_they_run(planned, option):
+    made = planned("-m", "model=tale", "score=perplexity", option)
+    (scored,) = (made.tasks[key] for key in keys(made, "evaluate"))
+    name, value = option.split("=")
+    assert not made.refused and str(scored.params["options"][name]) == value
+    assert keys(made, "examples") == keys(planned("model=tale", "score=perplexity"), "examples"), "torch's are the same"
 
 
 def test_the_content_of_the_file_is_in_the_key_and_its_name_is_not(planned, tmp_path):

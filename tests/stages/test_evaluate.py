@@ -67,12 +67,12 @@ class Answers(runtimes.Runtime):
         return {"logits": self.answer(self.asked - 1, inputs)}
 
 
-def evaluated(monkeypatch, tmp_path: Path, folder: Path, score: str, task: str, answer) -> dict[str, float]:
+def evaluated(monkeypatch, tmp_path: Path, folder: Path, score: str, task: str, answer, **options) -> dict[str, float]:
     fake = Answers(answer)
     monkeypatch.setattr(runtimes, "get", lambda _: SimpleNamespace(load=lambda params, inputs: fake))
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
-    params = {"model": {"task": task}, "runtime": "fake", "score": score}
+    params = {"model": {"task": task}, "runtime": "fake", "score": score, "options": options}
     result = evaluate.run(params, {"examples": folder}, out)
     assert {one.source for one in result.metrics} == {"fake"} and {one.kind for one in result.metrics} == {"measured"}
     return {one.name: one.value for one in result.metrics}
@@ -105,8 +105,8 @@ def huggingfaces(model, tokenizer, text: str, length: int, stride: int) -> float
     return math.exp(total / count)
 
 
-@pytest.mark.parametrize("stride", [24, 12, 5])
-def test_perplexity_is_that_of_hugging_faces_sliding_window(tmp_path, monkeypatch, hf, stride):
+@pytest.mark.parametrize(("stride", "batch"), [(24, 1), (12, 1), (5, 1), (12, 2)])
+def test_perplexity_is_that_of_hugging_faces_sliding_window(tmp_path, monkeypatch, hf, stride, batch):
     import torch
 
     text = (SHIPPED / "texts" / "tales.txt").read_text()[:400]
@@ -115,10 +115,11 @@ def test_perplexity_is_that_of_hugging_faces_sliding_window(tmp_path, monkeypatc
     model, tokenizer = hf
 
     def answer(_, inputs):
+        assert len(inputs["input_ids"]) == batch
         with torch.no_grad():
             return model(torch.from_numpy(inputs["input_ids"]).long()).logits.numpy()
 
-    found = evaluated(monkeypatch, tmp_path, folder, "perplexity", "causal_lm", answer)
+    found = evaluated(monkeypatch, tmp_path, folder, "perplexity", "causal_lm", answer, batch=batch)
     expected = huggingfaces(model, tokenizer, text, 24, stride)
     for name in ("perplexity", "perplexity_torch"):
         assert found[name] == pytest.approx(expected, rel=1e-5), name

@@ -150,10 +150,19 @@ def test_the_compare_page_will_choose_chunks_and_median_latency(logged):
     runs = [client.get_run(run_id) for run_id in result.timed]
     assert len(runs) == 4
     found = client.search_runs([result.experiment_id], "run_id IN ({})".format(",".join(map(repr, result.timed))))
+    params = [run.data.params for run in found]
+    differing = [name for name in sorted(params[0]) if len({one.get(name) for one in params}) > 1]
+    assert "chunks" in differing[:3]
     for run in found:
-        assert "chunks" in sorted(run.data.params)[:3]
         assert next(iter(run.data.metrics)) == LATENCY
     assert sorted(run.info.run_id for run in found) == sorted(result.timed)
+
+
+def test_scores_of_a_task_and_times_of_chunks_come_after_the_latency():
+    record = make("s", 0)
+    record.metrics = [Metric(name, 1.0, "1") for name in ("accuracy", "chunk_gap_median_ms")] + record.metrics
+    (first, *_), *others = figures.cell_metrics(record)
+    assert first == LATENCY and "measured.accuracy" in {name for name, *_ in others}
 
 
 def test_runs_of_any_two_sweeps_have_the_same_params():

@@ -26,7 +26,8 @@ def test_sizes_are_those_of_the_architecture(name):
         assert any(2**31 - 25e6 < size < 2**31 for size in sizes) and any(2**31 < size < 2**31 + 25e6 for size in sizes)
     else:
         layers = [2 * n for n in blocks]
-        assert max(layers) == 400 and {382, 384, 386} <= set(layers), "around 383, where others saw it fail"
+        assert {400, 382, 384, 386} <= set(layers), "around 383, where others saw it fail"
+        assert max(layers) == 1000, "which ran elsewhere"
 
 
 def test_copies_in_both_kinds_and_orders_share_one_conversion():
@@ -49,7 +50,7 @@ def test_several_sizes_at_once_are_twenty_blocks_and_on():
 def test_a_layer_more_is_another_model(capsys, tmp_path):
     """An axis into the architecture makes other weights: nothing is shared that differs."""
     assert main(["plan", "-m", "+sweep=probe_depth", "runtime=reference", f"out={tmp_path}"]) == 0
-    assert "8 conversions      for 16 cells" in capsys.readouterr().out
+    assert "10 conversions      for 20 cells" in capsys.readouterr().out
 
 
 @pytest.mark.slow

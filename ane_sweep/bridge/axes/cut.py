@@ -58,6 +58,9 @@ def _pieces(asked: Asked) -> str | None:
         return f"pieces={asked['pieces']} with {said}: pieces are of chunks of ours without states; use pieces=null"
     if asked["copies"] > 1:
         return f"pieces={asked['pieces']} with copies={asked['copies']}: use copies=1"
+    if asked["score"] != "none":
+        said = f"score={asked['score']} with pieces={asked['pieces']}"
+        return f"{said}: a task is asked of the whole model, and pieces are a part of it; use score=none or pieces=null"
     return None
 
 
