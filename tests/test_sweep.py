@@ -56,10 +56,12 @@ def started_tasks(run_folder: Path) -> dict[str, float]:
 
 
 def workers_of(out: Path) -> list[psutil.Process]:
+    """Started cold they have their task's file in their command, forked ones only its folder as their own."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
+    for process in psutil.process_iter(["cmdline", "cwd"]):
         line = " ".join(process.info["cmdline"] or [])
-        if "ane_sweep.worker.child" in line and str(out) in line:
+        where = f"{line} {process.info['cwd']}"
+        if "ane_sweep.worker." in line and str(out) in where:
             found.append(process)
     return found
 
