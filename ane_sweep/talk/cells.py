@@ -154,6 +154,8 @@ def _check_tokenizers(plan: Plan) -> None:
 def _check_spelling(matrix: Sequence[str], own: Sequence[str]) -> None:
     for word in matrix:
         name = word.partition("=")[0].lstrip("+~")
+        if name == "stop":
+            raise ConfigError(f"{word}: unknown here (did you mean '--stop'?)")
         head = name.split(".")[0]
         if name not in schema.KEYS and head not in schema.GROUP_KEYS and (meant := suggestion(name, own)):
             raise ConfigError(f"{word}: unknown here{meant}")

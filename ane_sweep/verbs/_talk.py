@@ -73,6 +73,8 @@ def introduced(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
 
 def one_text(given: argparse.Namespace, key: str) -> str | None:
     """The whole text that was given by a word, a file or a pipe; None where somebody types. Raises ConfigError."""
+    if spoken := next((run for run in getattr(given, "runs", []) if " " in run.partition(":")[0]), None):
+        raise ConfigError(f'{spoken}: no run is called so; a text is given as {key}="{spoken}"')
     word = getattr(given, key)
     if word is not None and given.file is not None:
         raise ConfigError(f"{key}= and file=: give one of them")

@@ -72,6 +72,8 @@ def typing(raw: bytes, terminal: bool = False) -> SimpleNamespace:
         (["classify", *CLASSIFIER, "text=x", "count=0"], "count=0: expected a whole number"),
         (["generate", *TINY, "prompt=x", "chunks=99"], "chunks=99"),
         (["generate", "nosuch:chunks=1", "prompt=x"], "no sweep nosuch with records"),
+        (["classify", *CLASSIFIER, "I am glad"], 'I am glad: no run is called so; a text is given as text="I am glad"'),
+        (["generate", *TINY, "prompt=x", "stop=."], "stop=.: unknown here (did you mean '--stop'?)"),
         (["generate", *TINY, "prompt=x", "seq_len=4096"], "seq_len=4096"),
     ],
 )
