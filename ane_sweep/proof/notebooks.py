@@ -16,6 +16,7 @@ from pathlib import Path
 import ane_sweep
 from ane_sweep import verbs
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.key import worded
 from ane_sweep.results import published
 
 PACKAGE = Path(ane_sweep.__file__).parent
@@ -90,7 +91,7 @@ def _is_of(source: str, row: Row) -> bool:
 
 def _matches(one: published.Row, cell: Cell) -> bool:
     wanted = {**published.DEFAULTS, **one.request}
-    same = all(str(cell.value(key)) == str(value) for key, value in wanted.items() if key != "runtime")
+    same = all(worded(cell.value(key)) == worded(value) for key, value in wanted.items() if key != "runtime")
     return same and cell.runtime in ("auto", one.request.get("runtime", "auto"), "coreml")
 
 

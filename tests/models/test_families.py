@@ -15,6 +15,7 @@ from ane_sweep.bench import families
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.model_tasks import TEXTS
+from ane_sweep.errors import StageError
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 from ane_sweep.worker.stages import reference
@@ -103,7 +104,11 @@ def agree(option: dict, variant: str, options: Options) -> None:
 def test_each_option_alone_changes_nothing_but_the_interface(name, variant):
     tried = 0
     for key, value in (*VALUES.items(), ("mask", "qk_and_k")):
-        if allowed(TINY[name], variant, options := Options(**{key: value})):
+        options = Options(**{key: value})
+        if (name, variant, key) == ("tiny-openai-gpt", "original", "mask"):  # Hugging Face's module makes its own
+            with pytest.raises(StageError, match="its own causal mask"):
+                agree(TINY[name], variant, options)
+        elif allowed(TINY[name], variant, options):
             agree(TINY[name], variant, options)
             tried += 1
     assert tried >= 1

@@ -92,7 +92,11 @@ _ane_sweep; printf '%s\\n' "${COMPREPLY[@]}"
     [  # as bash breaks it: = and : are words of their own
         ("ane-sweep rep", "ane-sweep rep", ["report"]),
         ("ane-sweep variant=", "ane-sweep variant =", ["original", "split_einsum", "split_einsum_v2"]),
-        ("ane-sweep -m variant=original,s", "ane-sweep -m variant = original,s", ["original,split_einsum", "original,split_einsum_v2"]),
+        (
+            "ane-sweep -m variant=original,s",
+            "ane-sweep -m variant = original,s",
+            ["original,split_einsum", "original,split_einsum_v2"],
+        ),
         ("ane-sweep report 20260101", "ane-sweep report 20260101", ["20260101-000000"]),
     ],
 )
