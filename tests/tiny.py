@@ -63,6 +63,6 @@ def option(name: str) -> dict:
 
 def refused(chosen: Options, given: Mapping[str, Any] = {}, **more: Any) -> str | None:
     """Why options cannot be had together with the rest of a cell, which is a plain decoder's but for what is given."""
-    cell = {"model": "x", "task": "causal_lm", "variant": "original", "compute": "fp16", "seq_len": 64, "longest": 64,
+    cell = {"model": "x", "family": "gpt2", "task": "causal_lm", "variant": "original", "compute": "fp16", "seq_len": 64, "longest": 64,
             "ios_target": "iOS18", "vocabulary": 300, "copies": 1, "device": "local"}  # fmt: skip
     return axes.refusal(axes.declared(Options), {**vars(chosen), **cell, **given, **more})

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ane_sweep.bridge import families
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.axes.targets import since
 from ane_sweep.bridge.model_tasks import ONE_SIZE, TEXTS
@@ -44,6 +45,19 @@ def _padded_too_long(asked: Asked) -> str | None:
     if multiple and (inside := Options(pad_last_axis=multiple).padded(seq_len)) > longest:
         return f"pad_last_axis={multiple} makes seq_len={seq_len} {inside} inside, beyond the {longest} positions of {asked['model']}"
     return None
+
+
+def _own_mask(asked: Asked) -> str | None:
+    served = families.serves(asked["family"])
+    if asked["variant"] != "original" or served is None or not served.own_mask:
+        return None
+    said = [f"{name}={asked[name]}" for name in ("mask", "cache") if asked[name] != getattr(PLAIN, name)]
+    why = f"transformers' own module of {asked['model']} makes its causal mask and keeps nothing"
+    return (
+        f"{' '.join(said)} with variant=original is not built: {why}; leave it out, or use variant=split_einsum"
+        if said
+        else None
+    )
 
 
 def _ids_beyond_fp16(asked: Asked) -> str | None:
@@ -108,6 +122,7 @@ class Options:
                 when=("causal_per_head", "band_part"),
             ),
         ),
+        refuses=_own_mask,
     )
     mask_dtype: str = axis(
         "decoders, fp16 programs: the dtype in which the causal mask is added",
@@ -262,6 +277,7 @@ class Options:
             ),
             Only("batch", (1,), "batch={batch} with cache={value} is not built: one text is decoded; use batch=1"),
         ),
+        refuses=_own_mask,
     )
     inputs: str = axis(
         "dtype of token ids, or of all inputs of the program",

@@ -27,6 +27,7 @@ class Serves:
     parts            where one config.json describes several models: the task -> the key that holds its own, in which
                      `layers` and `longest` lie; a config.json that is of one alone is read as if it lay there
     several          an architecture that is no one model -> the choices, {name} being the checkpoint
+    own_mask         its module in transformers makes the causal mask itself and keeps nothing: `original` has no choice of either
     """
 
     architectures: dict  # type: ignore[type-arg]  # of texts; read from a literal
@@ -39,6 +40,7 @@ class Serves:
     per_layer: int = 2
     parts: dict = field(default_factory=dict)  # type: ignore[type-arg]
     several: dict = field(default_factory=dict)  # type: ignore[type-arg]
+    own_mask: bool = False
 
     def key(self, task: str, name: str) -> str:
         """A key of the architecture, dotted where it lies in a part."""

@@ -32,27 +32,15 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ane_sweep.bridge import plugins, stages
-from ane_sweep.bridge.key import nearest, suggestion
+from ane_sweep.bridge.key import nearest
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import help, option_files, schema, served
+from ane_sweep.planner import help, interpolation, option_files, schema, served, unread
 from ane_sweep.planner.paths import conf_dir
 
-GROUPS = ("model", "precision", "sweep")
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-_PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
 _ALONE = threading.Lock()
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
-_WAYS = {  # in place of what Hydra would do by itself
-    "hydra/launcher": "lanes=N prepares N tasks side by side",
-    "hydra.launcher": "lanes=N prepares N tasks side by side",
-    "hydra/sweeper": "key=a,b with -m is a matrix, and sweep/NAME.yaml keeps one",
-    "hydra.sweeper": "key=a,b with -m is a matrix, and sweep/NAME.yaml keeps one",
-    "hydra.sweep": "out=PATH says where a sweep leaves what it makes",
-    "hydra.run": "out=PATH says where a sweep leaves what it makes",
-    "hydra.mode": "-m runs a matrix",
-    "hydra.searchpath": "--config-dir DIR is a folder of your own options",
-}
 
 
 @contextmanager
@@ -125,13 +113,14 @@ class Composer:
 
     def __init__(self, config_dir: str | None = None):
         search_path = create_config_search_path(str(conf_dir()))
+        self.own: set[tuple[str, str]] = set()
         for own in help.own_folders(config_dir):
             if not (folder := own.resolve()).is_dir():
                 raise ConfigError(
                     f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
                 )
             search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
-        self.own = self._names(folder) if config_dir is not None else set()
+            self.own |= self._names(folder)
         for added in plugins.folders():
             search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))
         search_path.prepend("checkpoints", f"{Checkpoints.scheme()}://", SearchPathQuery(provider="schema"))
@@ -180,23 +169,24 @@ class Composer:
         asked for beside it, as they decide which keys there are."""
         override = parse([line])[0]
         name = override.key_or_group
-        if name in GROUPS and not override.is_delete() and not self.has(name, override.value()):
+        if name in unread.GROUPS and not override.is_delete() and not self.has(name, override.value()):
             return [
-                self.refused(name, str(override.value())) or unknown_option(name, override.value(), self.options(name))
+                self.refused(name, str(override.value()))
+                or unread.unknown_option(name, override.value(), self.options(name))
             ]
         try:
-            return schema.problems(self.compose([*(() if name in GROUPS else options), line]))
+            return schema.problems(self.compose([*(() if name in unread.GROUPS else options), line]))
         except ConfigError as error:
             if name == "sweep" and not override.is_add():
                 return [f"{line}: no matrix is kept in conf/config.yaml, so one is added: +{line}"]
-            return [unknown_key(name)] if lacking_key(error) else error.problems
+            return [unread.unknown_key(name)] if unread.lacking_key(error) else error.problems
 
     def values(self, override: Override) -> Values:
         """The values of an override with several, in their order. Raises ConfigError where they cannot be listed."""
         line, found = override.input_line, override._value
         if isinstance(found, Glob):
-            if override.key_or_group not in GROUPS:
-                raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(GROUPS)})")
+            if override.key_or_group not in unread.GROUPS:
+                raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(unread.GROUPS)})")
             names = found.filter(self.options(override.key_or_group))
             if not names:
                 group = override.key_or_group
@@ -243,7 +233,7 @@ def parse(lines: Iterable[str]) -> list[Override]:
             continue
         name = override.key_or_group
         if override.is_hydra_override() or name == "hydra":
-            found.append(_hydras(name))
+            found.append(unread.hydras(name))
         elif override.package is not None:
             found.append(f"{line}: no key stands in a package (@) here; leave @{override.package} out")
         parsed.append(override)
@@ -265,42 +255,6 @@ def _parsed(parser: OverridesParser, line: str) -> Override:
         return parser.parse_override(f"{key}='{value}'")
 
 
-def _hydras(name: str) -> str:
-    way = next((f"; {way}" for known, way in _WAYS.items() if f"{name}.".startswith(f"{known}.")), "")
-    return f"{name}: Hydra only composes here, and nothing reads settings of its own{way}"
-
-
-def lacking_key(error: ConfigError) -> str | None:
-    """The key that an override could not change because nothing has it."""
-    found = re.search(r"Could not override '([^']*)'", error.problems[0])
-    return found[1] if found else None
-
-
-def unknown_key(name: str) -> str:
-    if name in schema.KEYS:
-        return schema.no_default(name)
-    group, _, key = name.partition(".")
-    if group == "model" and key in schema.GIVEN:
-        return f"{name}: belongs to {schema.GIVEN[key]}; see `ane-sweep help own_models`"
-    return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
-
-
-def unknown_option(group: str, name: Any, options: list[str]) -> str:
-    more = ""
-    if group == "model":
-        folder = Path(str(name)).is_dir()
-        more = f", the folder is model=./{name}" if folder else ", a checkpoint is ORG/NAME of the hub or ./FOLDER"
-    broken = plugins.broken(*(kind for kind, folder in plugins.OPTIONS.items() if folder == group))
-    choices = nearest(name, options, f"ane-sweep help {group}")
-    return ". ".join(
-        (
-            f"{group}={name}: unknown{suggestion(name, options)}; choices: {choices}",
-            f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir{more}",
-            *broken,
-        )
-    )
-
-
 def as_text(value: Any) -> str:
     """A value as Hydra's grammar reads it."""
     if isinstance(value, str):
@@ -313,39 +267,12 @@ def as_text(value: Any) -> str:
 
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
-    """With its interpolations followed. Raises ConfigError.
-
-    `${seq_len}` is looked up here, as OmegaConf takes 7 ms a configuration; whatever is more than that is its own."""
-    found = list(_interpolations(config))
-    if all(_PLAIN.fullmatch(text) for *_, text in found):
-        values = [_looked_up(config, text[2:-1]) for *_, text in found]
-        if not any(value is None or "${" in str(value) for value in values):
-            return _with(config, {path: value for (path, _), value in zip(found, values)})
+    """With its interpolations followed. Raises ConfigError."""
+    if (plain := interpolation.followed(config)) is not None:
+        return plain
     with understood("an interpolation ${...}"):
         resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
     return resolved
-
-
-def _interpolations(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(path, text) of every leaf that refers to something else."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _interpolations(value, (*path, key))
-    elif isinstance(node, (str, list)) and "${" in str(node):
-        yield path, str(node)
-
-
-def _looked_up(node: Any, name: str) -> Any:
-    for part in name.split("."):
-        node = node.get(part) if isinstance(node, dict) else None
-    return node
-
-
-def _with(node: Any, values: dict[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
-    """A copy in which some leaves are others."""
-    if isinstance(node, dict):
-        return {key: _with(value, values, (*path, key)) for key, value in node.items()}
-    return values.get(path, node)
 
 
 def pass_to_hydra(args: list[str]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, help, inherited, schema
+from ane_sweep.planner import compose, help, inherited, schema, unread
 from ane_sweep.planner.compose import Composer, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
@@ -60,7 +60,7 @@ def _kept(override: Any, composer: Composer) -> list[str]:
     """`+sweep=a,b` as one word for each matrix."""
     names = list(itertools.islice(composer.values(override).values, _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
-        raise ConfigError([compose.unknown_option("sweep", name, composer.options("sweep")) for name in unknown])
+        raise ConfigError([unread.unknown_option("sweep", name, composer.options("sweep")) for name in unknown])
     return [f"{_sign(override)}sweep={name}" for name in names]
 
 
@@ -89,7 +89,7 @@ def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: li
             names = [row[0] for row in itertools.islice(axis.rows, _SHOWN)]
             for name in names:
                 if not composer.has(key, name):
-                    found.append(compose.unknown_option(key, name, composer.options(key)))
+                    found.append(unread.unknown_option(key, name, composer.options(key)))
                 elif name not in composer.options(key):  # a checkpoint, of which there may be none
                     found += composer.problems(f"{key}={compose.as_text(name)}")
     return list(dict.fromkeys(found))

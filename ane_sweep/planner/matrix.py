@@ -9,7 +9,7 @@ from typing import Any
 
 from ane_sweep.bridge.cell import Cell, canonical_json
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, schema
+from ane_sweep.planner import compose, schema, unread
 from ane_sweep.planner.compose import Composer
 
 SETTINGS = sorted(
@@ -71,7 +71,7 @@ def _no_axis(key: str) -> str | None:
         return f"{key}: several values, but it is a setting of the whole sweep and no axis; give one"
     if key in schema.LABELS:
         return f"{key}: a name for people that changes nothing in the work, and no axis; give one"
-    return None if key in schema.KEYS or head in schema.GROUP_KEYS else compose.unknown_key(key)
+    return None if key in schema.KEYS or head in schema.GROUP_KEYS else unread.unknown_key(key)
 
 
 def too_many(asked: int, of_what: str, most: int) -> str:
@@ -153,7 +153,7 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
         if key in schema.GROUP_KEYS:
             for value in column:
                 if not composer.has(key, value):
-                    found.append(compose.unknown_option(key, value, composer.options(key)))
+                    found.append(unread.unknown_option(key, value, composer.options(key)))
                 elif (key, value) not in composed:
                     try:
                         composed[key, value] = _option(composer, fixed, key, value)
@@ -168,7 +168,7 @@ def _option(composer: Composer, fixed: list[str], group: str, name: str) -> dict
         option: dict[str, Any] = composer.compose([*fixed, f"{group}={compose.as_text(name)}"])[group]
         return option
     except ConfigError as error:
-        lacking = compose.lacking_key(error)
+        lacking = unread.lacking_key(error)
         raise ConfigError(f"{lacking}: {group}={name} has no such key" if lacking else error.problems) from None
 
 

@@ -49,11 +49,11 @@ def compress(args: list[str]) -> int:
 
 def _option(name: str, config_dir: str | None) -> dict[str, Any]:
     """Raises ConfigError: no such option, or one that compresses nothing."""
-    from ane_sweep.planner import compose, schema
+    from ane_sweep.planner import compose, schema, unread
 
     composer = compose.Composer(config_dir)
     if not composer.has("precision", name):
-        raise ConfigError(compose.unknown_option("precision", name, composer.options("precision")))
+        raise ConfigError(unread.unknown_option("precision", name, composer.options("precision")))
     config = composer.compose([f"precision={compose.as_text(name)}"])
     if found := schema.problems(config):
         raise ConfigError(found)

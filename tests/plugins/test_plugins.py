@@ -171,13 +171,15 @@ def test_rows_that_are_no_meanings_are_left_out_with_a_word(site, capsys):
     assert "log lines 'mine' of other-package 1.0 (other) cannot be used" in capsys.readouterr().err
 
 
-def test_a_folder_of_the_users_own_stands_before_a_plug_in(site, tmp_path):
+@pytest.mark.parametrize("given", [True, False], ids=["--config-dir", "./conf"])
+def test_a_folder_of_the_users_own_stands_before_a_plug_in(site, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
     installed.example(site)
     mine = tmp_path / "conf" / "precision" / "p6_groups_of_8.yaml"
     mine.parent.mkdir(parents=True)
     kept = site / "plugin_example" / "precision" / "p6_groups_of_8.yaml"
     mine.write_text(kept.read_text().replace("group_size: 8", "group_size: 4"))
-    composer = compose.Composer(str(tmp_path / "conf"))
+    composer = compose.Composer("conf" if given else None)
     assert composer.compose(["precision=p6_groups_of_8"])["precision"]["weights"]["group_size"] == 4
     assert composer.refused("precision", "p6_groups_of_8") is None
 

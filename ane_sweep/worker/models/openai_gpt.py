@@ -4,7 +4,6 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
-from ane_sweep.errors import StageError
 from ane_sweep.worker.models import _decoder, _hf, _layouts
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.bias$", r"(transformer\.)?position_ids$")
@@ -39,15 +38,6 @@ class Original(nn.Module):
 
 
 def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Raises StageError for a mask or a cache that Hugging Face's module cannot be given."""
-    if (asked := {name: getattr(options, name) for name in ("mask", "cache")}) != {
-        "mask": PLAIN.mask,
-        "cache": PLAIN.cache,
-    }:
-        said = " ".join(f"{name}={value}" for name, value in asked.items())
-        raise StageError(
-            f"{said}: the GPT-1 of transformers makes its own causal mask and keeps nothing; leave them out"
-        )
     length, hf = options.padded(seq_len), _hf.filled(lambda: skeleton(model), state)
     whole = Original(hf, seq_len - 1 if options.head == "last" else None)
     return (whole if length == seq_len else _decoder.Padded(whole, seq_len, length, options)).eval()
@@ -58,6 +48,7 @@ SERVES = Serves(
     model_types=("openai-gpt",),
     layers="n_layer",
     longest="n_positions",
+    own_mask=True,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": original, "split_einsum": FAMILY.variants[1]}
