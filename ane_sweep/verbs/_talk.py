@@ -75,6 +75,9 @@ def one_text(given: argparse.Namespace, key: str) -> str | None:
     """The whole text that was given by a word, a file or a pipe; None where somebody types. Raises ConfigError."""
     if spoken := next((run for run in getattr(given, "runs", []) if " " in run.partition(":")[0]), None):
         raise ConfigError(f'{spoken}: no run is called so; a text is given as {key}="{spoken}"')
+    other = {"text": "prompt", "prompt": "text"}[key]
+    if any(asked.startswith(f"{other}=") for asked in given.matrix):
+        raise ConfigError(f"{other}=: nothing here reads it; a text is given as {key}=TEXT")
     word = getattr(given, key)
     if word is not None and given.file is not None:
         raise ConfigError(f"{key}= and file=: give one of them")

@@ -70,6 +70,8 @@ def typing(raw: bytes, terminal: bool = False) -> SimpleNamespace:
         (["generate", "model=tiny-vit", "weights=random", "prompt=x"], "model=tiny-vit takes pictures"),
         (["classify", *CLASSIFIER, "text= "], "there is no text in it"),
         (["classify", *CLASSIFIER, "text=x", "count=0"], "count=0: expected a whole number"),
+        (["classify", *CLASSIFIER, "prompt=x"], "prompt=: nothing here reads it; a text is given as text=TEXT"),
+        (["generate", *TINY, "text=x"], "text=: nothing here reads it; a text is given as prompt=TEXT"),
         (["generate", *TINY, "prompt=x", "chunks=99"], "chunks=99"),
         (["generate", "nosuch:chunks=1", "prompt=x"], "no sweep nosuch with records"),
         (["classify", *CLASSIFIER, "I am glad"], 'I am glad: no run is called so; a text is given as text="I am glad"'),
