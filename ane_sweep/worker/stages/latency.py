@@ -84,7 +84,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     if prefill and result.timing:
         whole = _timing.measure(prefill, **common)
         written["prefill"] = asdict(whole)
-        result.metrics += _prefill_metrics(whole, params["runtime"])
+        result.metrics += _brief(whole, "prefill", params["runtime"])
         result.timing = replace(result.timing, prefill_median_ms=_median_ms(whole.steady_s))
     if copies:
         result.metrics += copies.metrics(params["runtime"])
@@ -105,11 +105,7 @@ def _further_shapes(
     for shape in further_shapes(reference):
         call, _ = loaded.timed(loaded.prepare(Inputs(reference, f"inputs@{shape}.npz")[0]))
         taken = _timing.measure(call, **common)
-        summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
-        figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
-        result.metrics += [
-            Metric(f"latency_{shape}_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()
-        ]
+        result.metrics += _brief(taken, shape, runtime)
         found[shape] = asdict(taken)
     return {"shapes": found} if found else {}
 
@@ -125,11 +121,11 @@ def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
     return {**asked, "clock": clock, "tick_s": _timing.tick(clock)}
 
 
-def _prefill_metrics(taken: _timing.Samples, runtime: str) -> list[Metric]:
-    """Of a program with a key-value cache, whose other figures are those of one decoding step."""
+def _brief(taken: _timing.Samples, what: str, runtime: str) -> list[Metric]:
+    """Of what is timed beside the default prediction: prefill, where the other figures are of one step; a further shape."""
     summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
-    return [Metric(f"latency_prefill_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
+    return [Metric(f"latency_{what}_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
 
 
 def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
