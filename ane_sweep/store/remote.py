@@ -13,18 +13,18 @@ import os
 import re
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ane_sweep import outward
 from ane_sweep.bridge import trouble
+from ane_sweep.errors import StoreError
 
 T = TypeVar("T")
 PAUSES = (0.5, 2.0)  # seconds before each further attempt
 ATOMIC = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "oss", "http", "https"}
-_SIDE_BY_SIDE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https", "file", "local", "memory"}
+_SIDE_BY_SIDE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https", "file", "local"}
 PACKAGES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs",
     "sftp": "paramiko", "ssh": "paramiko", "http": "aiohttp", "https": "aiohttp", "smb": "smbprotocol",
@@ -35,8 +35,16 @@ _WHERE = (
 _ONLY_A_USER = re.compile(r"\w+://[^\s/:@?#]+@[^@?#]*")
 _REFUSALS = (
     FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, NotImplementedError,
-    ValueError, TypeError, ImportError,
+    ValueError, TypeError, ImportError, StoreError,
 )  # fmt: skip
+# By name, as their packages may not be there: no credentials, wrong ones, a server that cannot show who it is.
+_DISTRUST = (
+    "NoCredentialsError",
+    "AuthenticationException",
+    "BadHostKeyException",
+    "SSLError",
+    "SSLCertVerificationError",
+)
 _FORBIDDEN = (401, 403, 405, 501)  # HTTP: who may not write, and a server that takes no PUT
 
 
@@ -72,9 +80,9 @@ def protocol(url: str) -> str:
 class Remote:
     """Nothing is connected before the first method is called. They raise what the file system raises, after some attempts."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.protocol = protocol(url)
+    def __init__(self, url: str, stop: threading.Event | None = None) -> None:
+        self.url, self.protocol = url, protocol(url)
+        self._stop = stop or threading.Event()
         self._opened: tuple[Any, str] | None = None
         # paramiko and its like answer one thread at a time
         self._turn: Any = contextlib.nullcontext() if self.protocol in _SIDE_BY_SIDE else threading.Lock()
@@ -88,7 +96,7 @@ class Remote:
     def get(self, name: str, path: Path) -> bool:
         """Copy a file to `path`; False where there is none."""
         with contextlib.suppress(FileNotFoundError):
-            self._tried(lambda fs, root: fs.get_file(f"{root}/{name}", str(path)))
+            self._tried(lambda fs, root: fs.get_file(f"{root}/{name}", str(path), callback=self._halting()))
             return path.is_file()
         return False
 
@@ -101,7 +109,7 @@ class Remote:
 
     def put(self, name: str, path: Path) -> None:
         """Place a file whole, also over another of its name."""
-        self._tried(lambda fs, root: _put(fs, root, name, str(path), self.protocol))
+        self._tried(lambda fs, root: _put(fs, root, name, str(path), self._halting(), self.protocol))
 
     def write(self, name: str, content: bytes) -> None:
         """Place a small file whole, also over another of its name."""
@@ -114,6 +122,11 @@ class Remote:
         with contextlib.suppress(FileNotFoundError):
             self._tried(lambda fs, root: fs.rm_file(f"{root}/{name}"))
 
+    def _halting(self) -> Any:
+        from ane_sweep.store.halting import Halting
+
+        return Halting(self._stop)
+
     def _tried(self, do: Callable[[Any, str], T]) -> T:
         for pause in PAUSES:
             try:
@@ -122,7 +135,7 @@ class Remote:
                 if is_refusal(error):
                     raise
                 self._opened = None
-                time.sleep(pause)
+                self._stop.wait(pause)
         return self._once(do)
 
     def _once(self, do: Callable[[Any, str], T]) -> T:
@@ -136,8 +149,8 @@ def is_refusal(error: Exception) -> bool:
     """Whether asking again would be answered the same: what the network lost is none."""
     status = getattr(error, "status", None)
     refused = isinstance(error, _REFUSALS) and not isinstance(error, ConnectionError)
-    no_keys = type(error).__name__ in ("NoCredentialsError", "AuthenticationException", "BadHostKeyException")
-    return refused or no_keys or is_forbidden(error) or trouble.speaks_of_space(error) or 400 <= (status or 0) < 500
+    distrust = type(error).__name__ in _DISTRUST
+    return refused or distrust or is_forbidden(error) or trouble.speaks_of_space(error) or 400 <= (status or 0) < 500
 
 
 def is_forbidden(error: Exception) -> bool:
@@ -150,7 +163,8 @@ def why(error: Exception) -> str:
     """An error as one clause without secrets."""
     if trouble.speaks_of_space(error):
         return "no space left on it"
-    text = " ".join(str(error).split())[:200] or "no reason given"
+    text = " ".join(str(error).split()) or "no reason given"
+    text = text if len(text) <= 240 else f"{text[:120]} ... {text[-120:]}"
     return outward.told(f"{text} ({type(error).__name__})")
 
 
@@ -167,22 +181,25 @@ def _connected(url: str, scheme: str) -> tuple[Any, str]:
 
         return Sftp(**Sftp.asked(url)), Sftp._strip_protocol(url).rstrip("/")
     address = url if "://" in url or "::" in url else os.path.abspath(os.path.expanduser(url))
-    fs, root = fsspec.url_to_fs(address, skip_instance_cache=True)
+    options: dict[str, Any] = {"skip_instance_cache": True}
+    if scheme in ("s3", "s3a") and "config_kwargs" not in fsspec.config.conf.get("s3", {}):
+        options["config_kwargs"] = {"retries": {"max_attempts": 1}}  # botocore's four, times ours, would be a minute
+    fs, root = fsspec.url_to_fs(address, **options)
     if scheme in ("file", "local") and not Path(root).parent.is_dir():
         raise ConnectionError(f"there is no folder {Path(root).parent}: is it mounted?")
     return fs, root.rstrip("/")
 
 
-def _put(fs: Any, root: str, name: str, path: str, scheme: str) -> None:
+def _put(fs: Any, root: str, name: str, path: str, callback: Any, scheme: str) -> None:
     place = f"{root}/{name}"
     if scheme in ATOMIC:
-        fs.put_file(path, place, **({"method": "put"} if scheme.startswith("http") else {}))
+        fs.put_file(path, place, callback=callback, **({"method": "put"} if scheme.startswith("http") else {}))
         return
     aside = f"{root}/tmp/{os.urandom(8).hex()}"
     for folder in (f"{root}/tmp", place.rpartition("/")[0]):
         _make_folder(fs, folder)
     try:
-        fs.put_file(path, aside)
+        fs.put_file(path, aside, callback=callback)
         fs.mv(aside, place)
     except BaseException:
         with contextlib.suppress(Exception):

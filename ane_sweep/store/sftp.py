@@ -27,3 +27,9 @@ class Sftp(SFTPFileSystem):
         if (channel := self.ftp.get_channel()) is not None:
             channel.settimeout(ANSWER_S)
             channel.get_transport().set_keepalive(ALIVE_S)
+
+    def put_file(self, lpath: str, rpath: str, callback: Any = None, **_: Any) -> None:
+        self.ftp.put(lpath, rpath, callback and (lambda done, _: callback.absolute_update(done)))
+
+    def get_file(self, rpath: str, lpath: str, callback: Any = None, **_: Any) -> None:
+        self.ftp.get(rpath, lpath, callback and (lambda done, _: callback.absolute_update(done)))

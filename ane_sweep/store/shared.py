@@ -11,7 +11,7 @@ pulled is made here, what cannot be pushed stays here, and why is said once.
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.store import files, remote
 from ane_sweep.store.cache import Store
 from ane_sweep.store.files import FILES, RESULT, File, Listing, Origin
+from ane_sweep.terminal import count, size
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -54,6 +55,14 @@ class Tally:
     pulled_bytes: int = 0
     pushed_bytes: int = 0
 
+    def as_plain(self) -> dict[str, Any]:
+        """For run.json."""
+        left = [{"stage": stage, "key": key, "reason": reason} for (stage, key), reason in self.unpushed.items()]
+        return {
+            "pulled": len(self.pulled), "pulled_bytes": self.pulled_bytes,
+            "pushed": len(self.pushed), "pushed_bytes": self.pushed_bytes, "unpushed": left,
+        }  # fmt: skip
+
 
 class Damaged(Exception):
     """What arrived is not what the manifest names; the text says how."""
@@ -62,20 +71,29 @@ class Damaged(Exception):
 class Shared:
     """A store behind a URL. Its methods may be called by several threads, and raise nothing for what the store does."""
 
-    def __init__(self, url: str, tell: Callable[[str], None] = kept.tell) -> None:
+    def __init__(
+        self,
+        url: str,
+        tell: Callable[[str], None] = kept.tell,
+        stages: Collection[str] = frozenset(SHARED),
+        stop: threading.Event | None = None,
+    ) -> None:
         self.url = outward.credentials(url)  # as it is told
         self.tally = Tally()
-        self._remote = remote.Remote(url)
+        self._stages = stages
+        self._stop = stop or threading.Event()
+        self._remote = remote.Remote(url, self._stop)
         self._tell = tell
         self._mutex = threading.Lock()
         self._rests: dict[str, tuple[float, str]] = {}  # read, write -> until when it is left alone, and why
         self._told: set[str] = set()
         self._damaged: dict[tuple[str, str], str] = {}
+        self._known: set[tuple[str, str]] = set()  # what is there, as this process has seen or made it
         self._bad_files: set[str] = set()  # digests that are missing there or hold other bytes
 
     def has(self, stage: str, key: str) -> bool:
         """Whether a manifest is there, and nothing of it was found damaged."""
-        return stage in SHARED and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
+        return stage in self._stages and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
 
     def damage(self, stage: str, key: str) -> str | None:
         """Why what the store has could not be used, as one clause."""
@@ -84,10 +102,12 @@ class Shared:
     def pull(self, store: Store, stage: str, key: str, inputs: Mapping[str, Origin] | None = None) -> Path | None:
         """The artifact's folder in the cache, copied there unless it was there; None where the store has none that is whole,
         or none that was made from `inputs`."""
-        if (here := store.lookup(stage, key)) is not None:
+        here = store.intact(stage, key)
+        if here is not None and (inputs is None or _inputs(here) == inputs):
             return here
-        manifest = self._manifest(stage, key) if stage in SHARED else None
-        if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
+        manifest = self._manifest(stage, key) if stage in self._stages else None
+        if manifest is None or (inputs is not None and manifest.listing.inputs != inputs):
+            self._known.discard((stage, key))
             return None
         try:
             aside = store.stage_aside(stage, key)
@@ -98,6 +118,7 @@ class Shared:
             result = self._fetch(manifest, aside)
             if result is None:
                 return None
+            store.remove(stage, key)  # what lies there cannot be used
             folder = store.commit(aside, stage, key, result, manifest.listing.inputs)
         except Damaged as error:
             with self._mutex:
@@ -110,29 +131,55 @@ class Shared:
         finally:
             store.discard(aside)
         with self._mutex:
+            self._known.add((stage, key))
             self.tally.pulled.append((stage, key))
             self.tally.pulled_bytes += sum(file.bytes for file in manifest.listing.files)
         return folder
 
-    def push(self, store: Store, stage: str, key: str) -> None:
-        """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left."""
-        folder = store.intact(stage, key) if stage in SHARED else None
-        if folder is None:
+    def push(self, store: Store, stage: str, key: str, again: bool = False) -> None:
+        """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left;
+        `again`: another process has found it damaged, and all of it is sent."""
+        if stage not in self._stages or ((stage, key) in self._known and not again):
+            return
+        if (folder := store.intact(stage, key)) is None:
             return
         listing = files.listing(folder)
         assert listing is not None  # it is intact
         mine = Manifest(stage, key, listing)
-        if (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
+        if again:
+            self._bad_files |= {file.sha256 for file in (*listing.files, listing.result)}
+        elif (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
+            self._known.add((stage, key))
             return
         sent = self._reach("write", lambda: self._send(mine, folder))
         with self._mutex:
             if sent is None:
-                self.tally.unpushed[stage, key] = self._rests["write"][1]
+                self.tally.unpushed[stage, key] = self._rests.get("write", (0.0, "the sweep was stopped"))[1]
                 return
             self.tally.unpushed.pop((stage, key), None)
             self._damaged.pop((stage, key), None)
+            self._known.add((stage, key))
             self.tally.pushed.append((stage, key))
             self.tally.pushed_bytes += sent
+
+    def settle(self, store: Store) -> None:
+        """Try once more what could not be pushed, if the store may have come back."""
+        until, _ = self._rests.get("write", (0.0, ""))
+        if until < float("inf"):
+            self._rests.pop("write", None)
+        for stage, key in list(self.tally.unpushed):
+            self.push(store, stage, key)
+
+    def told(self) -> str:
+        """What this process had of it, as one sentence."""
+        tally, left = self.tally, ""
+        if tally.unpushed:
+            reasons = "; ".join(dict.fromkeys(tally.unpushed.values()))
+            left = f", {count(len(tally.unpushed), 'artifact')} not pushed ({reasons}): the same command tries again"
+        return (
+            f"store={self.url}: {len(tally.pulled)} pulled ({size(tally.pulled_bytes)}), "
+            f"{len(tally.pushed)} pushed ({size(tally.pushed_bytes)}){left}"
+        )
 
     def _manifest(self, stage: str, key: str) -> Manifest | None:
         text = self._reach("read", lambda: self._remote.read(_place(stage, key)))
@@ -178,13 +225,13 @@ class Shared:
     def _reach(self, side: str, do: Callable[[], T]) -> T | None:
         """What `do` returns; None where the store cannot be read or written, which is said once, and then left alone."""
         until, _ = self._rests.get(side, (0.0, ""))
-        if time.monotonic() < until:
+        if self._stop.is_set() or time.monotonic() < until:
             return None
         try:
             return do()
-        except Damaged:
-            raise
         except Exception as error:  # file systems have no error in common, and none costs a cell
+            if self._stop.is_set():
+                return None
             if side == "read" and trouble.speaks_of_space(error):
                 self._say("no space left here for what the store has: artifacts are made here, if they fit")
                 return None
@@ -203,11 +250,25 @@ class Shared:
             self._tell(sentence)
 
 
-def open_shared(url: str, tell: Callable[[str], None] = kept.tell) -> Shared:
-    """The store behind a URL; nothing is connected yet. Raises ConfigError for a URL that cannot be one."""
+def open_shared(
+    url: str,
+    tell: Callable[[str], None] = kept.tell,
+    stages: Collection[str] = frozenset(SHARED),
+    stop: threading.Event | None = None,
+) -> Shared:
+    """The store behind a URL, for artifacts of those stages; nothing is connected yet. Raises ConfigError for a URL that
+    cannot be one.
+
+    stop   once it is set, nothing more is pulled or pushed, and what is on its way is given up
+    """
     if (found := remote.problem("store", url)) is not None:
         raise ConfigError(found)
-    return Shared(url, tell)
+    return Shared(url, tell, stages, stop)
+
+
+def _inputs(folder: Path) -> dict[str, Origin]:
+    stored = files.listing(folder)
+    return stored.inputs if stored else {}
 
 
 def _place(stage: str, key: str) -> str:
