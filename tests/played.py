@@ -12,7 +12,7 @@ from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
 
-SETTINGS = {"lanes": 2, "budget_minutes": None, "gate": {"wait_s": 0, "busy": 1}}
+SETTINGS = {"lanes": 2, "budget_minutes": None, "gate": {"wait_s": 0, "busy": 1}, "store": None}
 
 
 def task(stage: str, alone: bool = False, **inputs: str) -> Task:
@@ -54,14 +54,14 @@ class Stage:
         result.write(folder / "result.json")
         return result
 
-    def sweep(self, run: str) -> dict[str, Outcome]:
+    def sweep(self, run: str, **settings) -> dict[str, Outcome]:
         """One sweep by a process of its own, in a run of that name; stage -> outcome."""
         files._hashed.clear()
         self.called.clear()
         self.said.clear()
         folder = self.out / "runs" / run
         with Store(self.out / "cache") as store:
-            found = walk.execute(plan(), Run(folder, {}), store, SETTINGS, self, 1 << 30)
+            found = walk.execute(plan(), Run(folder, {}), store, SETTINGS | settings, self, 1 << 30)
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
     def stored(self, stage: str) -> Path:

@@ -9,6 +9,7 @@ from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
 from ane_sweep.bridge.model_tasks import TASKS
 from ane_sweep.planner import architecture
+from ane_sweep.store import remote
 
 _DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
 _A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
@@ -96,6 +97,11 @@ KEYS: dict[str, Key] = {
         why=_A_TIB,
     ),
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
+    "store": Key(
+        (str, NONE),
+        "where machines share what prepares: a URL that fsspec knows, or a folder; null: nowhere",
+        check=remote.problem,
+    ),
     "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
     "tracking.enabled": Key((bool,), "log to MLflow at the end"),
     "tracking.uri": Key(

@@ -1,10 +1,8 @@
 """What the user sees while a sweep runs: one line that changes on a terminal, one line a finished cell elsewhere."""
 
-import statistics
 import sys
 import threading
 import time
-from collections.abc import Mapping
 
 from rich.console import Console
 from rich.live import Live
@@ -13,9 +11,9 @@ from rich.text import Text
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
-from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.outward import visible
+from ane_sweep.runner.remaining import Remaining
 from ane_sweep.terminal import duration
 
 STYLES = {StageStatus.BLOCKED: "yellow", StageStatus.SKIPPED: "yellow"}
@@ -30,10 +28,14 @@ class Lines:
         self.todo = {key: task for key, task in plan.tasks.items() if task.unavailable is None}
         self.total, self.cached, self.timed, self.began = len(self.todo), 0, 0, time.monotonic()
         self.running: dict[str, float] = {}
-        self.took: dict[str, list[float]] = {}
+        self.remaining = Remaining(self.todo.values())
         self.told: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
         self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}
+        self.cells_of: dict[str, list[str]] = {}  # of a task
+        for cell, needed in self.needs.items():
+            for task in needed:
+                self.cells_of.setdefault(task, []).append(cell)
         self.trouble: dict[str, Outcome] = {}  # of a cell, its first
         self.lock = threading.Lock()
 
@@ -46,10 +48,9 @@ class Lines:
         if task.unavailable is not None:
             return  # said once, in the plan
         with self.lock:
-            self.todo.pop(task.key, None)
             began = self.running.pop(task.key, None)
-            if began is not None:
-                self.took.setdefault(task.stage, []).append(time.monotonic() - began)
+            if self.todo.pop(task.key, None) is not None:
+                self.remaining.drop(task, None if began is None else time.monotonic() - began)
             self.cached += outcome.status is StageStatus.CACHED
             lines = self._told(task, outcome)
         for line in lines:  # without the lock, which whoever draws takes inside its own
@@ -58,7 +59,7 @@ class Lines:
     def _told(self, task: Task, outcome: Outcome) -> list[Text]:
         """Of each cell that this was the last task of, its line."""
         lines = []
-        for key in [key for key, needed in self.needs.items() if task.key in needed]:
+        for key in self.cells_of.pop(task.key, ()):
             if outcome.status not in HARMLESS and not task.more_of:
                 self.trouble.setdefault(key, outcome)
             self.needs[key].discard(task.key)
@@ -102,16 +103,12 @@ class Lines:
         return f"{most}{len(alone)} process{'es' if len(alone) != 1 else ''}"
 
     def _from_cache(self) -> str:
-        return f" (from the cache: {self.cached} of {self.total - self._alone()} tasks)" if self.cached else ""
-
-    def _alone(self) -> int:
-        return sum(task.alone for task in self.todo.values())
+        return f" (from the cache: {self.cached} of {self.total - self.remaining.alone} tasks)" if self.cached else ""
 
     def _left(self) -> str:
         """`, about 4 min left`: by durations of this run, else of past ones, else by what such stages take."""
-        with_guess = sum(expected(task, self.took) for task in self.todo.values())
         spent = sum(time.monotonic() - began for began in self.running.values())
-        return f", about {duration(max(0.0, with_guess - spent))} left" if self.todo else ""
+        return f", about {duration(max(0.0, self.remaining.seconds() - spent))} left" if self.todo else ""
 
     def close(self) -> None:
         pass
@@ -135,10 +132,10 @@ class LiveView(Lines):
 
     def freeze(self) -> None:
         self.close()
-        if done := self.total - self._alone():
+        if done := self.total - self.remaining.alone:
             what = f"prepared {done} task{'s' if done != 1 else ''} in {duration(time.monotonic() - self.began)}"
             self._show(Text(what + self._from_cache(), "dim"))
-        if self._alone():
+        if self.remaining.alone:
             self._watch(moving=False)
 
     def close(self) -> None:
@@ -156,7 +153,7 @@ class LiveView(Lines):
 
     def _still(self, task: Task) -> None:
         verb = "timing" if task.round else task.stage
-        many = self.timed + self._alone() - 1  # it is both begun and to do
+        many = self.timed + self.remaining.alone - 1  # it is both begun and to do
         text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._left()}"
         if self.live is not None:
             self.live.update(_one_line(text), refresh=True)
@@ -176,13 +173,6 @@ class LiveView(Lines):
 
 def _one_line(text: str) -> Text:
     return Text(visible(text), "bold", no_wrap=True, overflow="ellipsis")
-
-
-def expected(task: Task, took: Mapping[str, list[float]]) -> float:
-    """Seconds that a task will take: the median of its stage in this run, else what past ones took, else a guess."""
-    if task.stage in took:
-        return statistics.median(took[task.stage])
-    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds
 
 
 def first_line(text: str) -> str:

@@ -27,6 +27,7 @@ from ane_sweep.runner.warm import Parents, imports
 from ane_sweep.store import files, locks
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
+from ane_sweep.store.shared import SHARED, Shared, open_shared
 
 GIB = 1 << 30
 UNSTORED = {name for name, stage in STAGES.items() if not stage.stored}
@@ -77,6 +78,8 @@ def execute(
     began, minutes = time.monotonic(), settings["budget_minutes"]
     worker.until = None if minutes is None else began + PREPARING_SHARE * 60 * minutes
     lanes = Lanes(prepared, worker.outcomes, budget)
+    if settings["store"] is not None:
+        worker.shared = open_shared(settings["store"], display.say, stop=worker.stop)
     with worker.parents, interruptible(worker.stop, worker.parents):
         joblib.Parallel(n_jobs=settings["lanes"], backend="threading")(
             joblib.delayed(lanes.walk)(worker.perform) for _ in range(settings["lanes"])
@@ -87,6 +90,10 @@ def execute(
         worker.until = None if minutes is None else began + 60 * minutes
         for task in in_rounds([task for task in todo if task.alone]):
             worker.outcomes[task.key] = worker.perform(task)
+    if worker.shared is not None:
+        worker.shared.settle(store)
+        run.note_shared(worker.shared.url, worker.shared.tally.as_plain())
+        display.say(worker.shared.told())
     return worker.outcomes
 
 
@@ -129,6 +136,7 @@ class Worker:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     until: float | None = None  # of time.monotonic(): from then on nothing is begun
+    shared: Shared | None = None  # a store that other machines have as well
 
     def perform(self, task: Task) -> Outcome:
         """Skip, block, reuse or run a task. Raises isolate.Interrupted when the sweep is being stopped."""
@@ -139,7 +147,8 @@ class Worker:
             else:
                 wait = self._wait(f"another sweep is making {task.label}: waiting for it")
                 with self.store.lock(task.stage, task.key, wait):
-                    outcome = self._cached(task) or self._make_anew(task)
+                    outcome = self._cached(task) or self._pulled(task) or self._make_anew(task)
+        self._push(task, outcome)
         self.display.end(task, outcome)
         return outcome
 
@@ -177,6 +186,19 @@ class Worker:
         result.seconds = result.peak_bytes = result.exit = None
         return Outcome(StageStatus.CACHED, None, result, folder, folder / STDERR)
 
+    def _pulled(self, task: Task) -> Outcome | None:
+        if self.shared is None or task.stage not in SHARED:
+            return None
+        with self._machine(alone=False):
+            found = self.shared.pull(self.store, task.stage, task.key, self._made_from(task))
+        return None if found is None else self._cached(task)
+
+    def _push(self, task: Task, outcome: Outcome) -> None:
+        if self.shared is None or task.stage not in SHARED or not outcome.done:
+            return
+        with self.store.lock(task.stage, task.key), self._machine(alone=False):
+            self.shared.push(self.store, task.stage, task.key)
+
     def _make_anew(self, task: Task) -> Outcome:
         """Make what is not there; what lies in its place, damaged, is deleted first, and the stage's reason says so."""
         try:
@@ -184,6 +206,8 @@ class Worker:
             if fault:
                 self.store.remove(task.stage, task.key)
             outcome = self._make(task)
+            if self.shared is not None:
+                fault = fault or self.shared.damage(task.stage, task.key)
         except StoreError as error:  # a full disk costs this task, not the sweep
             return Outcome(StageStatus.FAILED, str(error))
         if fault:

@@ -1,7 +1,7 @@
 """Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
 
 run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly,
-              source}; order is when the run began, or just after the latest run there was, where the clock says that
+              source, store}; order is when the run began, or just after the latest run there was, where the clock says that
               this one came before it; source is the git commit of the folder it was started in
 tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
 records.jsonl the sweep's records (record.py)
@@ -101,6 +101,10 @@ class Run:
     def finish(self) -> None:
         """Its records are written; they are still to be reported and logged."""
         self._note(finished=_text(_now()), published=False)
+
+    def note_shared(self, url: str, facts: dict[str, Any]) -> None:
+        """What it had of a store that machines share, and what it could not place there."""
+        self._note(store={"url": url, **facts})
 
     def publish(self) -> None:
         """It has been reported and logged."""
