@@ -1,0 +1,199 @@
+"""A folder behind a URL, on any file system that fsspec speaks: files are read and put there, each whole or absent.
+
+One PUT of an object store shows all of a file or nothing; elsewhere a file is written under tmp/ and moved. What the network
+loses is tried again, over a new connection; what is refused (no such bucket, no permission, no space) is not.
+
+Credentials come from where each file system's own tools look, never from the URL: the environment, ~/.aws, an SSH agent,
+fsspec's configuration (~/.config/fsspec/*.json, FSSPEC_<PROTOCOL>_<OPTION>).
+"""
+
+import contextlib
+import errno
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ane_sweep import outward
+from ane_sweep.bridge import trouble
+
+T = TypeVar("T")
+PAUSES = (0.5, 2.0)  # seconds before each further attempt
+ATOMIC = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "oss", "http", "https"}
+_SIDE_BY_SIDE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https", "file", "local", "memory"}
+PACKAGES = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs",
+    "sftp": "paramiko", "ssh": "paramiko", "http": "aiohttp", "https": "aiohttp", "smb": "smbprotocol",
+}  # fmt: skip
+_WHERE = (
+    "credentials come from the environment (AWS_ACCESS_KEY_ID ...), ~/.aws, an SSH agent or ~/.config/fsspec/*.json"
+)
+_ONLY_A_USER = re.compile(r"\w+://[^\s/:@?#]+@[^@?#]*")
+_REFUSALS = (
+    FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, NotImplementedError,
+    ValueError, TypeError, ImportError,
+)  # fmt: skip
+_FORBIDDEN = (401, 403, 405, 501)  # HTTP: who may not write, and a server that takes no PUT
+
+
+def problem(name: str, url: str) -> str | None:
+    """What is wrong with `name=url` as the address of a store, as one sentence that tells no secret; None where nothing is."""
+    said = f"{name}={outward.credentials(url)}"
+    if any(outward.credentials(part) != part and not _ONLY_A_USER.fullmatch(part) for part in url.split("::")):
+        return f"{said}: a password or token in an address ends in logs; {_WHERE}"
+    if not url.strip() or (url.startswith("http") and re.search(r"[?#]", url)):
+        return f"{said}: expected a folder or a URL of one, s3://BUCKET/FOLDER, sftp://HOST/FOLDER or /mnt/FOLDER"
+    try:
+        import fsspec
+    except ImportError:
+        return f"{said}: needs fsspec, which this install leaves out: pip install 'ane-sweep[fleet]'"
+    scheme = protocol(url)
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ValueError:
+        known = ", ".join(sorted({"file", "gs", "https", "s3", "sftp"}))
+        return f"{said}: no file system is called {scheme}; among those there are: {known}"
+    except ImportError as error:
+        package = PACKAGES.get(scheme)
+        return f"{said}: {scheme}:// needs a package that is missing: " + (
+            f"pip install {package}" if package else str(error)
+        )
+    return None
+
+
+def protocol(url: str) -> str:
+    return url.split("::")[0].partition("://")[0].lower() if "://" in url or "::" in url else "file"
+
+
+class Remote:
+    """Nothing is connected before the first method is called. They raise what the file system raises, after some attempts."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.protocol = protocol(url)
+        self._opened: tuple[Any, str] | None = None
+        # paramiko and its like answer one thread at a time
+        self._turn: Any = contextlib.nullcontext() if self.protocol in _SIDE_BY_SIDE else threading.Lock()
+
+    def read(self, name: str) -> bytes | None:
+        """A small file's content; None where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._tried(lambda fs, root: fs.cat_file(f"{root}/{name}"))
+        return None
+
+    def get(self, name: str, path: Path) -> bool:
+        """Copy a file to `path`; False where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            self._tried(lambda fs, root: fs.get_file(f"{root}/{name}", str(path)))
+            return path.is_file()
+        return False
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file; None where there is none. -1 where the server does not say."""
+        with contextlib.suppress(FileNotFoundError):
+            found = self._tried(lambda fs, root: fs.info(f"{root}/{name}"))
+            return found["size"] if found.get("size") is not None else -1
+        return None
+
+    def put(self, name: str, path: Path) -> None:
+        """Place a file whole, also over another of its name."""
+        self._tried(lambda fs, root: _put(fs, root, name, str(path), self.protocol))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Place a small file whole, also over another of its name."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            self.put(name, Path(file.name))
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._tried(lambda fs, root: fs.rm_file(f"{root}/{name}"))
+
+    def _tried(self, do: Callable[[Any, str], T]) -> T:
+        for pause in PAUSES:
+            try:
+                return self._once(do)
+            except Exception as error:  # file systems have no error in common
+                if is_refusal(error):
+                    raise
+                self._opened = None
+                time.sleep(pause)
+        return self._once(do)
+
+    def _once(self, do: Callable[[Any, str], T]) -> T:
+        with self._turn:
+            if self._opened is None:
+                self._opened = _connected(self.url, self.protocol)
+            return do(*self._opened)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether asking again would be answered the same: what the network lost is none."""
+    status = getattr(error, "status", None)
+    refused = isinstance(error, _REFUSALS) and not isinstance(error, ConnectionError)
+    no_keys = type(error).__name__ in ("NoCredentialsError", "AuthenticationException", "BadHostKeyException")
+    return refused or no_keys or is_forbidden(error) or trouble.speaks_of_space(error) or 400 <= (status or 0) < 500
+
+
+def is_forbidden(error: Exception) -> bool:
+    """Whether it says that one may not: of what is written, that the store is read-only."""
+    read_only = isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    return isinstance(error, PermissionError | NotImplementedError) or read_only or _status(error) in _FORBIDDEN
+
+
+def why(error: Exception) -> str:
+    """An error as one clause without secrets."""
+    if trouble.speaks_of_space(error):
+        return "no space left on it"
+    text = " ".join(str(error).split())[:200] or "no reason given"
+    return outward.told(f"{text} ({type(error).__name__})")
+
+
+def _status(error: Exception) -> int | None:
+    return getattr(error, "status", None)
+
+
+def _connected(url: str, scheme: str) -> tuple[Any, str]:
+    """(the file system, the folder in it). Raises ConnectionError for a folder whose parent is not there: not mounted?"""
+    import fsspec
+
+    if scheme in ("sftp", "ssh"):
+        from ane_sweep.store.sftp import Sftp
+
+        return Sftp(**Sftp.asked(url)), Sftp._strip_protocol(url).rstrip("/")
+    address = url if "://" in url or "::" in url else os.path.abspath(os.path.expanduser(url))
+    fs, root = fsspec.url_to_fs(address, skip_instance_cache=True)
+    if scheme in ("file", "local") and not Path(root).parent.is_dir():
+        raise ConnectionError(f"there is no folder {Path(root).parent}: is it mounted?")
+    return fs, root.rstrip("/")
+
+
+def _put(fs: Any, root: str, name: str, path: str, scheme: str) -> None:
+    place = f"{root}/{name}"
+    if scheme in ATOMIC:
+        fs.put_file(path, place, **({"method": "put"} if scheme.startswith("http") else {}))
+        return
+    aside = f"{root}/tmp/{os.urandom(8).hex()}"
+    for folder in (f"{root}/tmp", place.rpartition("/")[0]):
+        _make_folder(fs, folder)
+    try:
+        fs.put_file(path, aside)
+        fs.mv(aside, place)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            fs.rm_file(aside)
+        raise
+
+
+def _make_folder(fs: Any, folder: str) -> None:
+    """Also where another machine makes it at the same moment, which not every file system forgives."""
+    try:
+        fs.makedirs(folder, exist_ok=True)
+    except Exception:
+        if not fs.isdir(folder):
+            raise

@@ -1,0 +1,246 @@
+"""A store that several machines share: artifacts under the keys that the cache has, files under their digests.
+
+    URL/cas/<sha256[:2]>/<sha256>          a file; equal weights of several artifacts are there once
+    URL/ac/<stage>/<key[:2]>/<key>.json    which files an artifact has, written last: complete or absent
+    URL/tmp/                               what is being written, where the file system has no atomic put
+
+What arrives is held against its digest before the cache takes it. Whatever the store does costs no cell: what cannot be
+pulled is made here, what cannot be pushed stays here, and why is said once.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import msgspec
+
+from ane_sweep import outward
+from ane_sweep.bridge import disk, kept, trouble
+from ane_sweep.bridge.stages import ALL
+from ane_sweep.bridge.task import TaskResult
+from ane_sweep.errors import ConfigError, StoreError
+from ane_sweep.store import files, remote
+from ane_sweep.store.cache import Store
+from ane_sweep.store.files import FILES, RESULT, File, Listing, Origin
+
+T = TypeVar("T")
+SCHEMA = 1
+REST_S = 300.0  # a store that failed after all attempts is left alone for so long
+# What prepares. What ran a program is a figure of the machine that ran it, and stays there.
+SHARED = {name for name, stage in ALL.items() if stage.stored and not stage.runs_program}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """ac/.../<key>.json: `listing` is the artifact's files.json."""
+
+    stage: str
+    key: str
+    listing: Listing
+    schema: int = SCHEMA
+
+
+@dataclass
+class Tally:
+    """What a process had of a store: (stage, key) of what was pulled and pushed; of what was not pushed, with the reason."""
+
+    pulled: list[tuple[str, str]] = field(default_factory=list)
+    pushed: list[tuple[str, str]] = field(default_factory=list)
+    unpushed: dict[tuple[str, str], str] = field(default_factory=dict)
+    pulled_bytes: int = 0
+    pushed_bytes: int = 0
+
+
+class Damaged(Exception):
+    """What arrived is not what the manifest names; the text says how."""
+
+
+class Shared:
+    """A store behind a URL. Its methods may be called by several threads, and raise nothing for what the store does."""
+
+    def __init__(self, url: str, tell: Callable[[str], None] = kept.tell) -> None:
+        self.url = outward.credentials(url)  # as it is told
+        self.tally = Tally()
+        self._remote = remote.Remote(url)
+        self._tell = tell
+        self._mutex = threading.Lock()
+        self._rests: dict[str, tuple[float, str]] = {}  # read, write -> until when it is left alone, and why
+        self._told: set[str] = set()
+        self._damaged: dict[tuple[str, str], str] = {}
+        self._bad_files: set[str] = set()  # digests that are missing there or hold other bytes
+
+    def has(self, stage: str, key: str) -> bool:
+        """Whether a manifest is there, and nothing of it was found damaged."""
+        return stage in SHARED and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
+
+    def damage(self, stage: str, key: str) -> str | None:
+        """Why what the store has could not be used, as one clause."""
+        return self._damaged.get((stage, key))
+
+    def pull(self, store: Store, stage: str, key: str, inputs: Mapping[str, Origin] | None = None) -> Path | None:
+        """The artifact's folder in the cache, copied there unless it was there; None where the store has none that is whole,
+        or none that was made from `inputs`."""
+        if (here := store.lookup(stage, key)) is not None:
+            return here
+        manifest = self._manifest(stage, key) if stage in SHARED else None
+        if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
+            return None
+        try:
+            aside = store.stage_aside(stage, key)
+        except StoreError as error:  # this disk: the task that now runs says the same
+            self._say(f"{stage} could not be pulled: {error}")
+            return None
+        try:
+            result = self._fetch(manifest, aside)
+            if result is None:
+                return None
+            folder = store.commit(aside, stage, key, result, manifest.listing.inputs)
+        except Damaged as error:
+            with self._mutex:
+                self._damaged[stage, key] = str(error)
+            self._say(f"store={self.url}: {stage} {key[:12]} is refused: {error}; it is made again, and replaced there")
+            return None
+        except StoreError as error:
+            self._say(f"{stage} could not be pulled: {error}")
+            return None
+        finally:
+            store.discard(aside)
+        with self._mutex:
+            self.tally.pulled.append((stage, key))
+            self.tally.pulled_bytes += sum(file.bytes for file in manifest.listing.files)
+        return folder
+
+    def push(self, store: Store, stage: str, key: str) -> None:
+        """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left."""
+        folder = store.intact(stage, key) if stage in SHARED else None
+        if folder is None:
+            return
+        listing = files.listing(folder)
+        assert listing is not None  # it is intact
+        mine = Manifest(stage, key, listing)
+        if (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
+            return
+        sent = self._reach("write", lambda: self._send(mine, folder))
+        with self._mutex:
+            if sent is None:
+                self.tally.unpushed[stage, key] = self._rests["write"][1]
+                return
+            self.tally.unpushed.pop((stage, key), None)
+            self._damaged.pop((stage, key), None)
+            self.tally.pushed.append((stage, key))
+            self.tally.pushed_bytes += sent
+
+    def _manifest(self, stage: str, key: str) -> Manifest | None:
+        text = self._reach("read", lambda: self._remote.read(_place(stage, key)))
+        return _as_manifest(text, stage, key)
+
+    def _fetch(self, manifest: Manifest, aside: Path) -> TaskResult | None:
+        """Bring all files of an artifact into `aside`; its result, or None where the store cannot be reached."""
+        for file in (*manifest.listing.files, manifest.listing.result):
+            path = aside / file.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._brought(file, path):
+                return None
+        result = TaskResult.read(aside / RESULT)
+        if result is None or (result.stage, result.key, result.status) != (manifest.stage, manifest.key, "ok"):
+            raise Damaged(f"its {RESULT} is no result of this task")
+        (aside / RESULT).unlink()
+        return result
+
+    def _brought(self, file: File, path: Path) -> bool:
+        there = self._reach("read", lambda: self._remote.get(_blob(file), path))
+        if there is None:
+            return False
+        if not there or files.sha256(path) != file.sha256:
+            with self._mutex:
+                self._bad_files.add(file.sha256)
+            how = "holds other bytes" if there else "is missing"
+            raise Damaged(f"{file.name}, {_blob(file)}, {how}")
+        return True
+
+    def _send(self, mine: Manifest, folder: Path) -> int:
+        """Bytes that had to be sent."""
+        sent = 0
+        for file in (*mine.listing.files, mine.listing.result):
+            bad = file.sha256 in self._bad_files
+            if bad or self._remote.size(_blob(file)) not in (file.bytes, -1):
+                self._remote.put(_blob(file), folder / file.name)
+                sent += file.bytes
+                self._bad_files.discard(file.sha256)
+        text = disk.as_json(msgspec.to_builtins(mine))
+        self._remote.write(_place(mine.stage, mine.key), text)
+        return sent + len(text)
+
+    def _reach(self, side: str, do: Callable[[], T]) -> T | None:
+        """What `do` returns; None where the store cannot be read or written, which is said once, and then left alone."""
+        until, _ = self._rests.get(side, (0.0, ""))
+        if time.monotonic() < until:
+            return None
+        try:
+            return do()
+        except Damaged:
+            raise
+        except Exception as error:  # file systems have no error in common, and none costs a cell
+            if side == "read" and trouble.speaks_of_space(error):
+                self._say("no space left here for what the store has: artifacts are made here, if they fit")
+                return None
+            reason = remote.why(error)
+            rest = float("inf") if remote.is_forbidden(error) else REST_S
+            self._rests[side] = (time.monotonic() + rest, reason)
+            stays = "artifacts are made here" if side == "read" else "what is made stays in the cache here"
+            self._say(f"store={self.url} cannot be {'read' if side == 'read' else 'written'}: {reason}; {stays}")
+            return None
+
+    def _say(self, sentence: str) -> None:
+        with self._mutex:
+            fresh = sentence not in self._told
+            self._told.add(sentence)
+        if fresh:
+            self._tell(sentence)
+
+
+def open_shared(url: str, tell: Callable[[str], None] = kept.tell) -> Shared:
+    """The store behind a URL; nothing is connected yet. Raises ConfigError for a URL that cannot be one."""
+    if (found := remote.problem("store", url)) is not None:
+        raise ConfigError(found)
+    return Shared(url, tell)
+
+
+def _place(stage: str, key: str) -> str:
+    return f"ac/{stage}/{key[:2]}/{key}.json"
+
+
+def _blob(file: File) -> str:
+    return f"cas/{file.sha256[:2]}/{file.sha256}"
+
+
+def _as_manifest(text: bytes | None, stage: str, key: str) -> Manifest | None:
+    """A manifest of this very artifact whose names stay within a folder; None for all else."""
+    try:
+        plain: Any = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    found = kept.as_kind(plain, Manifest)
+    if found is None or (found.schema, found.stage, found.key) != (SCHEMA, stage, key):
+        return None
+    listed = found.listing
+    whole = listed.result.name == RESULT and all(_is_inside(file.name) for file in listed.files)
+    return found if whole and all(_is_digest(file.sha256) for file in (*listed.files, listed.result)) else None
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and name not in (FILES, RESULT, "", ".")
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
+
+
+def _is_made_alike(there: Manifest | None, mine: Manifest) -> bool:
+    """Whether what is there was made from the same; equal keys then mean equal artifacts, and the first one stays."""
+    return there is not None and there.listing.inputs == mine.listing.inputs
