@@ -16,6 +16,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES, asked, cannot
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link
 from ane_sweep.machine import apple, host, memory
+from ane_sweep.outward import credentials
 from ane_sweep.terminal import say
 
 # Set by `fleet worker` for the process that it starts.
@@ -183,6 +184,11 @@ def places(settings: Mapping[str, Any], out: Path, wanted: Collection[str | None
         raise ConfigError(
             "executor=dask: store=URL says where artifacts are shared: a folder that all machines mount, as "
             "file:///mnt/nfs/ane-sweep, or s3://BUCKET/PREFIX (ane-sweep help fleet)"
+        )
+    if (store := settings["store"]) != credentials(store):
+        raise ConfigError(
+            f"store={credentials(store)}: it goes to every worker, so it holds no user and no password; fsspec takes those from "
+            "each machine's own environment"
         )
     with link.connected(at, certificates) as client:
         return _found(client, wanted, settings["executor"]["wait_s"] if wait else 0)

@@ -110,6 +110,9 @@ KEYS: dict[str, Key] = {
         why=_A_TIB,
     ),
     "out": Key((str, NONE), "outputs folder; null: $ANE_SWEEP_OUT or ./outputs"),
+    "store": Key(
+        (str, NONE), "where machines share what prepares: a URL that fsspec knows, or a folder; null: nowhere"
+    ),
     "resume": Key((str, NONE), "null: go on with this command's unfinished run; last or a run's name: its records"),
     "tracking.enabled": Key((bool,), "log to MLflow at the end"),
     "tracking.uri": Key(

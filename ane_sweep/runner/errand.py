@@ -20,6 +20,7 @@ from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
 from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import StoreError
 from ane_sweep.fleet import members
@@ -47,6 +48,7 @@ class Errand(msgspec.Struct):
     gate: dict[str, Any]
     lanes: int
     tools: dict[str, str | None]
+    again: bool = False  # what the shared store has of it was found damaged
 
 
 class Answer(msgspec.Struct):
@@ -83,6 +85,14 @@ def _store() -> Store:
     store = open_store(outputs_folder(None))
     store.sweep_tmp()
     return store
+
+
+def shelf(url: str) -> shared.Shared:
+    """The shared store as a fleet uses it: a figure that ran a program on one machine goes home as well."""
+    return shared.open_shared(url, stages=set(STAGES) - walk.UNSTORED)
+
+
+_shelf = cache(shelf)
 
 
 @cache
@@ -133,11 +143,11 @@ def topic(sweep: str) -> str:
 
 def _done(errand: Errand, answer: Answer) -> None:
     _begin(errand, answer.machine)
-    store, shelf = _store(), shared.open_shared(os.environ.get(STORE_VARIABLE) or errand.store)
+    store, shared_store = _store(), _shelf(os.environ.get(STORE_VARIABLE) or errand.store)
     task = msgspec.convert(errand.task, Task, dec_hook=lambda kind, value: kind(value))
     outcomes = {}
     for stage, key in errand.inputs.values():
-        folder = store.intact(stage, key) or shelf.pull(store, stage, key)
+        folder = store.intact(stage, key) or shared_store.pull(store, stage, key)
         if folder is None:
             answer.missing.append(key)
         outcomes[key] = Outcome(StageStatus.CACHED, folder=folder)
@@ -148,7 +158,10 @@ def _done(errand: Errand, answer: Answer) -> None:
         outcome = _outcome(errand, task, outcomes, folder, store)
         _told(task, outcome, folder, answer)
         if outcome.done and task.stage not in walk.UNSTORED:
-            shelf.push(store, task.stage, task.key)
+            shared_store.push(store, task.stage, task.key, again=errand.again)
+            if (why := shared_store.tally.unpushed.get((task.stage, task.key))) is not None:
+                answer.status, answer.result = StageStatus.FAILED.value, None
+                answer.reason = f"made on {answer.machine}, which cannot write to the shared store: {why}"
     finally:
         store.discard(folder)
 
@@ -208,10 +221,14 @@ def files_of(answer: Answer) -> dict[str, bytes]:
     return {name: zlib.decompress(base64.b64decode(text)) for name, text in answer.files.items()}
 
 
-def asked(task: Task, sweep: str, inputs: dict[str, tuple[str, str]], settings: dict[str, Any]) -> str:
+def asked(
+    task: Task, sweep: str, inputs: dict[str, tuple[str, str]], settings: dict[str, Any], again: bool = False
+) -> str:
     """The Errand of a task, as JSON."""
     plain = {**asdict(task), "folders": {}, "varies": []}
-    errand = Errand(sweep, plain, inputs, settings["store"], settings["gate"], settings["lanes"], members.tools())
+    errand = Errand(
+        sweep, plain, inputs, settings["store"], settings["gate"], settings["lanes"], members.tools(), again
+    )
     return msgspec.json.encode(errand).decode()
 
 

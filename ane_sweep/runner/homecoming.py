@@ -17,7 +17,6 @@ from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.runner import errand, walk
-from ane_sweep.store import shared
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
 
@@ -40,10 +39,11 @@ class Home:
     settings: dict[str, Any]
     _said: set[str] = field(default_factory=set)
     _pushed: set[str] = field(default_factory=set)
+    _damaged: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.shelf = shared.open_shared(self.settings["store"])
+        self.shelf = errand.shelf(self.settings["store"])
 
     def say_once(self, line: str) -> None:
         if line not in self._said:
@@ -71,7 +71,8 @@ class Home:
         tasks = self.worker.plan.tasks
         inputs = {role: (tasks[key].stage, key) for role, key in task.inputs.items() if self._stored(tasks[key])}
         plain = replace(task, inputs={role: key for role, (_, key) in inputs.items()}, after=(), more_of="")
-        return errand.asked(plain, sweep, inputs, self.settings)
+        again = task.key in self._damaged or self.shelf.damage(task.stage, task.key) is not None
+        return errand.asked(plain, sweep, inputs, self.settings, again)
 
     def arrived(self, task: Task, future: Any) -> Outcome | str:
         """The outcome that a future brings; or why it has to be asked for again."""
@@ -111,6 +112,7 @@ class Home:
             result.facts["measured_on"] = told
         if outcome.done and self._stored(task):
             if (place := self.shelf.pull(self.store, task.stage, task.key)) is None:
+                self._damaged.add(task.key)
                 return f"what {answer.machine} made did not arrive whole from the shared store"
             self._pushed.add(task.key)
             outcome.folder = place
@@ -144,7 +146,7 @@ class Home:
             return
         with self._lock:
             if again or task.key not in self._pushed:
-                self.shelf.push(self.store, task.stage, task.key)
+                self.shelf.push(self.store, task.stage, task.key, again)
                 self._pushed.add(task.key)
 
 

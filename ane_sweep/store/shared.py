@@ -11,7 +11,7 @@ pulled is made here, what cannot be pushed stays here, and why is said once.
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -62,9 +62,12 @@ class Damaged(Exception):
 class Shared:
     """A store behind a URL. Its methods may be called by several threads, and raise nothing for what the store does."""
 
-    def __init__(self, url: str, tell: Callable[[str], None] = kept.tell) -> None:
+    def __init__(
+        self, url: str, tell: Callable[[str], None] = kept.tell, stages: Collection[str] = frozenset(SHARED)
+    ) -> None:
         self.url = outward.credentials(url)  # as it is told
         self.tally = Tally()
+        self._stages = stages
         self._remote = remote.Remote(url)
         self._tell = tell
         self._mutex = threading.Lock()
@@ -75,7 +78,7 @@ class Shared:
 
     def has(self, stage: str, key: str) -> bool:
         """Whether a manifest is there, and nothing of it was found damaged."""
-        return stage in SHARED and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
+        return stage in self._stages and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
 
     def damage(self, stage: str, key: str) -> str | None:
         """Why what the store has could not be used, as one clause."""
@@ -86,7 +89,7 @@ class Shared:
         or none that was made from `inputs`."""
         if (here := store.lookup(stage, key)) is not None:
             return here
-        manifest = self._manifest(stage, key) if stage in SHARED else None
+        manifest = self._manifest(stage, key) if stage in self._stages else None
         if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
             return None
         try:
@@ -114,15 +117,18 @@ class Shared:
             self.tally.pulled_bytes += sum(file.bytes for file in manifest.listing.files)
         return folder
 
-    def push(self, store: Store, stage: str, key: str) -> None:
-        """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left."""
-        folder = store.intact(stage, key) if stage in SHARED else None
+    def push(self, store: Store, stage: str, key: str, again: bool = False) -> None:
+        """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left;
+        `again`: another process has found it damaged, and all of it is sent."""
+        folder = store.intact(stage, key) if stage in self._stages else None
         if folder is None:
             return
         listing = files.listing(folder)
         assert listing is not None  # it is intact
         mine = Manifest(stage, key, listing)
-        if (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
+        if again:
+            self._bad_files |= {file.sha256 for file in (*listing.files, listing.result)}
+        elif (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
             return
         sent = self._reach("write", lambda: self._send(mine, folder))
         with self._mutex:
@@ -203,11 +209,13 @@ class Shared:
             self._tell(sentence)
 
 
-def open_shared(url: str, tell: Callable[[str], None] = kept.tell) -> Shared:
-    """The store behind a URL; nothing is connected yet. Raises ConfigError for a URL that cannot be one."""
+def open_shared(
+    url: str, tell: Callable[[str], None] = kept.tell, stages: Collection[str] = frozenset(SHARED)
+) -> Shared:
+    """The store behind a URL, for artifacts of those stages; nothing is connected yet. Raises ConfigError for a URL that cannot be one."""
     if (found := remote.problem("store", url)) is not None:
         raise ConfigError(found)
-    return Shared(url, tell)
+    return Shared(url, tell, stages)
 
 
 def _place(stage: str, key: str) -> str:
