@@ -23,7 +23,7 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, page, screen
 from ane_sweep.results import assemble, timeline
-from ane_sweep.runner import display, walk
+from ane_sweep.runner import afar, display, walk
 from ane_sweep.store import files, runs
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
@@ -139,7 +139,8 @@ def watched(
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
         budget = memory.memory_budget(settings["memory_gib"])
-        return walk.execute(plan, run, store, settings, view, budget, outcomes)
+        execute = walk.execute if settings["executor"]["name"] == "local" else afar.execute
+        return execute(plan, run, store, settings, view, budget, outcomes)
     finally:
         view.close()
 

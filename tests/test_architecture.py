@@ -20,6 +20,7 @@ FLOORS = (
     {"placement", "reference"},
     {"coreml_anywhere"},
     {"store"},
+    {"fleet"},
     {"planner"},
     {"runner", "worker"},
     {"results"},

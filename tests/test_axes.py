@@ -142,4 +142,4 @@ def test_its_value_enters_the_stages_that_it_names_and_its_plain_value_none(copi
 
 
 def test_the_axes_are_listed_as_they_were():
-    assert AXES[:3] == ("model", "variant", "chunks") and AXES[-2:] == ("compiler", "device")
+    assert AXES[:3] == ("model", "variant", "chunks") and AXES[-3:] == ("compiler", "device", "machine")

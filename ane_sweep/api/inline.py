@@ -72,6 +72,8 @@ class Quiet:
 
     def freeze(self) -> None: ...
 
+    def at(self, task: Task, machine: str) -> None: ...
+
     def say(self, line: str) -> None:
         self.said.append(line)
 

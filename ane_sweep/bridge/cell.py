@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ane_sweep.bridge import axes
-from ane_sweep.bridge.axes import axis, mapping
+from ane_sweep.bridge.axes import LOADS, RUNS, axis, mapping
 from ane_sweep.bridge.axes.common import Common
 from ane_sweep.bridge.axes.copies import Copies
 from ane_sweep.bridge.axes.cut import Cut
@@ -48,9 +48,14 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
         "where Core ML runs: this Mac, or the iPhone or iPad on its USB port",
         choices=("local", "usb"),
         plain="local",
-        shapes=("compile", axes.LOADS),
+        shapes=("compile", LOADS),
         honoured="device",
         unhonoured="device={device} is Core ML on an iPhone or iPad; runtime={runtime} knows no device: runtime=coreml",
+    )
+    machine: str | None = axis(
+        "with executor=dask, what measures: a chip as m4, or a worker's name; null: any of the fleet",
+        plain=None,
+        shapes=("compile", LOADS, RUNS),
     )
     latency: Mapping[str, Any] = mapping(shapes=("latency",), named=False)
     limits: Mapping[str, Any] = mapping(named=False)  # enters no task's key

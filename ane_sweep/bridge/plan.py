@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from ane_sweep.bridge.cell import Cell, digest
+from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.task import Task
 
@@ -13,6 +14,7 @@ class Plan:
     """Everything that would happen: tasks in an order that respects their inputs, and each cell's own tasks.
 
     beside  of each cell, units -> the task that times its program under them, for its verdict alone
+    places  of each cell, with a fleet, which of its machines measure it
     """
 
     cells: list[Cell]
@@ -23,6 +25,7 @@ class Plan:
     refused: dict[str, str] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

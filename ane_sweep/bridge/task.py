@@ -140,6 +140,7 @@ class Task:
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
     more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
+    place: str = ""  # with a fleet, of tasks that depend on the machine: the label of those that may do it (place.py)
     varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
 
     def also_for(self, other: "Task") -> None:

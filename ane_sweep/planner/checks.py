@@ -1,6 +1,6 @@
 """What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ane_sweep import data
@@ -9,20 +9,38 @@ from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
+from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
-from ane_sweep.machine import stand_in, usb
+from ane_sweep.machine import host, stand_in, usb
 from ane_sweep.placement import chips
 from ane_sweep.planner import chunking, packages
 
 
-def resolved_runtime(cell: Cell) -> str:
-    """`auto` is the first of those that offer themselves and can run: coreml, else the reference runtime."""
+def resolved_runtime(cell: Cell, place: Place | None = None) -> str:
+    """`auto` is the first of those that offer themselves and can run, here or there: coreml, else the reference runtime."""
     if cell.runtime != "auto":
         return cell.runtime
     wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
-    return next(name for _, name in wanted if cannot(name) is None)
+    return next(name for _, name in wanted if _cannot(name, place) is None)
+
+
+def _cannot(runtime: str, place: Place | None) -> str | None:
+    return cannot(runtime) if place is None else place.cannot.get(runtime)
+
+
+def elsewhere(cell: Cell, place: Place | None) -> str | None:
+    """Why a cell cannot be measured by the machine that it asks for."""
+    if place is not None and cell.device == "usb":
+        return "device=usb: a fleet's workers measure themselves; run it on the Mac that has the phone, with executor=local"
+    chip = host.chip_name(host.chip())
+    if place is not None or cell.machine in (None, chip):
+        return None
+    return (
+        f"machine={cell.machine}: executor=local measures on this machine alone, whose chip is {chip}; use machine=null, or "
+        "executor=dask executor.address=tls://HOST:8786 (ane-sweep help fleet)"
+    )
 
 
 def unknown_names(cell: Cell) -> list[str]:
@@ -57,7 +75,7 @@ def unknown_chips(names: Sequence[str]) -> list[str]:
     return found
 
 
-def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
+def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None) -> str | None:
     """Why this combination is impossible, in one sentence with the way out; None when it can be tried.
 
     Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
@@ -71,8 +89,9 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     count = cell.model_options["texts"]["count"]
     if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
-    if reason := cannot(runtime):
-        return f"runtime={runtime} {reason}; runtime=reference runs anywhere"
+    if reason := _cannot(runtime, place):
+        there = f" on {' or '.join(place.names)}" if place else ""
+        return f"runtime={runtime} {reason}{there}; runtime=reference runs anywhere"
     if "chunks" in honours and (reason := chunking.refusal(cell, source)):
         return reason
     if cell.device == "usb" and (reason := usb.refusal()):
@@ -152,7 +171,9 @@ def _slow(cells: Sequence[Cell], sources: Collection[Source]) -> list[str]:
     ] * (minutes >= _SLOW_MINUTES)
 
 
-def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source]) -> list[str]:
+def notes(
+    cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source], places: Mapping[str, Place] | None = None
+) -> list[str]:
     """Legal, but worth a word before the first process."""
     found = [note for source in sources for note in source.notes]
     if script := stand_in.active():
@@ -175,7 +196,7 @@ def notes(cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source
         found.append(
             f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"
         )
-    for name in dict.fromkeys(resolved_runtime(cell) for cell in cells):
+    for name in dict.fromkeys(resolved_runtime(cell, (places or {}).get(cell.key)) for cell in cells):
         varied = {axis: {repr(cell.value(axis)) for cell in cells} for axis in axes}
         unused = [axis for axis in axes if len(varied[axis]) > 1 and axis in idle(RUNTIMES[name].honours)]
         for axis in unused:

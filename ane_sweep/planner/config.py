@@ -23,7 +23,7 @@ def load(args: list[str]) -> Request:
     """Parse, compose, expand and check. Raises ConfigError with every problem found, before anything runs."""
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
-    overrides = compose.parse(given.overrides)
+    overrides = compose.parse(map(_spelled, given.overrides))
     swept = [o for o in overrides if o.is_sweep_override()]
     if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
         raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
@@ -54,6 +54,11 @@ def load(args: list[str]) -> Request:
     ]
     axes = varying(request.axes, request.cells)
     return replace(request, axes=axes, settings=settings, notes=[*request.notes, *own, *told])
+
+
+def _spelled(word: str) -> str:
+    """`executor=dask` is short for its name: the key has more under it."""
+    return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.examples import Examples
+from ane_sweep.bridge.place import Places
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
@@ -26,12 +27,14 @@ def make_plan(
     history: estimates.History | None = None,
     notes: Sequence[str] = (),
     examples: Mapping[str, Examples] | None = None,
+    places: Places | None = None,
 ) -> Plan:
     """Plan every cell. Raises ConfigError for unknown families and runtimes; impossible combinations are `refused`.
 
     sources   cell key -> its settled weights
     host      digest of the machine that will time; enters the keys of what depends on it
     examples  cell key -> the file that it is scored on, where it asks for a score
+    places   of a fleet, what `machine` asks for -> where that is; None: this machine does all
     predict_for  the chips to predict placement for; more of them cost no conversion and no timing
     """
     tools = {name: toolchain.get(name) for name in TOOLS}
@@ -42,18 +45,28 @@ def make_plan(
     if problems:
         raise ConfigError(list(problems))
     for cell in cells:
-        runtime = checks.resolved_runtime(cell)
+        place = None if places is None else places[cell.machine]
+        if isinstance(place, str):  # no worker fits
+            plan.refused[cell.key] = place
+            continue
+        runtime = checks.resolved_runtime(cell, place)
         source = sources[cell.key]
-        reason = checks.refusal(cell, source, runtime) or scoring.refusal(cell, source, shared.examples.get(cell.key))
+        reason = (
+            checks.elsewhere(cell, place)
+            or checks.refusal(cell, source, runtime, place)
+            or scoring.refusal(cell, source, shared.examples.get(cell.key))
+        )
         if reason:
             plan.refused[cell.key] = reason
             continue
-        chain = tasks_of(cell, source, runtime, shared)
+        chain = tasks_of(cell, source, runtime, shared if place is None else shared.at(place))
         for task in (*chain.tasks, *chain.beside.values()):
             plan.tasks.setdefault(task.key, task).also_for(task)
+        if place is not None:
+            plan.places[cell.key] = place
         plan.chains[cell.key] = [task.key for task in chain.tasks]
         plan.beside[cell.key] = {units: task.key for units, task in chain.beside.items()}
     run = [cell for cell in cells if cell.key in plan.chains]  # what is refused has its reason, and needs no note
-    plan.notes += checks.notes(run, axes, plan.sources.values())
+    plan.notes += checks.notes(run, axes, plan.sources.values(), plan.places)
     plan.notes += chunking.notes((cell, sources[cell.key]) for cell in run)
     return plan

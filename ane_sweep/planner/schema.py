@@ -88,6 +88,20 @@ KEYS: dict[str, Key] = {
         most=10**6,
         why="a plan of them takes gigabytes",
     ),
+    "executor.name": Key(
+        (str,), "executor=local: this machine; executor=dask: the workers of a fleet", ("local", "dask")
+    ),
+    "executor.address": Key((str, NONE), "the fleet's scheduler, as tls://HOST:8786"),
+    "executor.certificates": Key(
+        (str, NONE), "folder of `ane-sweep fleet init`; null: $ANE_SWEEP_FLEET, or fleet under the outputs folder"
+    ),
+    "executor.wait_s": Key(
+        NUMBER,
+        "wait this long for a worker that fits, or the scheduler, then record why",
+        least=0,
+        most=_DAY,
+        why=_A_DAY,
+    ),
     "lanes": Key((int,), "preparations side by side", least=1, most=1000, why="each is a process"),
     "memory_gib": Key(
         (*NUMBER, NONE),

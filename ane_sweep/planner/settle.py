@@ -9,6 +9,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import Away, ConfigError
+from ane_sweep.fleet import members
 from ane_sweep.machine import host
 from ane_sweep.planner import checkpoints, modules, packages, scoring
 from ane_sweep.planner import plan as planning
@@ -51,6 +52,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     past = store.past()
+    places = members.places(request.settings, out, {cell.machine for cell in request.cells}, wait=not to_show)
     return planning.make_plan(
         request.cells,
         request.axes,
@@ -61,6 +63,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=[*request.notes, *([_as_if_fetched(list(away.values()))] if away else [])],
         examples=examples,
+        places=places,
     )
 
 

@@ -18,6 +18,7 @@ from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.model_tasks import ONE_SIZE
+from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.runtimes import RUNTIMES, asked
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
@@ -46,6 +47,11 @@ class Shared:
     chips: list[str]
     costs: Costs
     examples: Mapping[str, Examples] = field(default_factory=dict)
+    place: Place | None = None
+
+    def at(self, place: Place) -> "Shared":
+        """The same for a cell that machines of a fleet measure."""
+        return replace(self, host=place.key, place=place)
 
 
 @dataclass
@@ -106,14 +112,19 @@ class Chain:
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
             alone=declared.alone or (declared.runs_program and traits.alone),
-            unavailable=apple.no_coreml() if declared.on_coreml else None,
+            unavailable=self._no_coreml() if declared.on_coreml else None,
             round=round,
             after=after,
             more_of=more_of,
+            place=self.shared.place.label if self.shared.place and "host" in params else "",
             varies=varies,
         )
         self.tasks.append(task)
         return task
+
+    def _no_coreml(self) -> str | None:
+        place = self.shared.place
+        return place.no_coreml if place else apple.no_coreml()
 
 
 def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
@@ -231,7 +242,7 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     chain.add("predict", asked, {"program": program})
     params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":
-        params["xcode"] = apple.xcode()
+        params["xcode"] = shared.place.xcode if shared.place else apple.xcode()
     compiled = chain.add("compile", params, {"program": program})
     upstream = {"program": program, "compiled": compiled}
     chain.add("place", _on_coreml(chain), upstream)
@@ -264,7 +275,7 @@ def _add_figures(
         "compute_units": units,
         "host": chain.shared.host,
         **device,
-        **asked(runtime),
+        **(asked(runtime) if chain.shared.place is None else chain.shared.place.asked.get(runtime, {})),
         **mode,
         **built,
     }

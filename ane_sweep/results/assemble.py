@@ -74,6 +74,7 @@ def _record(
         record.status, record.reason = Status.REFUSED, reason
         return record
     chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
+    _measured_on(record, plan, chain)
     for task, outcome in chain:
         record.stages.append(_stage(task, outcome))
         if outcome.done and not STAGES[task.stage].pooled:
@@ -83,7 +84,7 @@ def _record(
             if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
     metrics, realised, record.timings = pooled([o.result for t, o in chain if STAGES[t.stage].pooled and o.done])
-    record.metrics += metrics + _agreement(chain, host)
+    record.metrics += metrics + _agreement(chain, record.host)
     record.realised |= realised
     timing = next(task.key for task, _ in chain if STAGES[task.stage].pooled)
     record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
@@ -94,6 +95,23 @@ def _record(
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.status, record.reason = _verdict(cell, record, chain, judged)
     return record
+
+
+def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
+    """With a fleet, the machine that measured the cell is the record's host; the one it was meant for where none did."""
+    if (place := plan.places.get(record.cell_key)) is None:
+        return
+    told = [o.result.facts["measured_on"] for _, o in chain if o.done and "measured_on" in o.result.facts]
+    timed = [
+        o.result.facts["measured_on"]
+        for t, o in chain
+        if STAGES[t.stage].pooled and o.done and "measured_on" in o.result.facts
+    ]
+    measured = next(iter(timed or told), {"host": dict(place.host), "toolchain": {}})
+    record.host, record.toolchain = measured["host"], record.toolchain | measured["toolchain"]
+    record.realised |= {"machine": record.host.get("worker")}
+    record.realised.pop("stand_in", None)
+    record.realised |= {key: record.host[key] for key in ("stand_in",) if key in record.host}
 
 
 def _plugins(cell: Cell) -> dict[str, str | None]:

@@ -36,13 +36,20 @@ class Lines:
         for cell, needed in self.needs.items():
             for task in needed:
                 self.cells_of.setdefault(task, []).append(cell)
+        self.timings = {key: [one for one in plan.chains[key] if plan.tasks[one].round] for key in self.cells}
         self.trouble: dict[str, Outcome] = {}  # of a cell, its first
         self.lock = threading.Lock()
+        self.where: dict[str, str] = {}  # of a fleet: key -> the machine that does it
 
     def begin(self, task: Task) -> None:
         with self.lock:
             self.running[task.key] = time.monotonic()
             self.timed += task.alone
+
+    def at(self, task: Task, machine: str) -> None:
+        """A machine of a fleet does this one."""
+        with self.lock:
+            self.where[task.key] = machine
 
     def end(self, task: Task, outcome: Outcome) -> None:
         if task.unavailable is not None:
@@ -75,9 +82,14 @@ class Lines:
         line = Text(f"[{len(self.cells) - len(self.needs):>{len(many)}}/{many}] ")
         status = "done" if bad is None else str(bad.status)
         line.append(f"{status:<11} ", "green" if bad is None else STYLES.get(bad.status, "bold red"))
-        line.append(visible(self.cells[key]))
+        line.append(visible(self.cells[key]) + self._measured(key))
         line.append(f"  {duration(time.monotonic() - self.began)} so far" + self._left(), "dim")
         return [line, *(self._reason(bad.reason) if bad is not None and bad.reason else ())]
+
+    def _measured(self, cell: str) -> str:
+        """` on m4-a`: who timed a cell, where that was a machine of a fleet."""
+        names = dict.fromkeys(self.where[key] for key in self.timings.get(cell, ()) if key in self.where)
+        return f" on {', '.join(map(visible, names))}" if names else ""
 
     def _reason(self, reason: str) -> list[Text]:
         """Each once, however many cells it cost."""
@@ -108,7 +120,8 @@ class Lines:
     def _left(self) -> str:
         """`, about 4 min left`: by durations of this run, else of past ones, else by what such stages take."""
         spent = sum(time.monotonic() - began for began in self.running.values())
-        return f", about {duration(max(0.0, self.remaining.seconds() - spent))} left" if self.todo else ""
+        abreast = max(1, len(set(self.where.values())))  # machines that have taken part
+        return f", about {duration(max(0.0, self.remaining.seconds() - spent) / abreast)} left" if self.todo else ""
 
     def close(self) -> None:
         pass
@@ -127,7 +140,7 @@ class LiveView(Lines):
 
     def begin(self, task: Task) -> None:
         super().begin(task)
-        if task.alone:
+        if task.alone and task.key not in self.where:
             self._still(task)
 
     def freeze(self) -> None:
@@ -161,10 +174,15 @@ class LiveView(Lines):
     def _cell(self, key: str) -> list[Text]:
         return super()._cell(key) if key in self.trouble else []
 
+    def _on(self, key: str) -> str:
+        return f" on {self.where[key]}" if key in self.where else ""
+
     def _view(self) -> Text:
         with self.lock:
             now = time.monotonic()
-            running = [f"{self.todo[key].label} {duration(now - began)}" for key, began in self.running.items()]
+            running = [
+                f"{self.todo[key].label}{self._on(key)} {duration(now - began)}" for key, began in self.running.items()
+            ]
             count = f"{self.total - len(self.todo)}/{self.total}"
             return _one_line(
                 f"{count} {', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}"

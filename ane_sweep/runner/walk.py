@@ -21,6 +21,7 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Limits, Task, TaskRequest, TaskResult
 from ane_sweep.errors import StoreError
 from ane_sweep.runner import isolate
+from ane_sweep.runner.children import Children
 from ane_sweep.runner.gate import Gate
 from ane_sweep.runner.lanes import Lanes, in_rounds
 from ane_sweep.runner.warm import Parents, imports
@@ -39,12 +40,14 @@ PREPARING_SHARE = 0.7  # of a time budget: then the rest is for timing what is p
 
 
 class Display(Protocol):
-    """What the runner tells whoever watches. Nothing is called while a task is being timed."""
+    """What the runner tells whoever watches. Nothing is called while a task is being timed here; `at`: a machine of a fleet
+    has begun a task."""
 
     def begin(self, task: Task) -> None: ...
     def end(self, task: Task, outcome: Outcome) -> None: ...
     def freeze(self) -> None: ...
     def say(self, line: str) -> None: ...
+    def at(self, task: Task, machine: str) -> None: ...
 
 
 def execute(
@@ -135,12 +138,13 @@ class Worker:
     parents: Parents = field(default_factory=Parents)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    children: Children = isolate.CHILDREN
     until: float | None = None  # of time.monotonic(): from then on nothing is begun
     shared: Shared | None = None  # a store that other machines have as well
 
     def perform(self, task: Task) -> Outcome:
         """Skip, block, reuse or run a task. Raises isolate.Interrupted when the sweep is being stopped."""
-        outcome = self._without_running(task)
+        outcome = self.without_running(task)
         if outcome is None:
             if task.stage in UNSTORED:
                 outcome = self._run(task, self.run.task_folder(task) / "out")
@@ -152,7 +156,8 @@ class Worker:
         self.display.end(task, outcome)
         return outcome
 
-    def _without_running(self, task: Task) -> Outcome | None:
+    def without_running(self, task: Task) -> Outcome | None:
+        """What is known of a task, or was decided, without a process; None: it is to be run."""
         if task.unavailable:
             return Outcome(StageStatus.UNAVAILABLE, task.unavailable)
         upstream = [(self.plan.tasks[key], self.outcomes[key]) for key in (*task.inputs.values(), *task.after)]
@@ -291,7 +296,7 @@ class Worker:
             self.parents.begin(task.round)
             result = isolate.run_task(
                 request, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env,
-                parents=self.parents, loads=imports(task.stage, task.params),
+                parents=self.parents, children=self.children, loads=imports(task.stage, task.params),
             )  # fmt: skip
         if damaged := self._damaged_input(task):
             (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
@@ -304,7 +309,7 @@ class Worker:
 
     def _folder(self, key: str) -> Path:
         folder = self.outcomes[key].folder
-        assert folder is not None  # it is done: see _without_running
+        assert folder is not None  # it is done: see without_running
         return folder
 
     def _outcome(self, result: TaskResult, task: Task, out: Path) -> Outcome:

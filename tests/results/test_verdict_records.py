@@ -190,12 +190,12 @@ def test_what_dies_while_timed_is_not_run_again_for_evidence(planned, tmp_path):
     worker = Worker(made, SimpleNamespace(earlier_result=lambda task: None), None, None, 0, 1, None)
     worker.outcomes = outcomes(made, tmp_path)
     (task,) = stages(made, "evidence")
-    assert worker._without_running(task) is None
+    assert worker.without_running(task) is None
     worker.outcomes[own] = bad("timeout", "latency took too long")
-    assert worker._without_running(task).reason == "needs latency, which ended as timeout"
+    assert worker.without_running(task).reason == "needs latency, which ended as timeout"
     (record,) = assemble.make_records(
         made,
-        {**worker.outcomes, task.key: worker._without_running(task)},
+        {**worker.outcomes, task.key: worker.without_running(task)},
         sweep="s",
         host={},
         toolchain={},

@@ -139,10 +139,10 @@ def test_the_first_timing_decides_about_further_ones(first, status, said):
                     SimpleNamespace(), None, 0, 1, None, outcomes={"first": first})  # fmt: skip
     more = task("more")
     more.stage, more.more_of = "latency", "first"
-    outcome = worker._without_running(more)
+    outcome = worker.without_running(more)
     assert outcome is None if status is None else (outcome.status, outcome.reason.startswith(said)) == (status, True)
     more.more_of = ""  # asked for outright
-    assert worker._without_running(more) is None
+    assert worker.without_running(more) is None
 
 
 def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp_path):
@@ -151,11 +151,11 @@ def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp
         result = TaskResult("convert", "old", "ok", seconds=1.0)
         store.commit(store.stage_aside("convert", "old"), "convert", "old", result)
         worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
-        assert worker._without_running(task("new")) is None
+        assert worker.without_running(task("new")) is None
         worker.until = time.monotonic()
-        outcome = worker._without_running(task("new"))
+        outcome = worker.without_running(task("new"))
         assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
-        assert worker._without_running(task("old")).status is StageStatus.CACHED
+        assert worker.without_running(task("old")).status is StageStatus.CACHED
 
 
 LINE = "Error=_ANECompiler : ANECCompile() FAILED."

@@ -1,0 +1,82 @@
+"""The certificates of a fleet: an authority of its own, and one certificate that scheduler, workers and sweeps show each
+other. Whoever holds these files may run code on every machine of it, so they are readable by their owner alone.
+"""
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.folders import outputs_folder, user_path
+
+VARIABLE = "ANE_SWEEP_FLEET"
+AUTHORITY, CERTIFICATE, KEY = "ca.pem", "fleet.pem", "fleet.key"
+FILES = (AUTHORITY, CERTIFICATE, KEY)
+YEARS = 5
+_BEFORE = datetime.timedelta(days=2)  # a clock that is behind takes them all the same
+
+
+def folder(asked: str | None, out: Path | None = None) -> Path:
+    """Where the certificates are looked for."""
+    said = asked or os.environ.get(VARIABLE)
+    return user_path(said).absolute() if said else (out or outputs_folder(None)) / "fleet"
+
+
+def missing(place: Path) -> str | None:
+    """What of them is not there, in a sentence with the next step."""
+    if lacking := [name for name in FILES if not (place / name).is_file()]:
+        return (
+            f"no certificates of a fleet in {place} ({', '.join(lacking)}): `ane-sweep fleet init` makes them once, and every "
+            f"machine gets a copy of that folder; another place is --certificates, executor.certificates= or {VARIABLE}"
+        )
+    return None
+
+
+def make(place: Path) -> list[Path]:
+    """Write them, 0600 in a folder of 0700. Raises ConfigError where some are there already."""
+    if there := [name for name in FILES if (place / name).exists()]:
+        raise ConfigError(
+            f"{place} holds {', '.join(there)} already, and machines may trust them: they are left as they are; "
+            "`ane-sweep fleet init FOLDER` makes others elsewhere"
+        )
+    made = _made()
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, content in made.items():
+        descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    return [place / name for name in made]
+
+
+def _made() -> dict[str, bytes]:
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise ConfigError("fleet init needs cryptography: pip install 'ane-sweep[fleet]'") from None
+    now = datetime.datetime.now(datetime.UTC)
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ane-sweep fleet authority")])
+
+    def built(subject: x509.Name, public: Any, authority: bool) -> Any:
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BEFORE)
+        builder = builder.not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        basic = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+        builder = builder.add_extension(basic, critical=True).add_extension(signer, critical=False)
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        use = x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False)
+        return builder.add_extension(use, critical=True).sign(authority_key, hashes.SHA256())
+
+    # The authority's own key is not kept: nobody can make one more certificate that these machines trust.
+    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ane-sweep fleet")])
+    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    pem = serialization.Encoding.PEM
+    return {
+        AUTHORITY: built(issuer, authority_key.public_key(), True).public_bytes(pem),
+        CERTIFICATE: built(own, key.public_key(), False).public_bytes(pem),
+        KEY: key.private_bytes(pem, *form),
+    }
