@@ -13,6 +13,7 @@ class Plan:
     """Everything that would happen: tasks in an order that respects their inputs, and each cell's own tasks.
 
     beside  of each cell, units -> the task that times its program under them, for its verdict alone
+    searched  what further cells are drawn from, of a search whose first cell this is
     """
 
     cells: list[Cell]
@@ -23,11 +24,12 @@ class Plan:
     refused: dict[str, str] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    searched: str | None = None
 
     @property
     def key(self) -> str:
         """What makes two sweeps the same sweep: the same cells over the same tasks."""
-        return digest([self.chains, self.refused])
+        return digest([self.chains, self.refused, *([self.searched] if self.searched else [])])
 
     def needs(self, key: str) -> list[str]:
         """Keys of all the tasks that a cell's record is made of; none for a refused cell."""

@@ -1,8 +1,9 @@
 """What `ane-sweep best` did, as the report shows it: the trials in their order, and what was never timed and why."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ane_sweep.bridge import kept
 from ane_sweep.report import figures
@@ -10,6 +11,8 @@ from ane_sweep.report.blocks import Grid, Para, Plots, Section
 from ane_sweep.report.figures import Point
 
 FILE_NAME = "search.json"
+LEFT_OUT = "left out of the search: "  # begins a record's reason
+TWIN = "it is cut where another is: "
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,20 @@ class Goal:
     objectives: dict[str, int]
     limits: list[str]
 
+    def __str__(self) -> str:
+        wanted = [f"{'largest' if sign > 0 else 'smallest'} {name}" for name, sign in self.objectives.items()]
+        return ", ".join(wanted) + (f" with {', '.join(self.limits)}" if self.limits else "")
+
 
 @dataclass(frozen=True)
 class Trial:
+    """values: of what varies; never: why it was tried and not timed."""
+
     cell: str
     label: str
     figures: dict[str, float | None]
+    values: dict[str, Any] = field(default_factory=dict)
+    never: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,13 +45,24 @@ class Left:
 
 @dataclass(frozen=True)
 class Found:
-    """search.json. `best`: keys of cells; `trials` in their order."""
+    """search.json. `best`: keys of cells; `trials` in their order; `summary`: of all in one sentence; `words`: of a best
+    cell the words of a sweep of that cell alone, where the search drew it."""
 
     goal: Goal
     how: str
     best: list[str]
     trials: list[Trial]
     never: list[Left]
+    summary: str = ""
+    words: dict[str, list[str]] = field(default_factory=dict)
+
+
+def kind(reason: str) -> str:
+    """A reason without what is one cell's alone: its figure, its label."""
+    if reason.endswith(" was asked for"):
+        return f"{reason.split(' is ')[0]} breaks its limit"
+    head, twin, _ = reason.partition(TWIN)
+    return f"{head}{twin.rstrip(': ')}" if twin else reason
 
 
 def read(folder: Path) -> Found | None:
@@ -50,11 +72,8 @@ def read(folder: Path) -> Found | None:
 def section(found: Found | None) -> Section | None:
     if found is None:
         return None
-    wanted = ", ".join(
-        f"{'largest' if sign > 0 else 'smallest'} {name}" for name, sign in found.goal.objectives.items()
-    )
-    limits = f" with {', '.join(found.goal.limits)}" if found.goal.limits else ""
-    blocks = [Para(f"{wanted}{limits}: {len(found.trials)} cells timed, {found.how}; {len(found.never)} not timed.")]
+    summary = found.summary or f"{len(found.trials)} cells timed, {found.how}"
+    blocks = [Para(f"{found.goal}: {summary}; {len(found.never)} not timed.")]
     return Section("Search", [*blocks, *_trials(found), *_never(found)])
 
 
