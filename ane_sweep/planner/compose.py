@@ -140,6 +140,7 @@ class Composer:
         SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Checkpoints.scheme(): Checkpoints}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
+        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
 
     def options(self, group: str) -> list[str]:
         """Names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
@@ -169,11 +170,14 @@ class Composer:
 
     def compose(self, overrides: list[str]) -> dict[str, Any]:
         """The configuration as plain values, interpolations kept. Raises ConfigError."""
+        if (known := self.composed.get(tuple(overrides))) is not None:
+            return dict(known)
         with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
-        return plain
+        self.composed[tuple(overrides)] = plain
+        return dict(plain)
 
     def problems(self, line: str, options: Sequence[str] = ()) -> list[str]:
         """What is wrong with one override, in our words where we know the choices; of a key with the options that were

@@ -11,6 +11,7 @@ A kept matrix has the same as text: `axes: {cuts: interval(0.2,0.8)}`. Each tria
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ane_sweep.errors import ConfigError
@@ -49,7 +50,7 @@ def space(args: Sequence[str]) -> Space | None:
     if (asked := math.prod(axis.count for axis in listed)) > base["max_cells"]:
         raise ConfigError(too_many(asked, "the lists beside the free values", base["max_cells"]))
     folder = [] if given.config_dir is None else ["--config-dir", given.config_dir]
-    found = Space([*folder, *words], listed, _cut(free, _chunks(free, listed, base)))
+    found = Space(folder, words, base, composer, listed, _cut(free, _chunks(free, listed, base)))
     _probe(found)
     return found
 
@@ -173,11 +174,11 @@ def _problem(found: Space, name: str, at: int | float) -> str | None:
     choice = next((axis for axis in found.listed if "precision" in axis.keys), None)
     for row in range(len(list(choice.rows)) if choice else 1):
         rows = {**firsts, **({named(choice): row} if choice else {})}
-        only = Space(found.words, found.listed, {name: found.free[name]})
-        if name.split(".")[0] == "cuts":
-            only = Space([*found.words, "chunks=2"], [a for a in found.listed if "chunks" not in a.keys], only.free)
+        more: dict[str, Any] = {"chunks": 2} if name.split(".")[0] == "cuts" else {}
+        axes = [axis for axis in found.listed if not more or "chunks" not in axis.keys]
+        only = replace(found, listed=axes, free={name: found.free[name]})
         try:
-            only.request({**rows, name: at})
+            only.cell({**rows, name: at}, **more)
         except ConfigError as error:
             return error.problems[0]
     return None

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.key import worded
 from ane_sweep.planner import compose, config
-from ane_sweep.planner.matrix import Axis, Request
+from ane_sweep.planner.compose import Composer
+from ane_sweep.planner.matrix import Axis, Request, expand
 
 OVERRIDES = "precision.overrides."
+RULES = "precision.weights.overrides"
 _NAME = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[A-Za-z_][A-Za-z_0-9]*")
 _DIGITS = 3  # of a number that is drawn
 
@@ -54,19 +57,19 @@ Drawn = Mapping[str, int | float]
 class Space:
     """What may be drawn: the lists of the words, each with one value at a time, and the free values.
 
-    words    those that say one thing; listed: the axes that are lists; free: by their names
+    words    flags; fixed: the words that say one thing; listed: the axes that are lists; free: by their names
+    base     what the fixed words come to
     notes    what is left out; start: the drawing that a search begins with
     """
 
     words: list[str]
+    fixed: list[str]
+    base: dict[str, Any]
+    composer: Composer
     listed: list[Axis]
     free: dict[str, Dimension]
     notes: list[str] = field(default_factory=list)
     start: dict[str, int | float] = field(default_factory=dict)
-
-    @property
-    def cuts(self) -> int:
-        return sum(name.split(".")[0] == "cuts" for name in self.free)
 
     @property
     def dimensions(self) -> dict[str, Dimension]:
@@ -102,22 +105,33 @@ class Space:
             said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
         return said | {name: _said(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
 
+    def assigned(self, drawn: Drawn) -> dict[str, Any]:
+        """Key of a cell -> its value."""
+        values = self.values(drawn)
+        bits = {name.removeprefix(OVERRIDES): one for name, one in values.items() if name.startswith(OVERRIDES)}
+        own = {key: value for key, value in values.items() if not key.startswith((OVERRIDES, "cuts."))}
+        if any(name.split(".")[0] == "cuts" for name in values):
+            own["cuts"] = self._cuts(values)
+        return own | ({RULES: [{"match": name, "bits": one} for name, one in bits.items()]} if bits else {})
+
+    def cell(self, drawn: Drawn, **more: Any) -> Cell:
+        """That one cell. Raises ConfigError where it cannot be one."""
+        assigned = self.assigned(drawn) | more
+        row = tuple(assigned.values())
+        return expand(self.base, [Axis(tuple(assigned), 1, row, [row], added=True)], self.composer, self.fixed).cells[0]
+
     def trial(self, drawn: Drawn) -> list[str]:
         """The words of a sweep of that one cell."""
-        values = self.values(drawn)
-        bits = [(name.removeprefix(OVERRIDES), one) for name, one in values.items() if name.startswith(OVERRIDES)]
-        own = {key: value for key, value in values.items() if not key.startswith((OVERRIDES, "cuts."))}
-        if self.cuts and any(name.split(".")[0] == "cuts" for name in drawn):
-            own["cuts"] = self._cuts(values)
-        added = {key for axis in self.listed if axis.added for key in axis.keys}
-        said = [f"{'++' if key in added else ''}{key}={_text(value)}" for key, value in own.items()]
-        if bits:
-            rules = ",".join(f'{{match:"{pattern}",bits:{width}}}' for pattern, width in bits)
-            said.append(f"++precision.weights.overrides=[{rules}]")
-        return [*self.words, *said]
+        added = {RULES, *(key for axis in self.listed if axis.added for key in axis.keys)}
+        said = self.assigned(drawn).items()
+        return [
+            *self.words,
+            *self.fixed,
+            *(f"{'++' if key in added else ''}{key}={_text(value)}" for key, value in said),
+        ]
 
     def request(self, drawn: Drawn) -> Request:
-        """That one cell. Raises ConfigError where the words contradict each other."""
+        """The same from those words, with all that a sweep is told beside its cells. Raises ConfigError."""
         found = config.load(self.trial(drawn), leave=())
         found.axes = self.axes
         return found
@@ -127,9 +141,7 @@ class Space:
         """Keys of a cell that vary."""
         keys = [key for axis in self.listed for key in axis.keys]
         for name in self.free:
-            keys.append(
-                "precision.weights.overrides" if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name)
-            )
+            keys.append(RULES if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name))
         return list(dict.fromkeys(keys))
 
     def _cuts(self, values: Mapping[str, Any]) -> list[Any] | None:
@@ -154,6 +166,9 @@ def _said(name: str, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     """As Hydra's grammar reads it; plain names and places to cut need no quotes."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        rules = (f'{{match:"{rule["match"]}",bits:{rule["bits"]}}}' for rule in value)
+        return f"[{','.join(rules)}]"
     bare = isinstance(value, list) or (isinstance(value, str) and _NAME.fullmatch(value))
     return worded(value) if bare else compose.as_text(value)
 

@@ -105,7 +105,7 @@ class Free(Search):
         for _ in range(int(min(size, self._left()))):
             if (asking := self._next()) is None:
                 break
-            cell = self.space.request(asking.drawn).cells[0]
+            cell = self.space.cell(asking.drawn)
             self.cells[cell.key] = cell
             self.asked[cell.key] = asking
             self.tried.append(cell.key)
@@ -134,7 +134,7 @@ class Free(Search):
 
     def _key(self, drawn: Drawn) -> str | None:
         try:
-            return self.space.request(drawn).cells[0].key
+            return self.space.cell(drawn).key
         except ConfigError:
             return None
 

@@ -75,6 +75,7 @@ class Search:
             self._time(self._order(known))
         else:
             self.never |= dict.fromkeys(known, SETTLED)
+            self.tried += known
         return self.records(self.plan)
 
     def summary(self, cells: int) -> str:

@@ -58,7 +58,7 @@ def test_a_drawing_is_words_of_a_sweep_of_one_cell_that_has_its_values(words):
         drawn = found.any(chance)
         request = found.request(drawn)
         [cell] = request.cells
-        assert config.load(found.trial(drawn)).cells[0].key == cell.key
+        assert config.load(found.trial(drawn)).cells[0].key == cell.key == found.cell(drawn).key
         for name, value in found.values(drawn).items():
             if not name.startswith(("cuts", "precision.overrides.")):
                 assert cell.value(name) == value
