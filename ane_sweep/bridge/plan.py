@@ -15,6 +15,7 @@ class Plan:
 
     beside  of each cell, units -> the task that times its program under them, for its verdict alone
     places  of each cell, with a fleet, which of its machines measure it
+    searched  what further cells are drawn from, of a search whose first cell this is
     """
 
     cells: list[Cell]
@@ -26,11 +27,12 @@ class Plan:
     sources: dict[str, Source] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)
+    searched: str | None = None
 
     @property
     def key(self) -> str:
         """What makes two sweeps the same sweep: the same cells over the same tasks."""
-        return digest([self.chains, self.refused])
+        return digest([self.chains, self.refused, *([self.searched] if self.searched else [])])
 
     def needs(self, key: str) -> list[str]:
         """Keys of all the tasks that a cell's record is made of; none for a refused cell."""

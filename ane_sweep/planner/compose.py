@@ -25,7 +25,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep, Sweep
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Quote, QuotedString, RangeSweep, Sweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
@@ -129,6 +129,7 @@ class Composer:
         SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Checkpoints.scheme(): Checkpoints}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
+        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
 
     def options(self, group: str) -> list[str]:
         """Names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
@@ -158,11 +159,14 @@ class Composer:
 
     def compose(self, overrides: list[str]) -> dict[str, Any]:
         """The configuration as plain values, interpolations kept. Raises ConfigError."""
+        if (known := self.composed.get(tuple(overrides))) is not None:
+            return dict(known)
         with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
-        return plain
+        self.composed[tuple(overrides)] = plain
+        return dict(plain)
 
     def problems(self, line: str, options: Sequence[str] = ()) -> list[str]:
         """What is wrong with one override, in our words where we know the choices; of a key with the options that were
@@ -193,9 +197,11 @@ class Composer:
                 known = nearest(line, self.options(group), f"ane-sweep help {group}")
                 raise ConfigError(f"{line}: matches nothing; choices: {known}")
             return Values(len(names), names)
-        if not override.is_discrete_sweep():
-            raise ConfigError(f"{line}: an interval has no list of values; write choices or range(...)")
-        count = _range_size(found, line) if isinstance(found, RangeSweep) else len(getattr(found, "list", ()))
+        if isinstance(found, IntervalSweep):
+            raise ConfigError(
+                f"{line}: an interval has no list of values; write choices or range(...), or search it: ane-sweep best"
+            )
+        count = range_size(found, line) if isinstance(found, RangeSweep) else len(getattr(found, "list", ()))
         if any(isinstance(value, Sweep) for value in getattr(found, "list", ())):
             raise ConfigError(f"{line}: a list of values cannot stand inside another one")
         if not count:
@@ -205,7 +211,7 @@ class Composer:
         return Values(count, override.sweep_iterator(transformer=Override._convert_value))
 
 
-def _range_size(found: RangeSweep, line: Any) -> int:
+def range_size(found: RangeSweep, line: Any) -> int:
     """How many numbers a range holds, without listing them."""
     numbers = (found.start, found.stop, found.step)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers) or not found.step:

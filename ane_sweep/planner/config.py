@@ -7,6 +7,7 @@ longer to plan than a small one takes to run.
 
 import itertools
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,11 @@ __all__ = ["Composer", "Request", "load", "pass_to_hydra"]
 _SHOWN = 100  # values of an axis that are looked at one by one where something is wrong
 
 
-def load(args: list[str]) -> Request:
-    """Parse, compose, expand and check. Raises ConfigError with every problem found, before anything runs."""
+def load(args: list[str], leave: Collection[str] | None = None) -> Request:
+    """Parse, compose, expand and check. Raises ConfigError with every problem found, before anything runs.
+
+    leave   as of `axes_of`
+    """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
     overrides = compose.parse(map(_spelled, given.overrides))
@@ -30,7 +34,7 @@ def load(args: list[str]) -> Request:
     fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
     kept = [line for o in swept if o.key_or_group == "sweep" for line in _kept(o, composer)]
     swept = [o for o in swept if o.key_or_group != "sweep"]
-    requests = [_request([*fixed, *one], swept, composer) for one in ([[line] for line in kept] or [[]])]
+    requests = [_request([*fixed, *one], swept, composer, leave) for one in ([[line] for line in kept] or [[]])]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
     named = {
         (group, name)
@@ -69,19 +73,30 @@ def _kept(override: Any, composer: Composer) -> list[str]:
     return [f"{_sign(override)}sweep={name}" for name in names]
 
 
-def _request(fixed: list[str], swept: list[Any], composer: Composer) -> Request:
+def _request(fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None) -> Request:
     """One matrix: the lists of the command line, and those of at most one kept matrix."""
+    base, axes = axes_of(fixed, swept, composer, leave)
+    return expand(base, axes, composer, fixed)
+
+
+def axes_of(
+    fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None = None
+) -> tuple[dict[str, Any], list[Axis]]:
+    """(the first configuration, the axes). Raises ConfigError.
+
+    leave   keys of a kept matrix that somebody else sees to, as to all that it has as text (free.py); None: nobody does
+    """
     axes = [_command_line_axis(o, composer) for o in swept]
     firsts = [f"{_sign(o)}{axis.keys[0]}={compose.as_text(axis.first[0])}" for o, axis in zip(swept, axes)]
     try:
         base = composer.compose([*fixed, *firsts])
     except ConfigError as error:
         raise ConfigError(_looked_at(composer, fixed, firsts, axes) or error.problems) from None
-    taken = [axis.keys[0] for axis in axes] + [o.key_or_group for o in compose.parse(fixed)]
-    axes += _preset_axes(base, set(taken))
+    taken = [axis.keys[0] for axis in axes] + [o.key_or_group for o in compose.parse(fixed)] + [*(leave or ())]
+    axes += _preset_axes(base, set(taken), texts=leave is None)
     if twice := [key for key, count in Counter(key for axis in axes for key in axis.keys).items() if count > 1]:
         raise ConfigError([f"{key}: several values, and that twice; give one list" for key in twice])
-    return expand(base, axes, composer, fixed)
+    return base, axes
 
 
 def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
@@ -137,15 +152,18 @@ def _command_line_axis(override: Any, composer: Composer) -> Axis:
     return Axis((override.key_or_group,), found.count, (first,), rows, added=bool(_sign(override)))
 
 
-def _preset_axes(base: dict[str, Any], taken: set[str]) -> list[Axis]:
+def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> list[Axis]:
     """The axes and paired axes of conf/sweep/NAME.yaml; a key given on the command line wins over the preset's."""
     sweep = base.get("sweep") or {}
     if found := schema.sweep_problems(sweep):
         raise ConfigError(found)
     axes = []
     for name, values in (sweep.get("axes") or {}).items():
+        if isinstance(values, str) and (name in taken or not texts):
+            continue
         if not isinstance(values, list) or not values:
-            found.append(f"sweep.axes.{name}: expected a list of values, got {values!r}")
+            free = "; free values are searched by `ane-sweep best`" if isinstance(values, str) else ""
+            found.append(f"sweep.axes.{name}: expected a list of values, got {values!r}{free}")
         elif name not in taken:
             axes.append(_axis((name,), [(value,) for value in values]))
     for pair in sweep.get("pairs") or []:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.report import searched
 from ane_sweep.terminal import count
 
 RUNS = "outputs/runs"
@@ -46,11 +47,12 @@ Said = Iterable[tuple[str, list[Record]]]
 
 
 def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
-    """Records that are not ok, together where status and reason are equal: group n is doubt number n + 1."""
-    groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
+    """Records that are not ok, together where status and reason are equal (of a search, the kind of reason): group n is
+    doubt number n + 1."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         if record.status is not Status.OK:
-            groups[(record.status.value, record.reason)].append(record)
+            groups[(record.status.value, searched.kind(record.reason or ""))].append(record)
     return list(groups.values())
 
 
@@ -64,6 +66,7 @@ def _not_ok(records: Sequence[Record], runs: str) -> Said:
     axes = varying_axes(list(records))
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
+        reason = reason if len({cell.reason for cell in cells}) == 1 else searched.kind(reason)
         next_step = _next(status, cells[0], f"{runs}/{cells[0].sweep}")
         yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {next_step}", cells
 
@@ -83,6 +86,8 @@ def _next(status: str, record: Record, folder: str) -> str:
         return "Next: another value of the axis; `ane-sweep plan` shows every refusal before anything runs."
     if status == "fallback":
         return "Next: the placement in the record says which operations could not go there."
+    if (record.reason or "").startswith(searched.LEFT_OUT):
+        return "Next: a wider limit, or the same words as a sweep, times it."
     if status in ("blocked", "skipped"):
         return "Next: the stage it depends on; it runs when the same command is given again."
     for stage in record.stages:

@@ -10,6 +10,7 @@ from ane_sweep.bridge.figures import TASK_FIGURES, Kind
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError
+from ane_sweep.report import searched
 
 SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first of chips=[...] counts
     "latency_ms": ("measured", "latency_median_ms", 1.0),
@@ -51,6 +52,10 @@ class Limit:
     def holds(self, value: float) -> bool:
         return self.sign * value >= self.sign * self.value
 
+    def excess(self, value: float) -> float:
+        """By which share of the limit a value breaks it; 0 where it holds."""
+        return max(0.0, self.sign * (self.value - value)) / (abs(self.value) or 1.0)
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -71,6 +76,15 @@ class Goal:
                 return limit
         return None
 
+    def excess(self, record: Record) -> dict[str, float]:
+        """Limit -> by which share it is broken, of those that are known to be."""
+        values = {limit: figure(record, limit.figure) for limit in self.limits}
+        return {
+            str(limit): limit.excess(value)
+            for limit, value in values.items()
+            if value is not None and not limit.holds(value)
+        }
+
     def gains(self, record: Record) -> tuple[float, ...] | None:
         """Of each objective its figure, more being better; None where one is not known."""
         values = [figure(record, name) for name in self.objectives]
@@ -84,8 +98,7 @@ class Goal:
         return tuple(math.inf if (v := said[name]) is None else sign * v for name, sign in self.objectives.items())
 
     def __str__(self) -> str:
-        wanted = [f"{'largest' if sign > 0 else 'smallest'} {name}" for name, sign in self.objectives.items()]
-        return ", ".join(wanted) + (f" with {', '.join(map(str, self.limits))}" if self.limits else "")
+        return str(searched.Goal(self.objectives, [str(limit) for limit in self.limits]))
 
 
 def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:

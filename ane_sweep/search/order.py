@@ -1,24 +1,28 @@
 """Which cell next: by its estimate where something predicts, else as Optuna asks.
 
-Either is asked for the next key among those that are open, and told what came of it. `Predicted` also says when no open
-cell can win any more.
+Either is asked for the next key among those that are open, and told what came of it (`excess`: limit -> by which share it
+is broken). `Predicted` also says when no open cell can win any more.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from ane_sweep.planner.space import Choice
 from ane_sweep.report.choice import beats
+from ane_sweep.search.study import Drawn, Study
 
 Gains = tuple[float, ...]  # of the objectives, more is better
-ASKS = 20  # of Optuna for a cell that is open still: samplers repeat themselves
 
 
 class Order(Protocol):
     """key   a cell's"""
 
     def next(self, open_: Collection[str]) -> str | None: ...
-    def tell(self, key: str, value: float | None, gains: Gains | None) -> None: ...
+    def tell(
+        self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,9 @@ class Predicted:
         hopeful = [key for key in open_ if not self.hopeless(key)]
         return min(hopeful, key=lambda key: (self.bands[key].middle, key), default=None)
 
-    def tell(self, key: str, value: float | None, gains: Gains | None) -> None:
+    def tell(
+        self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
+    ) -> None:
         if value is not None:
             band = self.bands[key]
             self.slack = min(self.slack, value / band.low, band.high / value)
@@ -67,66 +73,51 @@ class Predicted:
         return any(all(a >= b for a, b in zip(one, best)) for one in self.seen)
 
 
-@dataclass
 class Asked:
-    """What Optuna's sampler asks for: TPE for one objective, NSGA-II for several.
+    """What Optuna's sampler asks for, among cells that are known.
 
     cells   key -> {axis: value as text}
+    folder, name   see Study
     """
 
-    cells: Mapping[str, Mapping[str, str]]
-    objectives: int
-    seed: int
-    study: Any = None
-    asked: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        import optuna
-
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        samplers = optuna.samplers
-        made = samplers.TPESampler(seed=self.seed) if self.objectives == 1 else samplers.NSGAIISampler(seed=self.seed)
-        self.study = optuna.create_study(directions=["maximize"] * self.objectives, sampler=made)
-        axes = {
-            axis: sorted({cell[axis] for cell in self.cells.values()}) for axis in next(iter(self.cells.values()), {})
+    def __init__(
+        self,
+        cells: Mapping[str, Mapping[str, str]],
+        objectives: int,
+        seed: int,
+        folder: Path | None = None,
+        name: str = "search",
+    ):
+        axes = {axis: sorted({cell[axis] for cell in cells.values()}) for axis in next(iter(cells.values()), {})}
+        self.space = {axis: Choice(tuple(values)) for axis, values in axes.items() if len(values) > 1}
+        self.places: dict[str, Drawn] = {
+            key: {axis: choice.values.index(cells[key][axis]) for axis, choice in self.space.items()} for key in cells
         }
-        self.space = {
-            axis: optuna.distributions.CategoricalDistribution(values)
-            for axis, values in axes.items()
-            if len(values) > 1
-        }
-        self.keys = {self._place(cell): key for key, cell in self.cells.items()}
-
-    def _place(self, values: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(values[axis] for axis in self.space)
+        self.study = Study(self.space, objectives, seed, folder, name)
+        self.asked: dict[str, Any] = {}
 
     def next(self, open_: Collection[str]) -> str | None:
-        """One that is open; the first such where the sampler insists on others. What it asked for in vain is told as failed."""
+        """One that is open; the first such where the sampler insists on others."""
         if not open_:
             return None
-        for _ in range(ASKS):
-            trial = self.study.ask(self.space)
-            key = self.keys.get(self._place(trial.params))
-            if key is not None and key in open_:
-                self.asked[key] = trial
-                return key
-            self._fail(trial)
-        key = sorted(open_)[0]
-        self.study.enqueue_trial({axis: self.cells[key][axis] for axis in self.space})
-        self.asked[key] = self.study.ask(self.space)
+        keys = {tuple(self.places[key].values()): key for key in sorted(open_)}
+        if found := self.study.ask(lambda drawn: self._place(drawn) in keys):
+            trial, drawn = found
+        else:
+            drawn = dict(self.places[min(open_)])
+            trial = self.study.insist(drawn)
+        key = keys[self._place(drawn)]
+        self.asked[key] = trial
         return key
 
-    def tell(self, key: str, value: float | None, gains: Gains | None) -> None:
-        trial = self.asked.pop(key, None)
-        if trial is not None and gains is not None:
-            self.study.tell(trial, list(gains))
-        elif trial is not None:
-            self._fail(trial)
+    def _place(self, drawn: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(drawn[axis] for axis in self.space)
 
-    def _fail(self, trial: Any) -> None:
-        import optuna
-
-        self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    def tell(
+        self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
+    ) -> None:
+        if (trial := self.asked.pop(key, None)) is not None:
+            self.study.tell(trial, gains, excess)
 
 
 def front(gains: Mapping[str, Gains]) -> list[str]:

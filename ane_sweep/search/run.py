@@ -1,36 +1,100 @@
 """A search from its words to its answer: the main path with another way to run a plan."""
 
+import itertools
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import engine
+from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.engine import TERMINAL, Terminal
+from ane_sweep.errors import ConfigError
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
+from ane_sweep.planner.space import Drawn, Space
+from ane_sweep.report import searched
 from ane_sweep.search import answer
+from ane_sweep.search.drawn import Free
 from ane_sweep.search.goal import Goal
 from ane_sweep.search.search import Search
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.store.runs import Run
 
+_FIRSTS = 100  # cells that are looked at for one that is not refused
+
 
 def best(
-    request: Request, goal: Goal, out: Path, args: list[str], audience: Terminal = TERMINAL
+    request: Request, goal: Goal, out: Path, args: list[str], space: Space | None = None, audience: Terminal = TERMINAL
 ) -> tuple[Search, list[Record]]:
-    """Search a matrix: (what was done, the records of all its cells)."""
+    """Search a matrix, or what may be drawn from a space: (what was done, the records of all its cells).
+
+    request   the cells; of a space its first one
+    """
     made: list[Search] = []
 
+    def searching(plan: Plan, run: Run, settings: dict[str, Any], store: Store) -> Search:
+        if space is None:
+            return Search(plan, run, store, settings, goal, audience)
+
+        def planned(cells: Sequence[Cell]) -> Plan:
+            return plan_for(replace(request, cells=list(cells), notes=[]), store, out)
+
+        return Free(plan, run, store, settings, goal, audience, space=space, planned=planned)
+
     def execute(plan: Plan, run: Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
-        made.append(Search(plan, run, store, settings, goal, audience))
+        made.append(searching(plan, run, settings, store))
         records = made[0].go()
         answer.write(made[0], records)
         return records
 
     with open_store(out) as store:
         store.sweep_tmp()
-        plan = plan_for(request, store, out)
+        plan = plan_for(request, store, out) if space is None else _first_plan(space, store, out)
+        if space is not None:
+            plan.searched = f"{space}; {goal}"
         run, records, fresh = engine.perform(plan, request.settings, store, out, args, audience, execute)
         engine.publish(run, records, fresh, request.settings, store, audience)
-        return made[0] if made else Search(plan, run, store, request.settings, goal, audience), records
+        found = made[0] if made else searching(plan, run, request.settings, store)
+        if not made:
+            found.read(searched.read(run.folder), records)
+        return found, records
+
+
+def first(space: Space) -> Request:
+    """The middle of a space, of the first choice that is a cell. Raises ConfigError where none is."""
+    return next(_cells(space, space.middles()))
+
+
+def _cells(space: Space, drawings: Iterable[Drawn]) -> Iterator[Request]:
+    """Those drawings that are cells, each where the search then begins. Raises ConfigError where there is none."""
+    problems: dict[str, None] = {}
+    made = 0
+    for _, drawn in zip(range(_FIRSTS), drawings):
+        try:
+            request = space.request(drawn)
+        except ConfigError as error:
+            problems |= dict.fromkeys(error.problems)
+            continue
+        request.notes += [
+            f"free: {space}: cells are planned as they are asked for, and this is the first",
+            *space.notes,
+        ]
+        space.start, made = dict(drawn), made + 1
+        yield request
+    if not made:
+        raise ConfigError(list(problems))
+
+
+def _first_plan(space: Space, store: Store, out: Path) -> Plan:
+    """Of the first cell that is not refused; of the last that was looked at, where all are. Raises ConfigError."""
+    others = space.all() if space.count() < math.inf else (space.any(random.Random(n)) for n in range(_FIRSTS))
+    for request in _cells(space, itertools.chain(space.middles(), others)):
+        plan = plan_for(request, store, out)
+        if plan.chains:
+            break
+    return plan

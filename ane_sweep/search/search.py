@@ -6,33 +6,43 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ane_sweep import engine
+from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
-from ane_sweep.bridge.record import Record, StageStatus, Status, flat_cell
+from ane_sweep.bridge.record import Record, StageStatus, Status
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES, Stage
 from ane_sweep.bridge.task import Task
 from ane_sweep.engine import Terminal
 from ane_sweep.machine import host
 from ane_sweep.placement import sizes
+from ane_sweep.report import searched
 from ane_sweep.results import assemble
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import Asked, Band, Order, Predicted
 from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
+from ane_sweep.terminal import count
 
 # What is known ever later, and costs ever more: packages and predictions, then scores, then timings.
 PHASES: tuple[Callable[[Stage], bool], ...] = (
     lambda stage: not (stage.alone or stage.runs_program or stage.leaves == "outputs"),
     lambda stage: not stage.alone,
 )
+HOPELESS = "its estimate, at its best, is no better than what was found"
+SETTLED = "its timing was not needed: the goal is known without it"
 NOT_WRONG = (Status.OK, Status.DEGRADED, Status.FALLBACK, Status.SKIPPED)
 
 
 @dataclass
 class Search:
-    """What is known so far. `never`: key of a cell -> why it was not timed; `trials`: keys in the order they were."""
+    """What is known so far.
+
+    never    key of a cell -> why it was not timed
+    trials   keys in the order in which they were timed; tried: those that somebody asked for, in that order
+    values   key -> {axis: value} of what varies
+    """
 
     plan: Plan
     run: Run
@@ -43,13 +53,17 @@ class Search:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     never: dict[str, str] = field(default_factory=dict)
     trials: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)
     how: str = "nothing had to be timed: all that the goal asks for is known before"
 
     def __post_init__(self) -> None:
         minutes = self.settings["budget_minutes"]
         self.until = None if minutes is None else time.monotonic() + 60 * minutes
         self.host, self.toolchain = host.fingerprint(), host.toolchain()
-        self.labels = {cell.key: cell.label(self.plan.axes or ["model"]) for cell in self.plan.cells}
+        axes = self.plan.axes or ["model"]
+        self.labels = {cell.key: cell.label(axes) for cell in self.plan.cells}
+        self.values = {cell.key: {axis: cell.value(axis) for axis in axes} for cell in self.plan.cells}
 
     def go(self) -> list[Record]:
         """All records: of the cells that were timed, and of those that were not, with the reason."""
@@ -59,7 +73,31 @@ class Search:
         known = self.known(self.open())
         if any(figure(record, name) is None for record in known.values() for name in self.goal.figures):
             self._time(self._order(known))
+        else:
+            self.never |= dict.fromkeys(known, SETTLED)
+            self.tried += known
         return self.records(self.plan)
+
+    def summary(self, cells: int) -> str:
+        """What was done, in one sentence."""
+        return f"{len(self.trials)} of {cells} cells timed, {self.how}"
+
+    def words(self, key: str) -> list[str]:
+        """Of a sweep of that cell alone; none where the words of the search list it."""
+        return []
+
+    def read(self, kept: searched.Found | None, records: list[Record]) -> None:
+        """What the run did, which is finished: as it left it, or timed whole by a sweep."""
+        self.how = "in a sweep of all"
+        self.trials = [r.cell_key for r in records if r.value("latency_median_ms") is not None]
+        if kept is not None:
+            self.how = kept.how + ("" if str(kept.goal) == str(self.goal) else f", in a search for {kept.goal}")
+            self.never = {left.cell: left.reason for left in kept.never}
+            self.trials = [trial.cell for trial in kept.trials if trial.never is None]
+            self.tried = [trial.cell for trial in kept.trials]
+            self.labels |= {trial.cell: trial.label for trial in kept.trials}
+            self.labels |= {left.cell: left.label for left in kept.never}
+            self.values |= {trial.cell: trial.values for trial in kept.trials if trial.values}
 
     def open(self) -> list[str]:
         """Keys of cells that may still win and have not been timed."""
@@ -68,7 +106,7 @@ class Search:
     def records(self, plan: Plan) -> list[Record]:
         reasons = {task: reason for key, reason in self.never.items() for task in self.plan.needs(key)}
         known = {task: Outcome(StageStatus.SKIPPED, reasons.get(task, "its turn has not come")) for task in plan.tasks}
-        return assemble.make_records(
+        made = assemble.make_records(
             plan,
             known | self.outcomes,
             sweep=self.run.stamp,
@@ -76,6 +114,10 @@ class Search:
             toolchain=self.toolchain,
             files=files.artifact_files,
         )
+        for record in made:
+            if record.status == Status.SKIPPED and record.cell_key in self.never:
+                record.reason = f"{searched.LEFT_OUT}{self.never[record.cell_key]}"
+        return made
 
     def known(self, keys: list[str]) -> dict[str, Record]:
         """Key -> what is known of the cell by now."""
@@ -111,10 +153,9 @@ class Search:
             self.how = "in the order of the estimates for this chip"
             return Predicted(bands, lambda key, latency_ms: self.goal.hopes(known[key], latency_ms))
         self.how = "as Optuna asked: nothing here predicts what is measured"
-        axes = self.plan.axes or ["model"]
-        flat = {key: flat_cell(record) for key, record in known.items()}
-        cells = {key: {axis: str(cell.get(axis)) for axis in axes} for key, cell in flat.items()}
-        return Asked(cells, len(self.goal.objectives), self.settings["search"]["seed"])
+        cells = {key: {axis: worded(value) for axis, value in self.values[key].items()} for key in known}
+        seed = self.settings["search"]["seed"]
+        return Asked(cells, len(self.goal.objectives), seed, self.run.folder, f"{self.goal} over {len(cells)} cells")
 
     def _band(self, record: Record) -> Band | None:
         """What is estimated of this host's own latency; of another chip's, or of a CPU's runtime, nothing is."""
@@ -131,20 +172,24 @@ class Search:
         while (key := order.next(self.open())) is not None:
             if why := self._ended():
                 break
-            self.audience.tell(f"trial {len(self.trials) + 1}, {len(self.open())} cells left: {self.labels[key]}")
+            self.audience.tell(
+                f"trial {len(self.trials) + 1}, {count(len(self.open()), 'cell')} left: {self.labels[key]}"
+            )
             self._perform(self.plan.only({key}))
             for done in [key, *(other for other in self.open() if other != key and self._is_done(other))]:
                 self._note(done, order)
         else:
-            why = "its estimate, at its best, is no better than what was found"
+            why = HOPELESS
         self.never |= dict.fromkeys(self.open(), why)
 
     def _note(self, key: str, order: Order) -> None:
         """A cell that was timed, itself or by one that shares its timing."""
         record = self.known([key])[key]
         self.trials.append(key)
+        self.tried += [key] if key not in self.tried else []
         fits = record.status in NOT_WRONG and self.goal.broken(record) is None
-        order.tell(key, figure(record, "latency_ms"), self.goal.gains(record) if fits else None)
+        excess = self.goal.excess(record) if record.status in NOT_WRONG else None
+        order.tell(key, figure(record, "latency_ms"), self.goal.gains(record) if fits else None, excess)
 
     def _is_done(self, key: str) -> bool:
         return all(task in self.outcomes for task in self.plan.needs(key))
@@ -154,6 +199,9 @@ class Search:
         most = self.settings["search"]["trials"]
         if most is not None and len(self.trials) >= most:
             return f"search.trials={most} were spent"
+        return self._out_of_time()
+
+    def _out_of_time(self) -> str | None:
         if self.until is not None and time.monotonic() >= self.until:
             return "budget_minutes was spent before its turn"
         return None

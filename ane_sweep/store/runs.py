@@ -27,6 +27,7 @@ from ane_sweep.store import locks
 
 SCHEMA = 1
 LOCK = "lock"
+STUDY = "study.journal"  # what a search asked for
 ABANDONED_DAYS = 7
 _ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.whole's
 _SETTLED_S = 3600  # what changed since may be somebody's work
@@ -241,7 +242,7 @@ def _abandoned(folder: Path) -> bool:
     """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
     run, age = Run(folder, {}), _age(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if "tasks" not in names or names - {"tasks", "run.json", LOCK} or age < _SETTLED_S or not _hold(run):
+    if "tasks" not in names or names - {"tasks", "run.json", STUDY, LOCK} or age < _SETTLED_S or not _hold(run):
         return False
     if age > ABANDONED_DAYS * 86400:
         disk.remove_tree(folder)

@@ -72,25 +72,17 @@ class Shared:
     """A store behind a URL. Its methods may be called by several threads, and raise nothing for what the store does."""
 
     def __init__(
-<<<<<<< HEAD
         self,
         url: str,
         tell: Callable[[str], None] = kept.tell,
         stages: Collection[str] = frozenset(SHARED),
         stop: threading.Event | None = None,
-=======
-        self, url: str, tell: Callable[[str], None] = kept.tell, stages: Collection[str] = frozenset(SHARED)
->>>>>>> fleet
     ) -> None:
         self.url = outward.credentials(url)  # as it is told
         self.tally = Tally()
         self._stages = stages
-<<<<<<< HEAD
         self._stop = stop or threading.Event()
         self._remote = remote.Remote(url, self._stop)
-=======
-        self._remote = remote.Remote(url)
->>>>>>> fleet
         self._tell = tell
         self._mutex = threading.Lock()
         self._rests: dict[str, tuple[float, str]] = {}  # read, write -> until when it is left alone, and why
@@ -114,12 +106,8 @@ class Shared:
         if here is not None and (inputs is None or _inputs(here) == inputs):
             return here
         manifest = self._manifest(stage, key) if stage in self._stages else None
-<<<<<<< HEAD
         if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
             self._known.discard((stage, key))
-=======
-        if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
->>>>>>> fleet
             return None
         try:
             aside = store.stage_aside(stage, key)
@@ -151,14 +139,9 @@ class Shared:
     def push(self, store: Store, stage: str, key: str, again: bool = False) -> None:
         """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left;
         `again`: another process has found it damaged, and all of it is sent."""
-<<<<<<< HEAD
         if stage not in self._stages or ((stage, key) in self._known and not again):
             return
         if (folder := store.intact(stage, key)) is None:
-=======
-        folder = store.intact(stage, key) if stage in self._stages else None
-        if folder is None:
->>>>>>> fleet
             return
         listing = files.listing(folder)
         assert listing is not None  # it is intact
@@ -166,10 +149,7 @@ class Shared:
         if again:
             self._bad_files |= {file.sha256 for file in (*listing.files, listing.result)}
         elif (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
-<<<<<<< HEAD
             self._known.add((stage, key))
-=======
->>>>>>> fleet
             return
         sent = self._reach("write", lambda: self._send(mine, folder))
         with self._mutex:
@@ -271,7 +251,6 @@ class Shared:
 
 
 def open_shared(
-<<<<<<< HEAD
     url: str,
     tell: Callable[[str], None] = kept.tell,
     stages: Collection[str] = frozenset(SHARED),
@@ -290,14 +269,6 @@ def open_shared(
 def _inputs(folder: Path) -> dict[str, Origin]:
     stored = files.listing(folder)
     return stored.inputs if stored else {}
-=======
-    url: str, tell: Callable[[str], None] = kept.tell, stages: Collection[str] = frozenset(SHARED)
-) -> Shared:
-    """The store behind a URL, for artifacts of those stages; nothing is connected yet. Raises ConfigError for a URL that cannot be one."""
-    if (found := remote.problem("store", url)) is not None:
-        raise ConfigError(found)
-    return Shared(url, tell, stages)
->>>>>>> fleet
 
 
 def _place(stage: str, key: str) -> str:

@@ -2,11 +2,16 @@
 
 import contextlib
 import sys
+from typing import TYPE_CHECKING
 
 from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, tell
 from ane_sweep.verbs._matrix import requested
 from ane_sweep.words import Parser, asks_help
+
+if TYPE_CHECKING:
+    from ane_sweep.planner.matrix import Request
+    from ane_sweep.planner.space import Space
 
 
 def best(args: list[str]) -> int:
@@ -23,26 +28,39 @@ def best(args: list[str]) -> int:
         {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt"},
     )
     parser.add_argument("--explain", action="store_true", help="what each axis bought")
-    parser.json("goal, how, best, trials, never", "text")
+    parser.json("goal, summary, how, best, words, trials, never", "text")
     flags = [word for word in args if word in ("--explain", "--json")]
     given = parser.read(["--help"] if asks_help(args) else flags)
 
     from ane_sweep.search import goal
 
     wanted, rest = goal.parse([word for word in args if word not in flags])
-    if (request := requested(rest, "best")) is None:
+    if (matrix := _wanted(rest)) is None:
         return OK
-    from ane_sweep.bridge.record import Status
     from ane_sweep.search import answer, run
 
+    request, space = matrix
     wanted = goal.of_settings(request.settings["search"], wanted)
     out = outputs_folder(request.settings["out"])
     for_people = sys.stderr if given.json else sys.stdout  # what they are told meanwhile
     with contextlib.redirect_stdout(for_people):
-        found, records = run.best(request, wanted, out, args)
+        found, records = run.best(request, wanted, out, args, space)
     if given.json:
         tell(**answer.as_json(found, records))
     else:
         print(answer.said(found, records, given.explain))
     winners = answer.winners(wanted, records)
-    return NOT_ALL_OK if not winners else OK if all(one.status == Status.OK for one in winners) else IN_DOUBT
+    return NOT_ALL_OK if not winners else OK if all(map(answer.sound, winners)) else IN_DOUBT
+
+
+def _wanted(words: list[str]) -> "tuple[Request, Space | None] | None":
+    """The cells of a matrix, or the first of a space; None where the words only asked for help."""
+    if not asks_help(words):
+        from ane_sweep.planner import compose, free
+        from ane_sweep.search import run
+
+        asks_hydra = any(word.split("=")[0] in compose.HYDRA_FLAGS for word in words)
+        if not asks_hydra and (space := free.space(words)) is not None:
+            return run.first(space), space
+    request = requested(words, "best")
+    return None if request is None else (request, None)

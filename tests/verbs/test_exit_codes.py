@@ -207,8 +207,11 @@ def arrange(room, verb: str, code: int) -> list[str]:
                 trials=[],
                 never={},
                 labels={},
+                tried=[],
+                values={},
                 how="",
-                plan=SimpleNamespace(axes=[]),
+                summary=lambda _: "",
+                words=lambda _: [],
             )
             records = [nights.cell(psnr=80, status="ok" if code == 0 else "degraded")] if code != 1 else []
             found.labels = {record.cell_key: "it" for record in records}

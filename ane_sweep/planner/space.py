@@ -1,0 +1,188 @@
+"""What a search may draw its cells from: lists of the words, each with one value at a time, and free values."""
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.key import worded
+from ane_sweep.planner import compose, config
+from ane_sweep.planner.compose import Composer
+from ane_sweep.planner.matrix import Axis, Request, expand
+
+OVERRIDES = "precision.overrides."
+RULES = "precision.weights.overrides"
+_NAME = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[A-Za-z_][A-Za-z_0-9]*")
+_DIGITS = 3  # of a number that is drawn
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Values in a list; ordered: their distance means something."""
+
+    values: tuple[Any, ...]
+    ordered: bool = False
+
+    def at(self, drawn: float) -> Any:
+        return self.values[int(drawn)]
+
+    def __str__(self) -> str:
+        many = f"{self.values[0]}, {self.values[1]}, ... {self.values[-1]}" if len(self.values) > 6 else ""
+        return many or ", ".join(map(str, self.values))
+
+
+@dataclass(frozen=True)
+class Between:
+    """Any number from one to another."""
+
+    low: float
+    high: float
+
+    def at(self, drawn: float) -> float:
+        return min(self.high, max(self.low, float(f"{drawn:.{_DIGITS}g}")))
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+
+Dimension = Choice | Between
+Drawn = Mapping[str, int | float]
+
+
+@dataclass
+class Space:
+    """What may be drawn: the lists of the words, each with one value at a time, and the free values.
+
+    words    flags; fixed: the words that say one thing; listed: the axes that are lists; free: by their names
+    base     what the fixed words come to
+    notes    what is left out; start: the drawing that a search begins with
+    """
+
+    words: list[str]
+    fixed: list[str]
+    base: dict[str, Any]
+    composer: Composer
+    listed: list[Axis]
+    free: dict[str, Dimension]
+    notes: list[str] = field(default_factory=list)
+    start: dict[str, int | float] = field(default_factory=dict)
+
+    @property
+    def dimensions(self) -> dict[str, Dimension]:
+        """Of the lists the positions of their rows."""
+        return {named(axis): Choice(tuple(axis.rows)) for axis in self.listed} | self.free
+
+    def count(self) -> float:
+        """How many cells there are; infinite where any number is."""
+        return math.prod(len(one.values) if isinstance(one, Choice) else math.inf for one in self.dimensions.values())
+
+    def all(self) -> Iterator[dict[str, int | float]]:
+        """All that can be drawn, where it can be listed."""
+        sizes = [range(len(one.values)) for one in self.dimensions.values() if isinstance(one, Choice)]
+        return (dict(zip(self.dimensions, row)) for row in itertools.product(*sizes))
+
+    def middles(self) -> Iterator[dict[str, int | float]]:
+        """The middle of all that is free, with each choice of the lists."""
+        free = {name: _middle(one) for name, one in self.free.items()}
+        for row in itertools.product(*(range(len(list(axis.rows))) for axis in self.listed)):
+            yield dict(zip(map(named, self.listed), row)) | _apart(free, self.free)
+
+    def any(self, chance: random.Random) -> dict[str, int | float]:
+        """Any drawing."""
+        return {
+            name: chance.uniform(one.low, one.high) if isinstance(one, Between) else chance.randrange(len(one.values))
+            for name, one in self.dimensions.items()
+        }
+
+    def values(self, drawn: Drawn) -> dict[str, Any]:
+        """What a drawing says of each key that varies, as people read it."""
+        said: dict[str, Any] = {}
+        for axis in self.listed:
+            said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
+        return said | {name: _said(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
+
+    def assigned(self, drawn: Drawn) -> dict[str, Any]:
+        """Key of a cell -> its value."""
+        values = self.values(drawn)
+        bits = {name.removeprefix(OVERRIDES): one for name, one in values.items() if name.startswith(OVERRIDES)}
+        own = {key: value for key, value in values.items() if not key.startswith((OVERRIDES, "cuts."))}
+        if any(name.split(".")[0] == "cuts" for name in values):
+            own["cuts"] = self._cuts(values)
+        return own | ({RULES: [{"match": name, "bits": one} for name, one in bits.items()]} if bits else {})
+
+    def cell(self, drawn: Drawn, **more: Any) -> Cell:
+        """That one cell. Raises ConfigError where it cannot be one."""
+        assigned = self.assigned(drawn) | more
+        row = tuple(assigned.values())
+        return expand(self.base, [Axis(tuple(assigned), 1, row, [row], added=True)], self.composer, self.fixed).cells[0]
+
+    def trial(self, drawn: Drawn) -> list[str]:
+        """The words of a sweep of that one cell."""
+        added = {RULES, *(key for axis in self.listed if axis.added for key in axis.keys)}
+        said = self.assigned(drawn).items()
+        return [
+            *self.words,
+            *self.fixed,
+            *(f"{'++' if key in added else ''}{key}={_text(value)}" for key, value in said),
+        ]
+
+    def request(self, drawn: Drawn) -> Request:
+        """The same from those words, with all that a sweep is told beside its cells. Raises ConfigError."""
+        found = config.load(self.trial(drawn), leave=())
+        found.axes = self.axes
+        return found
+
+    @property
+    def axes(self) -> list[str]:
+        """Keys of a cell that vary."""
+        keys = [key for axis in self.listed for key in axis.keys]
+        for name in self.free:
+            keys.append(RULES if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name))
+        return list(dict.fromkeys(keys))
+
+    def _cuts(self, values: Mapping[str, Any]) -> list[Any] | None:
+        """As many places as the cell has cuts, in their order; whole numbers are layers."""
+        places = [value for name, value in values.items() if name.split(".")[0] == "cuts"]
+        if "chunks" in values:
+            places = places[: values["chunks"] - 1]
+        return sorted(places, key=lambda place: place if isinstance(place, float) else int(place.split(":")[1])) or None
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {one}" for name, one in self.free.items())
+
+
+def named(axis: Axis) -> str:
+    return ",".join(axis.keys)
+
+
+def _said(name: str, value: Any) -> Any:
+    """A place to cut that is a whole number is a layer."""
+    return f"layer:{value}" if name.split(".")[0] == "cuts" and isinstance(value, int) else value
+
+
+def _text(value: Any) -> str:
+    """As Hydra's grammar reads it; plain names and places to cut need no quotes."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        rules = (f'{{match:"{rule["match"]}",bits:{rule["bits"]}}}' for rule in value)
+        return f"[{','.join(rules)}]"
+    bare = isinstance(value, list) or (isinstance(value, str) and _NAME.fullmatch(value))
+    return worded(value) if bare else compose.as_text(value)
+
+
+def _middle(one: Dimension) -> int | float:
+    return len(one.values) // 2 if isinstance(one, Choice) else (one.low + one.high) / 2
+
+
+def _apart(middles: dict[str, int | float], free: Mapping[str, Dimension]) -> dict[str, int | float]:
+    """Several cuts at one place are none: they are spread."""
+    cuts = [name for name in middles if name.startswith("cuts.")]
+    for number, name in enumerate(cuts, 1):
+        one, share = free[name], number / (len(cuts) + 1)
+        middles[name] = (
+            int(share * len(one.values)) if isinstance(one, Choice) else one.low + share * (one.high - one.low)
+        )
+    return middles

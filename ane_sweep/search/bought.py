@@ -1,0 +1,70 @@
+"""What each axis bought: of each of its values, or stretch of a free one, the best cell that has it, and what became of the rest."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ane_sweep import tables
+from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.record import Record
+from ane_sweep.search.goal import figure
+from ane_sweep.search.search import NOT_WRONG, Search
+
+LISTED = 6  # different numbers of a free value; more are told as STRETCHES of equal width
+STRETCHES = 4
+
+
+def bought(found: Search, records: list[Record], best: Record) -> list[str]:
+    """A table of the first objective over all that varies."""
+    name, sign = next(iter(found.goal.objectives.items()))
+    known = {record.cell_key: record for record in records if record.cell_key in found.values}
+    first = figure(best, name)
+    rows = []
+    for axis in dict.fromkeys(axis for values in found.values.values() for axis in values):
+        groups = _groups({key: found.values[key].get(axis) for key in known})
+        for value, keys in groups:
+            fits = [v for key in keys if _fits(found, known[key]) and (v := figure(known[key], name)) is not None]
+            top = max(fits, key=lambda v: sign * v, default=None)
+            mark = " (best)" if best.cell_key in keys else ""
+            rows.append((axis, value + mark, _number(top), _more(top, first), _rest(found, keys)))
+    heads = ("axis", "value", name, "than the best", "of its cells")
+    return tables.aligned(rows, heads=heads, right=(2, 3)).splitlines()
+
+
+def _fits(found: Search, record: Record) -> bool:
+    return record.status in NOT_WRONG and found.goal.broken(record) is None
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _more(value: float | None, best: float | None) -> str:
+    return "" if not value or not best else f"{100 * (value / best - 1):+.0f} %"
+
+
+def _groups(values: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
+    """(what they have in common, keys of the cells)."""
+    different = set(map(worded, values.values()))
+    numbers = {key: value for key, value in values.items() if isinstance(value, float)}
+    if len(different) <= LISTED or len(numbers) < len(values):
+        return [(one, [key for key in values if worded(values[key]) == one]) for one in _sorted(values.values())]
+    low, high = min(numbers.values()), max(numbers.values())
+    width = (high - low) / STRETCHES
+    parts: dict[int, list[str]] = {}
+    for key, value in numbers.items():
+        parts.setdefault(min(STRETCHES - 1, int((value - low) / width)), []).append(key)
+    return [(f"{low + n * width:.3g} to {low + (n + 1) * width:.3g}", parts[n]) for n in sorted(parts)]
+
+
+def _sorted(values: Iterable[Any]) -> list[str]:
+    """Each once; numbers by size, the rest as they come."""
+    once = {worded(value): value for value in values}
+    plain = all(isinstance(value, (int, float)) for value in once.values())
+    return sorted(once, key=lambda word: once[word]) if plain else list(once)
+
+
+def _rest(found: Search, keys: list[str]) -> str:
+    """Why the others were not timed, the most frequent reason first."""
+    reasons = Counter(found.never[key] for key in keys if key in found.never)
+    return f"{reasons.total()} not timed: {reasons.most_common(1)[0][0]}" if reasons else ""

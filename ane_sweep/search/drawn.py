@@ -1,0 +1,202 @@
+"""A search over free values: cells are planned as Optuna asks for them, and each is prepared, dropped, scored and timed
+like any other. What estimates predict is drawn a batch at a time, and timed in their order."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ane_sweep.bridge.cell import Cell, digest
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.record import Record
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner.space import Space
+from ane_sweep.report import searched
+from ane_sweep.search.goal import figure
+from ane_sweep.search.order import Predicted
+from ane_sweep.search.search import HOPELESS, NOT_WRONG, PHASES, SETTLED, Search
+from ane_sweep.search.study import Drawn, Study
+
+BATCH = 8  # cells that are prepared before the first of them is timed, where an estimate orders them
+REFUSED = 100  # one after the other, and no cell is left that is worth asking for
+TRIALS = 50  # where there is no end of cells and nobody says how many
+
+
+@dataclass
+class Asking:
+    """A cell that was asked for: Optuna's trial, and what it draws."""
+
+    trial: Any
+    drawn: Drawn
+
+
+@dataclass(kw_only=True)
+class Free(Search):
+    """planned   plans all cells that were asked for by now, in their order"""
+
+    space: Space
+    planned: Callable[[list[Cell]], Plan]
+    asked: dict[str, Asking] = field(default_factory=dict)
+    by_drawing: set[str] = field(default_factory=set)
+    same: dict[str, str] = field(default_factory=dict)  # digest of a program -> the cell that had it first
+    predicted: Predicted | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.how = "as Optuna asked"
+        self.study = Study(
+            self.space.dimensions,
+            len(self.goal.objectives),
+            self.settings["search"]["seed"],
+            self.run.folder,
+            str(self.goal),
+        )
+        self.chance = random.Random(self.settings["search"]["seed"])
+        self.cells = {cell.key: cell for cell in self.plan.cells}
+
+    def go(self) -> list[Record]:
+        """All records: of all cells that were asked for."""
+        while (why := self._spent()) is None:
+            before = len(self.asked)
+            keys = self._draw(BATCH if self.predicted else 1)
+            if len(self.asked) == before:
+                break
+            self._try(keys)
+        self.never |= dict.fromkeys(self.open(), why or "its turn has not come")
+        return self.records(self.plan)
+
+    def summary(self, cells: int) -> str:
+        return f"{len(self.tried)} cells tried, {len(self.trials)} of them timed, {self.how}"
+
+    def words(self, key: str) -> list[str]:
+        """What bounds the search is left out."""
+        if key not in self.asked:
+            return []
+        bounds = ("search.", "resume=", "budget_minutes=")
+        return [word for word in self.space.trial(self.asked[key].drawn) if not word.startswith(bounds)]
+
+    @property
+    def most(self) -> float:
+        """How many cells are tried at most."""
+        given = self.settings["search"]["trials"]
+        if given is None and self.until is None and self.space.count() > TRIALS:
+            return TRIALS
+        return math.inf if given is None else given
+
+    def _spent(self) -> str | None:
+        if self._left() <= 0:
+            return f"search.trials={self.most} were spent"
+        latest = self.tried[-REFUSED:]
+        if len(latest) == REFUSED and all(key in self.plan.refused for key in latest):
+            return f"{REFUSED} cells one after the other were refused"
+        return self._out_of_time()
+
+    def _left(self) -> float:
+        """How many cells may still be tried; those that are refused cost nothing."""
+        return self.most - sum(key not in self.plan.refused for key in self.asked)
+
+    def _ended(self) -> str | None:
+        return self._out_of_time()
+
+    def _draw(self, size: int) -> list[str]:
+        """Keys of cells that are new, planned now; fewer, or none, where nothing new is left."""
+        drawn: list[str] = []
+        for _ in range(int(min(size, self._left()))):
+            if (asking := self._next()) is None:
+                break
+            cell = self.space.cell(asking.drawn)
+            self.cells[cell.key] = cell
+            self.asked[cell.key] = asking
+            self.tried.append(cell.key)
+            self.values[cell.key] = self.space.values(asking.drawn)
+            self.labels[cell.key] = " ".join(f"{name}={one}" for name, one in self.values[cell.key].items())
+            drawn.append(cell.key)
+        self.plan = self.planned(list(self.cells.values()))
+        for key in drawn:
+            if reason := self.plan.refused.get(key):
+                self.study.tell(self.asked[key].trial, None, {"refused": 1.0})
+                self.never[key] = reason
+        return [key for key in drawn if key in self.plan.chains]
+
+    def _next(self) -> Asking | None:
+        """Where the search begins, then what Optuna asks for; where it insists on what was tried, anything else that is left."""
+        if not self.asked and not self.study.earlier:
+            self._is_new(self.space.start)
+            return Asking(self.study.insist(self.space.start), self.space.start)
+        if asked := self.study.ask(self._is_new):
+            return Asking(*asked)
+        if self.space.count() < math.inf:
+            left = next((one for one in self.space.all() if self._is_new(one)), None)
+        else:
+            left = next((one for one in (self.space.any(self.chance) for _ in range(1000)) if self._is_new(one)), None)
+        return None if left is None else Asking(self.study.insist(left), left)
+
+    def _key(self, drawn: Drawn) -> str | None:
+        try:
+            return self.space.cell(drawn).key
+        except ConfigError:
+            return None
+
+    def _is_new(self, drawn: Drawn) -> bool:
+        """Whether it is a cell, and none that was asked for. What was once looked at is not composed again."""
+        mark = digest(self.space.values(drawn))
+        if mark in self.by_drawing:
+            return False
+        self.by_drawing.add(mark)
+        key = self._key(drawn)
+        return key is not None and key not in self.asked
+
+    def _try(self, keys: list[str]) -> None:
+        """Prepare, drop, score, drop, time; and tell what came of each."""
+        for wanted in PHASES:
+            self._perform(self._part([key for key in keys if key not in self.never], wanted))
+            self._drop()
+            self._drop_twins(keys)
+        known = self.known([key for key in keys if key not in self.never])
+        untimed = {key: r for key, r in known.items() if any(figure(r, name) is None for name in self.goal.figures)}
+        for key in known.keys() - untimed.keys():
+            self.never[key] = SETTLED
+        if untimed:
+            self._time(self._order(untimed))
+        for key in keys:
+            self._tell(key)
+
+    def _order(self, known: dict[str, Record]) -> Any:
+        order = super()._order(known)
+        if isinstance(order, Predicted):
+            if self.predicted is not None:
+                order.slack, order.seen = self.predicted.slack, self.predicted.seen
+            self.predicted = order
+            self.how = f"{BATCH} at a time as Optuna asked, these in the order of the estimates for this chip"
+            return order
+        return _InTurn()
+
+    def _drop_twins(self, keys: list[str]) -> None:
+        """Two places of a cut may come to one: then the program is the same, and is not timed twice."""
+        for key, record in self.known([key for key in keys if key not in self.never]).items():
+            if behind := record.realised.get("cut_behind"):
+                cell = {name: value for name, value in record.cell.items() if name != "cuts"}
+                other = self.same.setdefault(digest([cell, behind]), key)
+                if other != key:
+                    self.never[key] = searched.TWIN + self.labels[other]
+
+    def _tell(self, key: str) -> None:
+        record = self.known([key])[key]
+        excess = self.goal.excess(record)
+        wrong = record.status not in NOT_WRONG
+        self.study.tell(
+            self.asked[key].trial,
+            None if wrong else self.goal.gains(record),
+            {} if wrong else excess,
+            hopeless=self.never.get(key) == HOPELESS,
+        )
+
+
+class _InTurn:
+    """In the order in which they were asked for."""
+
+    def next(self, open_: Any) -> str | None:
+        return next(iter(open_), None)
+
+    def tell(self, key: str, value: float | None, gains: Any, excess: Any = None) -> None: ...

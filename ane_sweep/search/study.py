@@ -1,0 +1,137 @@
+"""Optuna's part: a study of the trials of one search, asked and told, kept beside the records.
+
+TPE for one objective, NSGA-II for several. A limit that is broken is told as a constraint, in shares of the limit.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ane_sweep.bridge import kept
+from ane_sweep.planner.space import Choice, Dimension
+from ane_sweep.store.runs import STUDY
+
+Drawn = dict[str, int | float]  # name of a dimension -> the position of one of its values, or a number
+VAIN = "tried before"  # marks a trial that came to nothing
+ASKS = 20  # for something new: samplers repeat themselves
+POPULATION = 12  # a generation of NSGA-II: its own 50 would be more than most searches try
+WORST = -1e30  # in place of a figure that nobody took, of a trial that breaks a limit: it is never weighed
+
+
+class Study:
+    """One search's trials.
+
+    folder   of the run, where they are kept; None: in memory
+    name     what makes two searches of one run the same
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Dimension],
+        objectives: int,
+        seed: int,
+        folder: Path | None = None,
+        name: str = "search",
+    ):
+        import optuna
+
+        self.optuna: Any = optuna
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.objectives = objectives
+        self.space = {name: _distribution(optuna, one) for name, one in space.items()}
+        self.study = self._opened(folder, name)
+        self.earlier = [
+            one for one in self.study.trials if one.params.keys() == self.space.keys() and VAIN not in one.user_attrs
+        ]
+        self.told = {one.number for one in self.earlier if one.state.is_finished()}
+        again = seed + len(self.study.trials)  # a sampler that begins anew would ask for the same again
+        samplers = optuna.samplers
+        self.study.sampler = (
+            samplers.TPESampler(seed=again)
+            if objectives == 1
+            else samplers.NSGAIISampler(seed=again, population_size=POPULATION)
+        )
+
+    def _opened(self, folder: Path | None, name: str) -> Any:
+        ways: dict[str, Any] = {
+            "directions": ["maximize"] * self.objectives,
+            "study_name": name,
+            "load_if_exists": True,
+        }
+        if folder is None:
+            return self.optuna.create_study(**ways)
+        path = folder / STUDY
+        try:
+            return self.optuna.create_study(storage=self._storage(path), **ways)
+        except (ValueError, KeyError, TypeError, AssertionError):  # what its reader raises for lines that are torn
+            kept.tell(f"{path} is damaged: what was asked for is asked again; what ran is not run again")
+            path.unlink(missing_ok=True)
+            return self.optuna.create_study(storage=self._storage(path), **ways)
+
+    def _storage(self, path: Path) -> Any:
+        journal = self.optuna.storages.journal
+        return self.optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=_Held()))
+
+    def ask(self, wanted: Callable[[Drawn], bool]) -> tuple[Any, Drawn] | None:
+        """(trial, what it draws): one that was begun before, or a new one; None where the sampler insists on others."""
+        while self.earlier:
+            one = self.earlier.pop(0)
+            if wanted(one.params):
+                return self.optuna.trial.Trial(self.study, one._trial_id), dict(one.params)
+        for _ in range(ASKS):
+            trial = self.study.ask(self.space)
+            if wanted(trial.params):
+                return trial, dict(trial.params)
+            trial.set_user_attr(VAIN, True)
+            self.tell(trial, None)
+        return None
+
+    def insist(self, drawn: Drawn) -> Any:
+        """A trial of just that."""
+        self.study.enqueue_trial(drawn)
+        return self.study.ask(self.space)
+
+    def tell(
+        self,
+        trial: Any,
+        gains: tuple[float, ...] | None,
+        excess: Mapping[str, float] | None = None,
+        *,
+        hopeless: bool = False,
+    ) -> None:
+        """What came of it.
+
+        gains     of the objectives, more is better; None where they are not known
+        excess    limit -> by which share it is broken
+        hopeless  nobody timed it, as it could not have won
+        """
+        states = self.optuna.trial.TrialState
+        if trial.number in self.told:
+            return
+        for limit, share in (excess or {}).items():
+            trial.set_constraint(limit, share)
+        if gains is None and excess and self.objectives > 1:
+            gains = (WORST,) * self.objectives  # NSGA-II looks at complete trials alone
+        if gains is not None:
+            self.study.tell(trial, list(gains))
+        else:
+            self.study.tell(trial, state=states.PRUNED if excess or hopeless else states.FAIL)
+
+
+class _Held:
+    """The run's own lock is held already; one of Optuna's would outlive a killed process."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None: ...
+
+
+def _distribution(optuna: Any, dimension: Dimension) -> Any:
+    kinds = optuna.distributions
+    if not isinstance(dimension, Choice):
+        return kinds.FloatDistribution(dimension.low, dimension.high)
+    count = len(dimension.values)
+    return (
+        kinds.IntDistribution(0, count - 1) if dimension.ordered else kinds.CategoricalDistribution(list(range(count)))
+    )
