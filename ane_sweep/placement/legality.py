@@ -165,6 +165,26 @@ def _inner_above(site: Site, rule: Rule, chip: Chip) -> str | None:
     return str(inner) if (inner or 0) > rule["limit"] else None
 
 
+def _inner_of_rows(site: Site, rule: Rule, chip: Chip) -> str | None:
+    """A product by a constant of just so many rows, whose inner size is above the limit."""
+    x, weight = site.tensor("x"), site.tensor("weight") or site.tensor("y")
+    if x is None or weight is None or not weight.const or x.rank < 2 or site.value("transpose_x", False):
+        return None
+    inner = x.shape[-1] or 1
+    is_meant = x.elements // inner == rule["rows"] and inner > rule["limit"]
+    return f"{rule['rows']} rows by {inner}" if is_meant else None
+
+
+def _reduces_flat(site: Site, rule: Rule, chip: Chip) -> str | None:
+    """Axes among height and width alone, of which the width is 1 or all are."""
+    x, axes = site.tensor("x"), site.value("axes")
+    if x is None or x.rank != 4 or not axes:
+        return None
+    lengths = {axis % 4: x.shape[axis] for axis in axes}
+    is_flat = x.shape[3] == 1 or all(length == 1 for length in lengths.values())
+    return f"axes {sorted(lengths)} of {x!r}" if is_flat and lengths.keys() <= {2, 3} else None
+
+
 def _kernel(site: Site) -> tuple[int, ...]:
     """(height, width) of a convolution's kernel; the one length of a 1-D kernel is a width."""
     weight = site.tensor("weight")
@@ -233,6 +253,8 @@ TESTS: dict[str, Callable[[Site, Rule, Chip], str | None]] = {
     "rank_above": _rank_above,
     "axis_above": _axis_above,
     "inner_above": _inner_above,
+    "inner_of_rows": _inner_of_rows,
+    "reduces_flat": _reduces_flat,
     "kernel_above": _kernel_above,
     "flat_kernel": _flat_kernel,
     "window_above": _window_above,

@@ -1,0 +1,236 @@
+"""How many tasks Apple's compiler makes of ops on an M1 (H13) or M2 (H14): rules read off published compiler records.
+
+A product takes a task that brings its operand onto the chip and one that multiplies; what follows it and works value by
+value (relu, a table, a scale, a bias by channel) is done on the way out and takes none. Which records the rules were
+written on, and how they fare on the others: `python -m ane_sweep.proof.placement.compiler`. Of other families nothing
+is known: `count` gives None.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ane_sweep.placement.sites import Site, Tensor
+
+FAMILIES = (13, 14)
+TILE = 1 << 19  # values of a constant operand that one task multiplies, from 256 rows on
+LONG_ROWS, ROWS = 256, 128  # rows from which a product, or a norm, is cut
+PRODUCTS = {"matmul", "linear", "conv"}
+TABLES = {"gelu", "silu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "softplus", "erf", "leaky_relu"}
+BINARY = {"add": 1, "sub": 1, "mul": 1, "maximum": 1, "minimum": 1, "real_div": 2, "pow": 3}
+FREE = {"reshape", "expand_dims", "squeeze", "identity"}  # change no value: seen in no record, taken to cost nothing
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op and the tasks it takes; `into` is the op in whose task it is done, where it takes none of its own."""
+
+    site: Site
+    tasks: int | None
+    into: Site | None = None
+
+    @property
+    def engine(self) -> str:
+        """NE multiplies and looks up in tables; PE takes two operands, or adds up."""
+        return "NE" if self.site.type in PRODUCTS | TABLES | {"relu", "softmax"} else "PE"
+
+
+def steps(sites: Sequence[Site], generation: int) -> list[Step] | None:
+    """Each op with its tasks, in order; `tasks` is None for an op that no record is about. None for other families."""
+    if generation not in FAMILIES:
+        return None
+    return _Counter(sites, generation).steps()
+
+
+def count(sites: Sequence[Site], generation: int) -> int | None:
+    """Tasks of ops that run one after the other on the Neural Engine; an op that no record is about counts as one."""
+    found = steps(sites, generation)
+    return None if found is None else sum(1 if step.tasks is None else step.tasks for step in found)
+
+
+class _Counter:
+    def __init__(self, sites: Sequence[Site], generation: int) -> None:
+        self.sites, self.is_h13 = sites, generation == 13
+        self.made = {id(tensor): site for site in sites for tensor in site.outputs}
+        self.readers: dict[int, list[Site]] = {}
+        for site in sites:
+            for tensor in site.data:
+                self.readers.setdefault(id(tensor), []).append(site)
+        self.host: dict[int, Site] = {}  # op in whose task an op is done: itself, or the product before it
+        self.staged: set[int] = set()  # operands that a product before has brought onto the chip
+
+    def steps(self) -> list[Step]:
+        found = []
+        for site in self.sites:
+            host = self._host(site)
+            self.host[id(site)] = host or site
+            found.append(Step(site, 0 if host is not None else self._tasks(site), host))
+        return found
+
+    def _before(self, tensor: Tensor | None) -> Site | None:
+        """The op whose task made a tensor: through what it did on the way out, and through ops that move nothing."""
+        site = self.made.get(id(tensor))
+        while site is not None and site.type in FREE:
+            site = self.made.get(id(site.tensor("x")))
+        return None if site is None else self.host.get(id(site), site)
+
+    def _host(self, site: Site) -> Site | None:
+        """The product on whose way out an op is done, or the sum with its own relu."""
+        x = next(iter(site.data), None)
+        if x is None or len(site.data) > 1:
+            return None
+        if site.type == "relu" and self._is_folded(site, x):
+            return self.readers[id(site.outputs[0])][0]
+        if len(self.readers.get(id(x), ())) > 1:
+            return None
+        before = self.made.get(id(x))
+        product = self._before(x)
+        if product is None or product.type not in PRODUCTS or (before is not product and before.type in TABLES):  # type: ignore[union-attr]
+            return None
+        if site.type in TABLES or site.type == "relu":
+            return product
+        return product if site.type in ("add", "mul") and _is_by_channel(site) else None
+
+    def _is_folded(self, site: Site, x: Tensor) -> bool:
+        """x + relu(x) is one task; with a table in place of relu it is two."""
+        readers = self.readers.get(id(site.outputs[0]), [])
+        return len(readers) == 1 and readers[0].type == "add" and any(tensor is x for tensor in readers[0].data)
+
+    def _tasks(self, site: Site) -> int | None:
+        kind = site.type
+        if kind in FREE:
+            return 0
+        if kind == "conv" or kind in TABLES or kind in ("relu", "abs"):
+            return 1
+        if kind in ("matmul", "linear"):
+            return self._product(site)
+        if kind in BINARY:
+            return self._binary(site)
+        if kind == "softmax":
+            return self._softmax(site)
+        if kind == "layer_norm":
+            return self._layer_norm(site)
+        if kind in ("reduce_sum", "reduce_mean", "reduce_max"):
+            return _reduction(site)
+        return None
+
+    def _product(self, site: Site) -> int:
+        x, y = site.tensor("x"), site.tensor("y") or site.tensor("weight")
+        if x is None or y is None:
+            return 2
+        return self._weighted(site, x, y) if y.const else self._two_operands(site, x, y)
+
+    def _weighted(self, site: Site, x: Tensor, weight: Tensor) -> int:
+        columns = site.outputs[0].shape[-1] or 1
+        rows, inner = site.outputs[0].elements // columns, weight.elements // columns
+        before = self._before(x)
+        is_chained = before is not None and before.type in PRODUCTS
+        is_turned = bool(site.value("transpose_x", False))
+        fetch = 0 if is_turned or is_chained or id(x) in self.staged else 1
+        self.staged.add(id(x))
+        pieces = math.ceil(inner * columns / TILE) if rows >= LONG_ROWS else 1
+        if self.is_h13 and is_turned and 16 <= rows < ROWS:
+            pieces = 4
+        return fetch + pieces + self._written_back(site, rows, inner, is_chained)
+
+    def _written_back(self, site: Site, rows: int, inner: int, is_chained: bool) -> int:
+        """An M1 copies a result of 16 to 64 rows out in a task of its own, where the inner size is large."""
+        is_last = not self.readers.get(id(site.outputs[0]))
+        if not (self.is_h13 and 16 <= rows <= 64 and is_last) or site.value("transpose_x", False):
+            return 0
+        return int(inner >= (1024 if is_chained else 2048))
+
+    def _two_operands(self, site: Site, x: Tensor, y: Tensor) -> int:
+        made = site.outputs[0]
+        rows, batch = (made.shape[-2] or 1) if made.rank > 1 else 1, math.prod(n or 1 for n in made.shape[:-2])
+        if x.const:
+            return 2
+        tasks = (1 if rows <= 16 else 2) + bool(site.value("transpose_y", False))
+        if self._before(x) is not None or self._before(y) is not None:
+            tasks -= 1
+        if self.is_h13 and rows >= ROWS:
+            tasks += (
+                max(0, rows // ROWS - 1) if batch == 1 else (batch - 1) * (2 if site.value("transpose_y", False) else 1)
+            )
+        return tasks + (0 if self.is_h13 else max(0, math.ceil(batch / 8) - 1 if rows > ROWS else 0))
+
+    def _binary(self, site: Site) -> int:
+        if len(site.data) < 2:
+            other = next((t for name in ("x", "y") for t in site.inputs.get(name, []) if t.const), None)
+            if other is None or other.elements == 1:
+                return 1
+            return 2
+        first, second = site.data[:2]
+        least = BINARY[site.type]
+        if first.shape != second.shape:
+            return max(2, least)
+        weighted = [self._is_weighted(self._before(tensor)) for tensor in (first, second)]
+        return 2 if sum(weighted) == 1 else least
+
+    @staticmethod
+    def _is_weighted(site: Site | None) -> bool:
+        if site is None or site.type not in PRODUCTS or site.type == "conv":
+            return False
+        other = site.tensor("y") or site.tensor("weight")
+        return other is not None and other.const
+
+    def _softmax(self, site: Site) -> int:
+        x = site.data[0]
+        channels, height, width = _planes(x)
+        before = self._before(x)
+        if before is not None and before.type in PRODUCTS:
+            return 5
+        axis = _axes(site, x)
+        if axis != {2}:
+            return 4 if axis == {0} and height * width == 1 else 5
+        return 5 if height == 1 or x.rank == 2 else 8 if channels == 1 and width >= LONG_ROWS else 6
+
+    def _layer_norm(self, site: Site) -> int:
+        x = site.data[0]
+        channels, height, width = _planes(x)
+        axes = _axes(site, x)
+        before = self._before(x)
+        if before is not None and before.type == "add":
+            return 2
+        if axes == {0}:
+            return 5 if height * width == 1 else 6
+        if axes == {2} and channels > 1 and height > 1:
+            return 5
+        return 3 + (2 * max(0, int(math.log2(height / ROWS))) if channels == 1 and height > ROWS else 0)
+
+
+def _is_by_channel(site: Site) -> bool:
+    """Whether the constant operand of a sum is one value for each channel (the last axis after a product), or of a product one value."""
+    held = next((t for name in ("x", "y") for t in site.inputs.get(name, []) if t.const), None)
+    if held is None:
+        return False
+    return held.elements == 1 or (site.type == "add" and held.elements in (site.outputs[0].shape[-1], _channels(site)))
+
+
+def _channels(site: Site) -> int | None:
+    made = site.outputs[0]
+    return made.shape[1] if made.rank == 4 and made.shape[-1] == 1 else None
+
+
+def _planes(tensor: Tensor) -> tuple[int, int, int]:
+    """(channels, height, width): leading axes dropped above three, ones put before fewer."""
+    shape = [length or 1 for length in tensor.shape]
+    return tuple([1] * (3 - len(shape)) + shape[-3:])  # type: ignore[return-value]
+
+
+def _axes(site: Site, x: Tensor) -> set[int]:
+    """The reduced ones of (channels, height, width) that are longer than one; of none such, the last."""
+    given = site.value("axes", site.value("axis", -1))
+    wanted = given if isinstance(given, tuple) else (given,)
+    planes = _planes(x)
+    found = {(axis % x.rank) + 3 - x.rank for axis in wanted}
+    return {axis for axis in found if axis >= 0 and planes[axis] > 1} or {2}
+
+
+def _reduction(site: Site) -> int:
+    x = site.data[0]
+    _, height, width = _planes(x)
+    axes = _axes(site, x)
+    if axes == {0}:
+        return 1 if site.type == "reduce_max" or height * width == 1 else 2
+    return 3 if axes == {1} else 1
