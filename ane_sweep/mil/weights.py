@@ -14,7 +14,7 @@ what its memory held in these eight bytes.
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -191,6 +191,24 @@ class BlobWriter:
         self._pad()
         self.count += 1
         return start
+
+    def reserve(self, dtype: int, size: int, padding_bits: int) -> int:
+        """The offset of a record whose `size` bytes `fill` brings, from whatever thread and in whatever order."""
+        start = self._pad()
+        self._file.write(_RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits).ljust(ALIGNMENT, b"\0"))
+        self._file.seek(size, os.SEEK_CUR)
+        self._pad()
+        self.count += 1
+        return start
+
+    def fill(self, offset: int, pieces: Iterable[Any]) -> None:
+        """The bytes of the record reserved at `offset`."""
+        at = offset + ALIGNMENT
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                written = os.pwrite(self._file.fileno(), view, at)
+                at, view = at + written, view[written:]
 
     def _write_all(self, piece: bytes) -> None:
         view = memoryview(piece)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 _METHODS = ("astype", "reshape", "transpose", "copy", "squeeze", "swapaxes", "flatten", "ravel", "__getitem__")
+_LARGE = 1 << 16  # numbers from which on asking torch is worth it
 _FEW = 400  # beneath this many numbers coremltools keeps what would vanish in fp16
 
 
@@ -81,13 +83,27 @@ def _to_half(value: np.ndarray, given: tuple[Any, ...], named: dict[str, Any]) -
 
 def narrowed(value: np.ndarray) -> np.ndarray:
     """fp32 -> fp16 as coremltools' fp16 pass has it: in small tensors no number but 0 becomes 0."""
-    with np.errstate(over="ignore"):
-        half = value.astype(np.float16)
+    half = _half(value)
     if value.size >= _FEW:
         return half
     least = np.nextafter(np.float16(0), np.float16(1))
     lost = (np.abs(half) <= least) & (np.abs(value) > np.nextafter(np.float32(0), np.float32(1)))
     return np.where(lost, np.where(value > 0, least, -least), half) if lost.any() else half
+
+
+def _half(value: np.ndarray) -> np.ndarray:
+    """numpy casts one number after the other; torch gives the same bits in a seventh of the time."""
+    if value.size >= _LARGE and value.flags.writeable and min(value.strides) > 0:
+        return torch.from_numpy(value.view(np.ndarray)).half().numpy()
+    with np.errstate(over="ignore"):
+        return value.astype(np.float16)
+
+
+def contiguous(value: np.ndarray) -> np.ndarray:
+    """np.ascontiguousarray, of large transposed arrays in a quarter of its time."""
+    if value.size < _LARGE or value.flags.c_contiguous or not value.flags.writeable or min(value.strides) < 0:
+        return np.ascontiguousarray(value)
+    return torch.from_numpy(value.view(np.ndarray)).contiguous().numpy()
 
 
 def traced(value: np.ndarray, recipe: Leaf | Recipe) -> Traced:

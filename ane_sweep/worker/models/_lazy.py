@@ -4,6 +4,7 @@ What torch does with one gives another, so that a family builds its module of th
 What needs numbers (`item`, an index made of them) makes them.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-_KEPT = 4  # tensors of a source: a stacked projection is asked for once a part
+# Tensors of a source that are kept, and bytes of them: a stacked projection is asked for once a part.
+_KEPT, _BYTES = 4, 256 << 20
 
 
 class Lazy(Tensor):
@@ -67,15 +69,20 @@ def made(value: Any) -> Any:
 
 
 def state(shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    """fp32 tensors by name that `read` brings when they are asked for."""
+    """fp32 tensors by name that `read` brings when they are asked for, by several threads it may be."""
     kept: OrderedDict[str, Tensor] = OrderedDict()
+    reading, changing = {name: threading.Lock() for name in shapes}, threading.Lock()
 
     def get(name: str) -> Tensor:
-        if name not in kept:
-            kept[name] = read(name)
-            while len(kept) > _KEPT:
-                kept.popitem(last=False)
-        return kept[name]
+        with reading[name]:
+            found = kept.get(name)
+            if found is None:
+                found = read(name)
+                with changing:
+                    kept[name] = found
+                    while len(kept) > _KEPT or (len(kept) > 1 and sum(one.nbytes for one in kept.values()) > _BYTES):
+                        kept.popitem(last=False)
+            return found
 
     return {
         name: Lazy(torch.empty(shape, device="meta"), lambda name=name: get(name)) for name, shape in shapes.items()
