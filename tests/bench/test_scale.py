@@ -1,6 +1,7 @@
 """The parent's own work grows as the tasks do: counted in calls, as clocks on a busy machine say little."""
 
 import io
+import itertools
 import sys
 from dataclasses import replace
 
@@ -53,9 +54,9 @@ def shown(plan: Plan) -> None:
 
 
 def handed_out(plan: Plan) -> None:
-    """All of them wait for the last one, and nothing fits beside what runs."""
+    """Each waits for the one behind it: whoever looks through all that wait, from the first, looks at them all each time."""
     tasks = list(plan.tasks.values())
-    tasks = [replace(task, inputs={"all": tasks[-1].key}, memory_bytes=10) for task in tasks[:-1]] + tasks[-1:]
+    tasks = [replace(task, inputs={"next": after.key}) for task, after in itertools.pairwise(tasks)] + tasks[-1:]
     Lanes(tasks, {}, budget=1).walk(lambda task: Outcome(StageStatus.OK))
 
 
