@@ -15,7 +15,10 @@ def run(planned: tuple[int, ...] = PLANNED, walked: tuple[int, ...] = WALKED) ->
     """Seconds are of CPU, megabytes the peak beyond what the process has before it plans. Each size is a fresh process."""
     plans = [_told(cells, "plan") for cells in planned]
     rows = [
-        Row(f"planning {_size(one)}", f"{_seconds(one, 'cells', 'plan', 'told'):.1f} s, {_peak(one, 'told'):.0f} MB")
+        Row(
+            f"planning {_size(one)}",
+            f"{_seconds(one, 'cells', 'plan', 'told'):.1f} s of CPU, {_peak(one, 'told'):.0f} MB",
+        )
         for one in plans
     ]
     rows += [
@@ -29,7 +32,7 @@ def run(planned: tuple[int, ...] = PLANNED, walked: tuple[int, ...] = WALKED) ->
         rows.append(
             Row(
                 f"{_size(one)}, processes played: a task of it, its records, its report",
-                f"{milliseconds:.2f} ms, {ends:.1f} s, {_seconds(one, 'report'):.1f} s; {_peak(one, 'report'):.0f} MB",
+                f"{milliseconds:.2f} ms, {ends:.1f} s, {_seconds(one, 'report'):.1f} s of CPU; {_peak(one, 'report'):.0f} MB",
             )
         )
     rows += [
