@@ -125,7 +125,7 @@ class Shared:
                 self._damaged[stage, key] = str(error)
             self._say(f"store={self.url}: {stage} {key[:12]} is refused: {error}; it is made again, and replaced there")
             return None
-        except StoreError as error:
+        except (StoreError, OSError) as error:  # this disk, or a manifest that names what no disk can hold
             self._say(f"{stage} could not be pulled: {error}")
             return None
         finally:
@@ -295,7 +295,9 @@ def _as_manifest(text: bytes | None, stage: str, key: str) -> Manifest | None:
 
 def _is_inside(name: str) -> bool:
     path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and name not in (FILES, RESULT, "", ".")
+    return (
+        not path.is_absolute() and ".." not in path.parts and "\0" not in name and name not in (FILES, RESULT, "", ".")
+    )
 
 
 def _is_digest(text: str) -> bool:

@@ -140,8 +140,11 @@ def test_a_torn_manifest_is_absent_and_replaced(url, here, there, text):
     assert everything(url)[place] == whole
 
 
-@pytest.mark.parametrize("name", ["../../out", "/etc/cron.d/job", "a/../../b", "result.json", "files.json"])
-def test_a_manifest_names_nothing_outside_its_folder(url, here, there, name):
+@pytest.mark.parametrize(
+    "name",
+    ["../../out", "/etc/cron.d/job", "a/../../b", "result.json", "files.json", "a\0b", "x" * 300, "model.mlpackage"],
+)
+def test_a_manifest_names_nothing_outside_its_folder_and_what_no_disk_holds_is_not_pulled(url, here, there, name):
     made(here)
     store = shared.open_shared(url)
     store.push(here, "convert", KEY)

@@ -1,13 +1,16 @@
-"""`ane-sweep doctor [--json] [uri=URI]`: what this host can do, and how to get what is missing"""
+"""`ane-sweep doctor [--json] [uri=URI] [store=URL]`: what this host can do, and how to get what is missing"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 from rich.text import Text
 
 from ane_sweep import tables
+from ane_sweep.errors import ConfigError
 from ane_sweep.machine import stand_in
 from ane_sweep.planner import inherited
+from ane_sweep.store import remote
 from ane_sweep.terminal import NOT_ALL_OK, OK, tell
+from ane_sweep.verbs.doctor import shared
 from ane_sweep.verbs.doctor.probes import PROBES, Finding
 from ane_sweep.verbs.doctor.world import World
 from ane_sweep.words import Parser
@@ -22,7 +25,7 @@ def doctor(args: list[str], world: World | None = None) -> int:
     """
     parser = Parser(
         "doctor",
-        "[--json] [uri=URI] [out=PATH]",
+        "[--json] [uri=URI] [store=URL] [out=PATH]",
         "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
         "ane-sweep doctor uri=http://127.0.0.1:5000",
         {OK: "this host can run sweeps", NOT_ALL_OK: "it cannot: a probe that is needed says no"},
@@ -31,11 +34,15 @@ def doctor(args: list[str], world: World | None = None) -> int:
     parser.key(
         "uri", "URI", "the tracking URI to ask (default: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder)"
     )
+    parser.key("store", "URL", "a store that machines share, to be written, read and deleted in (default: none)")
     parser.outputs()
     given = parser.read(args)
+    if given.store is not None and (wrong := remote.problem("store", given.store)):
+        raise ConfigError(wrong)
     world = world or World(out=given.out, uri=given.uri or inherited.tracking_uri())
     with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
-        found = list(pool.map(lambda probe: probe(world), PROBES))
+        asked = [] if given.store is None else [pool.submit(shared.store, given.store)]
+        found = [*pool.map(lambda probe: probe(world), PROBES), *(probe.result() for probe in asked)]
     able = all(finding.can for finding in found if finding.needed)
     if given.json:
         script = stand_in.active()
