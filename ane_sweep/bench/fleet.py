@@ -31,10 +31,12 @@ def run() -> list[Row]:
         shelf.ready(*names)
         four = _seconds(shelf)
     here = f"{os.cpu_count()} cores for all of it"
+    took = (f"{four:.1f} s (4 workers)", f"{one:.1f} s (1 worker)", f"{one / four:.2f}")
+    own = (f"{_own_ms(four, 4):.2f} ms (4 workers)", f"{_own_ms(one, 1):.2f} ms (1 worker)")
     return [
-        Row(f"{TASKS} tasks that wait {SLEEPS_S * 1e3:g} ms", f"{four:.1f} s (4 workers)", f"{one:.1f} s (1 worker)", f"{one / four:.2f}", here),
-        Row("of that, the fleet's own a task", f"{_own_ms(four, 4):.2f} ms (4 workers)", f"{_own_ms(one, 1):.2f} ms (1 worker)"),
-    ]  # fmt: skip
+        Row(f"{TASKS} tasks that wait {SLEEPS_S * 1e3:g} ms", *took, bar=here),
+        Row("of that, the fleet's own a task", *own),
+    ]
 
 
 def _own_ms(took: float, workers: int) -> float:
