@@ -27,7 +27,7 @@ QUICK = (
     "chips=[m4]", "tracking.enabled=false", "evidence=off",
 )  # fmt: skip
 WORKERS = {"m1-a": "m1", "m1-b": "m1", "m4-a": "m4", "m4-b": "m4"}
-START_S = 60.0
+START_S = 120.0
 
 
 def free_port() -> int:
@@ -62,10 +62,7 @@ class Sweep:
 
 @dataclass
 class Shelf:
-    """`stand_in`: Macs are played by coremltools' drop-in, as `machine/stand_in.py` says; else a worker declares its chip."""
-
     folder: Path
-    stand_in: bool = False
     processes: dict[str, subprocess.Popen] = field(default_factory=dict)
     chips: dict[str, str] = field(default_factory=dict)
     environment: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -79,7 +76,7 @@ class Shelf:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for process in self.processes.values():
+        for process in reversed(self.processes.values()):  # the sweeps before what they would wait for
             with contextlib.suppress(psutil.NoSuchProcess):
                 tree = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
                 for one in tree:
@@ -94,10 +91,11 @@ class Shelf:
     def scheduler(self) -> None:
         self._start("scheduler", "fleet", "scheduler", self.address, "--certificates", str(self.certificates))
 
-    def worker(self, name: str, chip: str, **env: str) -> None:
+    def worker(self, name: str, chip: str, played: bool = False, **env: str) -> None:
+        """`played`: a Mac, by coremltools' drop-in, as `machine/stand_in.py` says; else this machine, which declares the chip."""
         self.chips[name] = chip
         words = ["fleet", "worker", self.address, "--certificates", str(self.certificates), "--name", name]
-        if self.stand_in:
+        if played:
             script = self.folder / f"{chip}.json"
             script.write_text(json.dumps(mac(chip)))
             env["ANE_SWEEP_STAND_IN"] = str(script)

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ane_sweep.bench import Row, _shelf
 from ane_sweep.bridge.record import Record
@@ -17,7 +18,7 @@ CELLS = 4
 def run() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="ane-sweep-faults-") as folder, _shelf.Shelf(Path(folder)) as shelf:
         for name, chip in _shelf.WORKERS.items():
-            ahead = _shelf.clock_ahead(Path(folder) / "clock", 3600) if name == "m4-b" else {}
+            ahead: dict[str, Any] = _shelf.clock_ahead(Path(folder) / "clock", 3600) if name == "m4-b" else {}
             shelf.worker(name, chip, **ahead)
         shelf.ready(*_shelf.WORKERS)
         return [_row(what, hurt, shelf, number) for number, (what, hurt) in enumerate(FAULTS.items())]

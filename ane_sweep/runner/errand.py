@@ -104,7 +104,7 @@ def _parents() -> Parents:
 def perform(text: str) -> str:
     """An Errand as JSON; the Answer as JSON."""
     errand = msgspec.json.decode(text, type=Errand)
-    answer = Answer(os.environ.get(members.NAME_VARIABLE, ""), host.fingerprint(), host.toolchain())
+    answer = Answer(os.environ.get(members.NAME_VARIABLE, ""), members.fingerprint(), host.toolchain())
     if differ := [name for name in members.SAME if errand.tools.get(name) != members.tools().get(name)]:
         answer.reason = (
             f"worker {answer.machine} has another {', '.join(differ)} than the sweep: install the same there"

@@ -61,6 +61,8 @@ class Home:
             known = self.worker.without_running(task)
         if known is not None or dead is not None:
             return known
+        if task.folders and task.place:  # done here it would be another machine's figure; the plan refuses such cells
+            return Outcome(StageStatus.FAILED, f"{task.stage} needs files that only the machine that sweeps has")
         if STAGES[task.stage].network or task.folders:
             return self._made_here(task)
         for key in task.inputs.values():

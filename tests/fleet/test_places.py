@@ -102,6 +102,20 @@ def test_a_plan_without_a_fleet_knows_no_place():
     assert not made.places and {task.place for task in made.tasks.values()} == {""}
 
 
+def test_files_of_this_machine_are_never_timed_elsewhere_under_its_name():
+    from dataclasses import replace
+
+    from ane_sweep.planner import checks
+
+    (cell,) = planned("machine=b", "runtime=torch_eager").cells
+    (source,) = planned("machine=b").sources.values()
+    place = members.place("b", SHELF)
+    assert checks.elsewhere(cell, source, "torch_eager", place) is None, "random weights are drawn anywhere"
+    mine = replace(source, folder=host)
+    assert "only this machine has" in checks.elsewhere(cell, mine, "torch_eager", place)
+    assert checks.elsewhere(cell, mine, "coreml", place) is None
+
+
 def test_executor_is_a_word_and_its_choices_are_told():
     assert config.load(["model=tiny-gpt2", "executor=dask"]).settings["executor"]["name"] == "dask"
     with pytest.raises(Exception, match="local, dask"):
