@@ -53,6 +53,12 @@ def memory_bytes() -> int:
     return memory.memory_budget(float(said) if said else None)
 
 
+def fingerprint() -> dict[str, Any]:
+    """This machine now, as a record has it."""
+    declared = os.environ.get(CHIP_VARIABLE)
+    return host.fingerprint() | ({} if declared is None else {"declared_chip": declared})
+
+
 def me() -> Member:
     chip, declared = host.chip_name(host.chip()), os.environ.get(CHIP_VARIABLE)
     refused = {name: why for name in RUNTIMES if (why := cannot(name))}
@@ -60,7 +66,7 @@ def me() -> Member:
         name=os.environ.get(NAME_VARIABLE, ""),
         chip=declared or chip,
         key=host.digest() if declared is None else _digest([host.digest(), declared]),
-        host={**host.fingerprint(), **({} if declared is None else {"declared_chip": declared})},
+        host=fingerprint(),
         tools=tools(),
         memory_gib=memory_bytes() / 2**30,
         no_coreml=apple.no_coreml(),

@@ -30,10 +30,19 @@ def _cannot(runtime: str, place: Place | None) -> str | None:
     return cannot(runtime) if place is None else place.cannot.get(runtime)
 
 
-def elsewhere(cell: Cell, place: Place | None) -> str | None:
+def elsewhere(cell: Cell, source: Source, runtime: str, place: Place | None) -> str | None:
     """Why a cell cannot be measured by the machine that it asks for."""
     if place is not None and cell.device == "usb":
         return "device=usb: a fleet's workers measure themselves; run it on the Mac that has the phone, with executor=local"
+    if (
+        place is not None
+        and RUNTIMES[runtime].needs == "checkpoint"
+        and (source.folder or source.beside or source.fetch)
+    ):
+        return (
+            f"runtime={runtime} with executor=dask: it builds {cell.model} from files that only this machine has; use "
+            "runtime=reference or coreml, whose program is sent, or executor=local"
+        )
     chip = host.chip_name(host.chip())
     if place is not None or cell.machine in (None, chip):
         return None

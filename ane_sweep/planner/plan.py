@@ -52,7 +52,7 @@ def make_plan(
         runtime = checks.resolved_runtime(cell, place)
         source = sources[cell.key]
         reason = (
-            checks.elsewhere(cell, place)
+            checks.elsewhere(cell, source, runtime, place)
             or checks.refusal(cell, source, runtime, place)
             or scoring.refusal(cell, source, shared.examples.get(cell.key))
         )

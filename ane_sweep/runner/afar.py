@@ -115,6 +115,8 @@ class Sweep:
         self._aside(partial(self.home.without_fleet, task, self.dead), partial(self._considered, task))
 
     def _considered(self, task: Task, known: Outcome | None) -> None:
+        if task.key in self.flights or task.key not in self.left:  # somebody was faster
+            return
         if known is not None and self._elsewhere(task, known):
             self.home.forget(task)
             known = None
@@ -155,25 +157,31 @@ class Sweep:
             self.display.at(flight.task, machine)
             self.display.begin(flight.task)
 
-    def _ended(self, wire: Wire, key: str, future: Any) -> None:
-        if wire is not self.wire or key not in self.flights:
+    def _ended(self, wire: Wire, name: str, key: str, future: Any) -> None:
+        flight = self.flights.get(key)
+        if wire is not self.wire or flight is None or flight.name != name:  # of a try that nobody waits for any more
             return
-        task = self.flights[key].task
+        task = flight.task
         if future.status == "finished":
-            self._aside(partial(self.home.arrived, task, future), partial(self._arrived, task))
+            wanted = partial(self._wanted, flight)
+            self._aside(partial(self.home.arrived, task, future, wanted), partial(self._arrived, flight))
         elif future.status == "error":
             self._lose(task, _why(future.exception()))
-        elif key in self.flights:
-            self._cut("it dropped what was asked of it")
+        else:
+            self._cut(f"what was asked of it is {future.status}")
 
-    def _arrived(self, task: Task, came: Outcome | str) -> None:
+    def _arrived(self, flight: Flight, came: Outcome | str) -> None:
         """An outcome, or why there is none."""
-        if task.key not in self.flights:
+        if not self._wanted(flight):
             return
         if isinstance(came, str):
-            self._lose(task, came)
+            self._lose(flight.task, came)
         else:
-            self._settle(task, came)
+            self._settle(flight.task, came)
+
+    def _wanted(self, flight: Flight) -> bool:
+        """Whether a try is still the one that its task waits for."""
+        return self.flights.get(flight.task.key) is flight
 
     def _lose(self, task: Task, why: str) -> None:
         flight = self.flights.pop(task.key)
@@ -222,6 +230,7 @@ class Sweep:
             f"{away.partition('-')[2]} does not come back: {names[0]}, which is like it, times its programs anew"
         )
         again = [task for task in self.plan.tasks.values() if task.alone and task.place and _program(task) == mark]
+        fresh: list[Task] = []
         for task in again:
             if task.key in self.flights:
                 self.wire.drop(task.key)
@@ -232,10 +241,11 @@ class Sweep:
                 del self.home.worker.outcomes[task.key]
                 self.home.forget(task)
                 self.left.add(task.key)
-        for task in again:
-            if task.key in self.left and all(key in self.home.worker.outcomes for key in _upstream(task)):
+            fresh.append(task)
+        for task in fresh:
+            if all(key in self.home.worker.outcomes for key in _upstream(task)):
                 self._submit(task)
-            elif task.key in self.left:
+            else:
                 self.waits[task.key] |= {key for key in _upstream(task) if key in self.left}
         return True
 

@@ -104,7 +104,7 @@ def _parents() -> Parents:
 def perform(text: str) -> str:
     """An Errand as JSON; the Answer as JSON."""
     errand = msgspec.json.decode(text, type=Errand)
-    answer = Answer(os.environ.get(members.NAME_VARIABLE, ""), host.fingerprint(), host.toolchain())
+    answer = Answer(os.environ.get(members.NAME_VARIABLE, ""), members.fingerprint(), host.toolchain())
     if differ := [name for name in members.SAME if errand.tools.get(name) != members.tools().get(name)]:
         answer.reason = (
             f"worker {answer.machine} has another {', '.join(differ)} than the sweep: install the same there"
@@ -171,7 +171,7 @@ def _outcome(errand: Errand, task: Task, outcomes: dict[str, Outcome], folder: P
     children, event = Children(), threading.Event()
     with _lock:
         _running.setdefault(errand.sweep, []).append((children, event))
-    parents = Parents() if task.alone else _parents()
+    parents = Parents(cold=True) if task.alone else _parents()  # one process of one timing: a parent would save nothing
     worker = walk.Worker(
         plan, Run(folder, {}), store, Quiet(), members.memory_bytes(),
         max(1, (os.cpu_count() or 1) // errand.lanes), Gate(**errand.gate), event, parents, outcomes, children=children,
@@ -179,8 +179,6 @@ def _outcome(errand: Errand, task: Task, outcomes: dict[str, Outcome], folder: P
     try:
         return worker.perform(task)
     finally:
-        if task.alone:
-            parents.__exit__()
         with _lock:
             _running[errand.sweep].remove((children, event))
 

@@ -61,6 +61,8 @@ class Home:
             known = self.worker.without_running(task)
         if known is not None or dead is not None:
             return known
+        if task.folders and task.place:  # done here it would be another machine's figure; the plan refuses such cells
+            return Outcome(StageStatus.FAILED, f"{task.stage} needs files that only the machine that sweeps has")
         if STAGES[task.stage].network or task.folders:
             return self._made_here(task)
         for key in task.inputs.values():
@@ -74,8 +76,8 @@ class Home:
         again = task.key in self._damaged or self.shelf.damage(task.stage, task.key) is not None
         return errand.asked(plain, sweep, inputs, self.settings, again)
 
-    def arrived(self, task: Task, future: Any) -> Outcome | str:
-        """The outcome that a future brings; or why it has to be asked for again."""
+    def arrived(self, task: Task, future: Any, wanted: Callable[[], bool]) -> Outcome | str:
+        """The outcome that a future brings; or why it has to be asked for again. Nothing of what is not `wanted` is kept."""
         try:
             answer = msgspec.json.decode(future.result(timeout=_GATHER_S), type=errand.Answer)
         except Exception as error:  # the worker went down with it, and Dask says so in many ways
@@ -86,7 +88,7 @@ class Home:
             for key in answer.missing:
                 self._share(self.worker.plan.tasks[key], again=True)
             return f"what it is made from was not whole in the shared store, as {answer.machine} found; it was put there again"
-        return self._outcome(task, answer)
+        return self._outcome(task, answer) if wanted() else "nobody waits for it any more"
 
     def forget(self, task: Task) -> None:
         """Of a timing that is to be taken anew."""

@@ -163,12 +163,12 @@ class Parent:
 
 
 class Parents:
-    """Those of a sweep. To be closed when no task runs any more."""
+    """Those of a sweep. To be closed when no task runs any more. `cold`: there shall be none."""
 
-    def __init__(self) -> None:
+    def __init__(self, cold: bool = False) -> None:
         self._lock, self._live = threading.Lock(), dict[Any, Parent]()
         self._hopeless, self._round, self._stopped = set[Any](), 0, False
-        self._possible = possible()
+        self._possible = not cold and possible()
 
     def __enter__(self) -> "Parents":
         return self

@@ -26,7 +26,7 @@ class Spot:
 
 
 class Wire:
-    """One connection. What it hears goes into `heard` as calls: `began(key, machine)`, `ended(wire, key, future)`.
+    """One connection. What it hears goes into `heard` as calls: `began(key, machine)`, `ended(wire, name, key, future)`.
 
     A wire that is cut stays cut: the next one is another, and whatever an old one still says names it.
     """
@@ -38,7 +38,7 @@ class Wire:
         sweep: str,
         heard: "Queue[Callable[[], None]]",
         began: Callable[[str, str], None],
-        ended: Callable[["Wire", str, Any], None],
+        ended: Callable[["Wire", str, str, Any], None],
     ):
         self.at, self.sweep, self._heard, self._ended = at, sweep, heard, ended
         self.client = link.connected(at, certificates, CONNECT_S)
@@ -55,7 +55,7 @@ class Wire:
             errand.perform, text, key=name, resources=dict(needs), priority=priority, retries=0, pure=False
         )
         self._futures[key] = future
-        future.add_done_callback(lambda done: self._heard.put(partial(self._ended, self, key, done)))
+        future.add_done_callback(lambda done: self._heard.put(partial(self._ended, self, name, key, done)))
 
     def drop(self, key: str) -> None:
         """Nothing more is wanted of a task; what has not begun never does."""

@@ -58,7 +58,6 @@ def short() -> str:
             "",
             "exit codes:",
             *(f"  {code:<4} {text}" for code, text in sorted(SWEEP_EXITS.items())),
-            "",
             "example:",
             "  ane-sweep -m model=minilm variant=original,split_einsum chunks=1,2",
         ]
