@@ -128,7 +128,8 @@ def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
     found, _, _ = played("psnr_db>=40")
     page = (found.run.folder / "report.html").read_text()
     assert "smallest latency_ms with psnr_db&gt;=40: 4 of 6 cells timed" in page and ">trial<" in page
-    assert "psnr_db is 30, and psnr_db&gt;=40 was asked for" in page
+    assert "psnr_db breaks its limit" in page and "precision=p4 chunks=1 (30); precision=p4 chunks=2 (30)" in page
+    assert "the line joins what no other trial beats in both" in page, "the front of latency and the limited figure"
 
 
 def test_a_kept_matrix_may_say_what_is_wanted(played):
