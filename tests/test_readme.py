@@ -13,7 +13,7 @@ from ane_sweep import words as command
 from ane_sweep.__main__ import main
 from ane_sweep.bench.__main__ import NAMES
 from ane_sweep.bridge.cell import AXES
-from ane_sweep.planner import config, help
+from ane_sweep.planner import config, free, help
 from ane_sweep.planner.schema import KEYS
 from ane_sweep.search import goal
 from ane_sweep.terminal import EXIT_CODES
@@ -71,6 +71,8 @@ def test_every_command_is_one(line, monkeypatch, tmp_path):
     verb = words.pop(0) if words[0] in verbs.names() else "sweep"
     if verb == "best":
         words = goal.parse([word for word in words if word != "--explain"])[1]
+        if (space := free.space(words)) is not None:
+            words = space.trial(next(space.middles()))
     elif verb not in ("sweep", "plan"):
         end = words.index("--") if "--" in words else len(words)
         read = parser(verb, monkeypatch).read(words[:end])

@@ -159,7 +159,8 @@ def _possible(found: Space, name: str, one: Dimension) -> tuple[Any, ...]:
         if problem := _problem(found, name, at):
             problems[at] = problem
     if len(problems) == len(drawn) or (problems and (isinstance(one, Between) or len(drawn) < len(one.values))):
-        raise ConfigError(f"{name}: {next(iter(problems.values()))}")
+        said = next(iter(problems.values()))
+        raise ConfigError(said if said.startswith(name) else f"{name}: {said}")
     if isinstance(one, Between):
         return ()
     if problems:

@@ -51,7 +51,8 @@ def sections(sweep: Sweep) -> list[Section]:
         return [Section("Cells", [Para("This sweep has no records.")])]
     told = with_cells(sweep.records, sweep.runs)
     made = [
-        first.section(sweep.cells), _cells(sweep, told), searched.section(sweep.search), off_ane.section(sweep.cells),
+        first.section(sweep.cells), _cells(sweep, told), searched.section(sweep.search, sweep.records),
+        off_ane.section(sweep.cells),
         estimates.section(sweep.cells), _placement(sweep), _tips(sweep), _axes(sweep), inside.section(sweep.cells),
         _ladder(sweep), _failures(sweep), _drift(sweep),
         _published(sweep), _doubts(told), _provenance(sweep),

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge import kept
+from ane_sweep.bridge.record import Record
 from ane_sweep.report import choice, figures
 from ane_sweep.report.blocks import Grid, Para, Plots, Section
 from ane_sweep.report.figures import Point
@@ -81,20 +83,28 @@ def read(folder: Path) -> Found | None:
     return kept.read(folder / FILE_NAME, Found, "the report shows no search")
 
 
-def section(found: Found | None) -> Section | None:
+def section(found: Found | None, records: Sequence[Record]) -> Section | None:
     if found is None:
         return None
     summary = found.summary or f"{len(found.trials)} cells timed, {found.how}"
     blocks = [Para(f"{found.goal}: {summary}; {len(found.never)} not timed.")]
-    return Section("Search", [*blocks, *_pictures(found), *_table(found), *_never(found)])
+    return Section(
+        "Search",
+        [
+            *blocks,
+            *_pictures(found, {record.cell_key: n for n, record in enumerate(records)}),
+            *_table(found),
+            *_never(found),
+        ],
+    )
 
 
-def _pictures(found: Found) -> list[Plots]:
-    drawn = [made for made in (_front(found), _order(found)) if made is not None]
+def _pictures(found: Found, cells: dict[str, int]) -> list[Plots]:
+    drawn = [made for made in (_front(found, cells), _order(found, cells)) if made is not None]
     return [Plots(drawn)] if drawn else []
 
 
-def _front(found: Found) -> tuple[str, str] | None:
+def _front(found: Found, cells: dict[str, int]) -> tuple[str, str] | None:
     """The trials by two figures (two objectives; or the objective and what the first limit is of), and those of them that
     no other beats in both."""
     signs = found.goal.objectives | {
@@ -112,10 +122,7 @@ def _front(found: Found) -> tuple[str, str] | None:
         return None
     gains = [(x_sign * x, y_sign * y) for x, y, _ in places]
     line = sorted(place for place, gain in zip(places, gains) if not any(choice.beats(other, gain) for other in gains))
-    points: list[Point] = [
-        (x, y, n, _series(found, n), 5.5 if found.trials[n].cell in found.best else 4.0, found.trials[n].label)
-        for x, y, n in places
-    ]
+    points = [_point(found, cells, n, x, y) for x, y, n in places]
     svg = figures.lines(
         [([x for x, _, _ in line], [y for _, y, _ in line], 0)], points, x_label=x_name, y_label=y_name, name="front"
     )
@@ -123,18 +130,23 @@ def _front(found: Found) -> tuple[str, str] | None:
     return svg, f"the line joins what no other trial beats in both{wide}; large: best"
 
 
+def _point(found: Found, cells: dict[str, int], n: int, x: float, y: float) -> Point:
+    trial = found.trials[n]
+    return x, y, cells.get(trial.cell, -1), _series(found, n), 5.5 if trial.cell in found.best else 4.0, trial.label
+
+
 def _series(found: Found, n: int) -> int:
     """The grey of the palette for what is beyond a limit."""
     return 8 if any(not found.goal.holds(name, value) for name, value in found.trials[n].figures.items()) else 0
 
 
-def _order(found: Found) -> tuple[str, str] | None:
+def _order(found: Found, cells: dict[str, int]) -> tuple[str, str] | None:
     """The trials one after the other, and the best so far."""
     name, sign = next(iter(found.goal.objectives.items()))
     values = [(n, value) for n, trial in enumerate(found.trials) if (value := trial.figures.get(name)) is not None]
     if not values:
         return None
-    points: list[Point] = [(n + 1.0, value, n, _series(found, n), 4.0, found.trials[n].label) for n, value in values]
+    points = [_point(found, cells, n, n + 1.0, value) for n, value in values]
     best, xs, ys = None, [], []
     for n, value in values:
         if not _series(found, n):
@@ -171,5 +183,8 @@ def _never(found: Found) -> list[Grid]:
 
 
 def _one(left: Left, reason: str) -> str:
-    """A cell, with what the others of its kind have not."""
-    return left.label if left.reason == reason else f"{left.label} ({left.reason})"
+    """A cell, with what the others of its kind have not: its figure, or the other cell."""
+    if left.reason == reason:
+        return left.label
+    figure = re.search(r" is (\S+), and ", left.reason)
+    return f"{left.label} ({figure[1] if figure else left.reason.removeprefix(TWIN)})"

@@ -34,6 +34,7 @@ def said(found: Search, records: list[Record], explain: bool) -> str:
         lines.append(f"  {found.labels[record.cell_key]}: {_figures(found.goal, record)}{_doubt(record)}")
         if words := found.words(record.cell_key):
             lines.append(f"    by itself: {shlex.join(['ane-sweep', *words])}")
+    lines += [f"doubt: {one}" for one in unknown(found.goal, best)]
     if best and explain:
         lines += ["", *bought(found, records, best[0])]
     if found.never and best:
@@ -65,7 +66,18 @@ def _obstacles(found: Search) -> str:
     told = [
         f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)
     ]
+    if not told and found.lacking:
+        return f"{found.lacking} was not recorded of what was timed: this runtime or host does not take it"
     return "; ".join(told) or "nothing was left to try"
+
+
+def unknown(goal: Goal, best: list[Record]) -> list[str]:
+    """Limits that nobody could look at, of the best cells."""
+    lacking = [limit for limit in goal.limits if any(figure(record, limit.figure) is None for record in best)]
+    return [
+        f"{limit} was asked for, and {limit.figure} was not recorded: nobody knows whether it holds"
+        for limit in lacking
+    ]
 
 
 def as_json(found: Search, records: list[Record]) -> dict[str, Any]:

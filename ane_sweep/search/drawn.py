@@ -90,14 +90,14 @@ class Free(Search):
         latest = self.tried[-REFUSED:]
         if len(latest) == REFUSED and all(key in self.plan.refused for key in latest):
             return f"{REFUSED} cells one after the other were refused"
-        return self._out_of_time()
+        return self._stopped()
 
     def _left(self) -> float:
         """How many cells may still be tried; those that are refused cost nothing."""
         return self.most - sum(key not in self.plan.refused for key in self.asked)
 
     def _ended(self) -> str | None:
-        return self._out_of_time()
+        return self._stopped()
 
     def _draw(self, size: int) -> list[str]:
         """Keys of cells that are new, planned now; fewer, or none, where nothing new is left."""

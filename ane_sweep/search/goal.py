@@ -1,5 +1,6 @@
 """What is wanted: figures to make small or large, and limits on others, as words: `minimise=latency_ms psnr_db>=40`."""
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -124,7 +125,11 @@ def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
     kept, other = parse([*words, *settings["limits"]])
     if other:
         raise ConfigError(f"search.limits: {other[0]}: expected FIGURE>=NUMBER or FIGURE<=NUMBER")
-    return Goal(given.objectives or kept.objectives or {"latency_ms": -1}, (*kept.limits, *given.limits))
+    limits = (*kept.limits, *given.limits)
+    for least, most in itertools.product(limits, repeat=2):
+        if least.figure == most.figure and least.sign > 0 > most.sign and least.value > most.value:
+            raise ConfigError(f"{least} and {most}: no cell can keep to both")
+    return Goal(given.objectives or kept.objectives or {"latency_ms": -1}, limits)
 
 
 def _limit(name: str, way: str, text: str) -> Limit:

@@ -55,6 +55,7 @@ class Search:
     trials: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lacking: str | None = None  # an objective that a cell which was timed does not have
     how: str = "nothing had to be timed: all that the goal asks for is known before"
 
     def __post_init__(self) -> None:
@@ -188,6 +189,8 @@ class Search:
         self.trials.append(key)
         self.tried += [key] if key not in self.tried else []
         fits = record.status in NOT_WRONG and self.goal.broken(record) is None
+        if fits and (lacking := [name for name in self.goal.objectives if figure(record, name) is None]):
+            self.lacking = lacking[0]
         excess = self.goal.excess(record) if record.status in NOT_WRONG else None
         order.tell(key, figure(record, "latency_ms"), self.goal.gains(record) if fits else None, excess)
 
@@ -199,9 +202,11 @@ class Search:
         most = self.settings["search"]["trials"]
         if most is not None and len(self.trials) >= most:
             return f"search.trials={most} were spent"
-        return self._out_of_time()
+        return self._stopped()
 
-    def _out_of_time(self) -> str | None:
+    def _stopped(self) -> str | None:
+        if self.lacking:
+            return f"{self.lacking} was not recorded of what was timed: this runtime or host does not take it"
         if self.until is not None and time.monotonic() >= self.until:
             return "budget_minutes was spent before its turn"
         return None

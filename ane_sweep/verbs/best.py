@@ -22,8 +22,9 @@ def best(args: list[str]) -> int:
         "The best cell of a matrix (of several objectives: those that no other beats) under limits, without running all of "
         "it: what breaks a limit is dropped as soon as that is known, the rest is timed in the order of its estimate, or "
         "as Optuna asks where nothing predicts, until no cell left can win. FIGURE: latency_ms, package_mb, psnr_db, "
-        "ane_share, estimated_ms, or KIND.NAME. KEY: as of a sweep (ane-sweep --help); search.trials, search.seed, "
-        "budget_minutes bound it. Quote words with < and > from the shell.",
+        "ane_share, estimated_ms, or KIND.NAME. KEY=interval(a,b) or range(a,b) is free, as is "
+        "precision.overrides.PATTERN=range(2,9), the bits of weights that match: cells are planned as Optuna asks. KEY: as of "
+        "a sweep (ane-sweep --help); search.trials, search.seed, budget_minutes bound it. Quote words with < and > from the shell.",
         "ane-sweep best -m model=minilm precision=fp16,p6,p4 chunks=1,2 'psnr_db>=40' 'package_mb<=25' minimise=latency_ms",
         {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt"},
     )
@@ -50,7 +51,8 @@ def best(args: list[str]) -> int:
     else:
         print(answer.said(found, records, given.explain))
     winners = answer.winners(wanted, records)
-    return NOT_ALL_OK if not winners else OK if all(map(answer.sound, winners)) else IN_DOUBT
+    sound = all(map(answer.sound, winners)) and not answer.unknown(wanted, winners)
+    return NOT_ALL_OK if not winners else OK if sound else IN_DOUBT
 
 
 def _wanted(words: list[str]) -> "tuple[Request, Space | None] | None":

@@ -54,3 +54,11 @@ def test_a_limit_is_broken_by_what_is_known_alone():
     assert goal.broken(cell(psnr=60)) is None, "the limit itself is allowed, and nobody knows the cosine"
     assert goal.broken(cell(psnr=None)) is None
     assert goal.gains(cell()) == (-10.0,)
+
+
+def test_limits_that_no_cell_can_keep_to_are_refused_before_anything_runs():
+    nothing = {"minimise": [], "maximise": [], "limits": ["psnr_db<=40"]}
+    with pytest.raises(ConfigError) as error:
+        of_settings(nothing, parse(["psnr_db>=60"])[0])
+    assert "psnr_db>=60 and psnr_db<=40: no cell can keep to both" in str(error.value)
+    assert of_settings(nothing, parse(["psnr_db>=40"])[0])

@@ -128,9 +128,25 @@ def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
     found, _, _ = played("psnr_db>=40")
     page = (found.run.folder / "report.html").read_text()
     assert "smallest latency_ms with psnr_db&gt;=40: 4 of 6 cells timed" in page and ">trial<" in page
-    assert "psnr_db is 30, and psnr_db&gt;=40 was asked for" in page
+    assert "psnr_db breaks its limit" in page and "precision=p4 chunks=1 (30); precision=p4 chunks=2 (30)" in page
+    assert "the line joins what no other trial beats in both" in page, "the front of latency and the limited figure"
 
 
 def test_a_kept_matrix_may_say_what_is_wanted(played):
     found, _, timed = played("search.limits=['package_mb<=15']", "search.minimise=[psnr_db]")
     assert str(found.goal) == "smallest psnr_db with package_mb<=15" and timed == []
+
+
+def test_an_objective_that_is_not_recorded_here_ends_the_search_at_the_first_cell(played):
+    found, records, timed = played("minimise=measured.energy_ane_mj")
+    assert len(timed) == 1
+    assert "no cell fits: 5 cells: measured.energy_ane_mj was not recorded of what was timed" in answer.said(
+        found, records, explain=False
+    )
+
+
+def test_a_limit_that_nobody_could_look_at_is_a_doubt(played):
+    found, records, _ = played("cosine>=0.9")
+    [best] = answer.winners(found.goal, records)
+    assert "doubt: cosine>=0.9 was asked for, and cosine was not recorded" in answer.said(found, records, explain=False)
+    assert answer.unknown(found.goal, [best])

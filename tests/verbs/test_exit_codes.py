@@ -210,6 +210,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
                 tried=[],
                 values={},
                 how="",
+                lacking=None,
                 summary=lambda _: "",
                 words=lambda _: [],
             )
