@@ -25,6 +25,7 @@ POINTS = (
     ("program and its weights written", "coremltools.converters.mil.converter", "MILProtoBackend", "__call__"),
     ("package", "coremltools.models.model", "", "_create_mlpackage"),
     ("program grown", "ane_sweep.worker.grow.program", "Plan", "__init__"),
+    ("weights cast, turned and written, by threads", "ane_sweep.worker.grow.weights", "_Streams", "_fill"),
     ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "write"),
     ("package", "ane_sweep.worker.stages._package", "", "settle"),
 )
