@@ -18,7 +18,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep", action="store_true", help="add what they say to ane_sweep/bench/kept/ and docs/figures.md"
     )
+    parser.add_argument(
+        "--phases", action="store_true", help="of conversions: where the time goes (the benchmark phases)"
+    )
     given = parser.parse_known_args(words)[0]
+    if given.phases:
+        given.names = ["phases" if name == "conversions" else name for name in given.names]
     folders = [Path(name) for name in given.names if name not in NAMES and Path(name).is_dir()]
     names = [name for name in given.names if name in NAMES or not Path(name).is_dir()]
     unknown = [name for name in names if name not in NAMES]

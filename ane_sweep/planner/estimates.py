@@ -9,23 +9,48 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ane_sweep.bridge import families
+from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.stages import STAGES
+from ane_sweep.planner import sizing
 from ane_sweep.store.past import Past
 
 History = Mapping[str, Sequence[Past]]  # by stage
 
 GIB = 1 << 30
+# As worker/grow/repeats.py has it, for blocks that are all alike; those that come in turns hold more at once.
+_GROWN_FROM, _AT_ONCE = 9, 5
+_MORE = 1.3  # 2.4 to 2.5 bytes a byte of these few, gpt2-large's and gpt2-xl's peaks say, where all blocks take 1.9
+_IN_FULL = ("seq2seq", "tensors")  # two lists of blocks; a module of the user's own
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
 
-def memory_bytes(stage: str, work: int, history: History) -> int:
-    """Expected peak of a task over `work` parameter bytes (fp32): the largest similar peak seen, else the formula."""
+def memory_bytes(stage: str, work: int, history: History, held: int | None = None) -> int:
+    """Expected peak of a task over `work` parameter bytes (fp32): the largest similar peak seen, else the formula over
+    those of them that are `held` at once."""
     peaks = [
         entry.peak_bytes * max(1.0, work / max(entry.work, 1))
         for entry in _similar(stage, work, history)
         if entry.peak_bytes
     ]
-    return int(max(peaks) if peaks else STAGES[stage].base_gib * GIB + STAGES[stage].per_byte * work)
+    return int(
+        max(peaks)
+        if peaks
+        else STAGES[stage].base_gib * GIB + STAGES[stage].per_byte * (work if held is None else held)
+    )
+
+
+def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> int:
+    """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone."""
+    task = cell.model_options["task"]
+    serves = families.serves(cell.family) if stage == "convert" and task not in _IN_FULL else None
+    if serves is None or cell.precision_options["compute"] == "fp32" or cell.cache == "stateful":
+        return work
+    layers = arch.get(serves.layers)
+    if not isinstance(layers, int) or layers < _GROWN_FROM:
+        return work
+    whole, less = (sizing.estimate({**arch, serves.layers: count}, serves, task) for count in (layers, layers - 1))
+    return int(work * (1 - (whole - less) / whole * (layers - _AT_ONCE)) * _MORE)
 
 
 def seconds(stage: str, work: int, history: History) -> float | None:

@@ -33,7 +33,7 @@ class Costs:
     """Estimates from one history, each asked for once: a thousand cells share a handful of sizes."""
 
     def __init__(self, history: estimates.History):
-        self.memory_bytes = cache(lambda stage, work: estimates.memory_bytes(stage, work, history))
+        self.memory_bytes = cache(lambda stage, work, held: estimates.memory_bytes(stage, work, history, held))
         self.seconds = cache(lambda stage, work: estimates.seconds(stage, work, history))
 
 
@@ -101,7 +101,7 @@ class Chain:
             limits=dict(cell.limits[stage]) if declared.limited else limit(declared),
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
-            memory_bytes=costs.memory_bytes(stage, work),
+            memory_bytes=costs.memory_bytes(stage, work, estimates.held_bytes(stage, cell, work, source.arch)),
             disk_bytes=estimates.disk_bytes(
                 stage,
                 _sizes(stage, cell, source),
