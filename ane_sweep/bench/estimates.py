@@ -1,93 +1,71 @@
-"""our estimates beside coremltools' published medians: torchvision's nets of random weights, fp16, 224x224, on an A16 and an A17 Pro"""
-
-import tempfile
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+"""the latency estimates beside published tables: order, error and band, each table by terms that it had no part in"""
 
 from ane_sweep.bench import Row
-from ane_sweep.errors import ConfigError
-from ane_sweep.results import published as others
+from ane_sweep.placement import latency
+from ane_sweep.proof.placement import choices, tables, terms
+from ane_sweep.proof.placement.tables import Pair, Table
 
-NETS = {"ResNet50": "resnet50", "MobileNetV2": "mobilenet_v2", "MobileNetV3-small": "mobilenet_v3_small"}
-CHIPS = ("a16", "a17_pro")
-_SIZE = 224
+UNITS = {"ane": "Neural Engine", "gpu": "GPU", "cpu": "CPU"}
+NETS = {"ResNet50": "resnet50", "MobileNetV2": "mobilenet version=2", "MobileNetV3-small": "mobilenet version=3"}
+_GUIDE = "coremltools guide"
 
 
 def run() -> list[Row]:
-    """A row a net and chip that somebody has published. Raises ConfigError without torchvision."""
-    if reason := missing():
-        raise ConfigError(f"estimates: {reason}")
-    rows = []
-    for name, builder in NETS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            program = converted(builder, Path(folder) / "net.mlpackage")
-            for chip in CHIPS:
-                if (median := published(name, chip)) is not None:
-                    rows.append(_row(name, chip, estimated(program, chip), median))
-    return rows
+    """A row for all tables of a unit, for each of them that has an order, for the pairs, the choice of unit and the guide's nets."""
+    said = tables.said()
+    rows = [_whole(table) for table in tables.by_unit(said)]
+    rows += [_table(table) for table in tables.tables(said) if table.orders["ours"] is not None]
+    rows += [_pairs(tables.pairs(said)), _choice(choices.score())]
+    return rows + [
+        _net(name, row) for name, net in NETS.items() for row in terms.rows() if (row.table, row.net) == (_GUIDE, net)
+    ]
 
 
-def missing() -> str | None:
-    """Why torchvision's nets cannot be had here, with the way; None where they can."""
-    if find_spec("torchvision") is not None:
-        return None
-    return (
-        "torchvision is not installed; beside a PyTorch for CPUs: pip install --no-deps --target FOLDER torchvision, then "
-        "PYTHONPATH=FOLDER"
+def _whole(table: Table) -> Row:
+    told = table.rows - table.not_estimated
+    error = "" if table.error_before is None else f"{_rho(table, 'before')}, error {table.error_before:.0%}; "
+    return Row(
+        f"{UNITS[table.unit]}: {told} published latencies, {table.not_estimated} not estimated",
+        f"rank correlation {_rho(table, 'ours')}, error {table.error:.0%}, {table.inside} inside the band",
+        f"{error}FLOP {_rho(table, 'flop')}, bytes {_rho(table, 'bytes')}",
+        f"{table.inside / told:.2f}", "nine in ten inside",
+    )  # fmt: skip
+
+
+def _table(table: Table) -> Row:
+    before = "" if table.unit != "ane" else f"{_rho(table, 'before')}, error {table.error_before:.0%}; "
+    return Row(
+        f"{table.table}, {UNITS[table.unit]}: {table.rows - table.not_estimated} rows",
+        f"rank correlation {_rho(table, 'ours')}, error {table.error:.0%}, {table.inside} inside",
+        f"{before}FLOP {_rho(table, 'flop')}, bytes {_rho(table, 'bytes')}",
     )
 
 
-def _row(name: str, chip: str, found: Any, median: float) -> Row:
-    inside = "inside" if found.low_ms <= median <= found.high_ms else "outside"
+def _rho(table: Table, who: str) -> str:
+    found = table.orders[who]
+    return "-" if found is None else f"{found:.2f}"
+
+
+def _pairs(pairs: list[Pair]) -> Row:
+    right, wrong = (sum(pair.said == word for pair in pairs) for word in ("right", "wrong"))
+    return Row(
+        f"original against split_einsum, {len(pairs)} published pairs",
+        f"{right} ordered right, {len(pairs) - right - wrong} not estimated", "", str(wrong), "none wrong",
+    )  # fmt: skip
+
+
+def _choice(found: choices.Score) -> Row:
+    return Row(
+        f"Neural Engine or GPU, {found.rows} published programs, each left out in turn",
+        f"{found.left_out} right", f"{found.always_ane}, always the Neural Engine; {found.majority}, the more frequent",
+    )  # fmt: skip
+
+
+def _net(name: str, row: terms.Row) -> Row:
+    """With all tables' terms, as an estimate is given."""
+    found = latency.estimate(row.works, row.chip)
+    inside = "inside" if found.low_ms <= row.ms <= found.high_ms else "outside"
     ours = f"{found.ms:.2f} ms ({found.low_ms:.2f} to {found.high_ms:.2f})"
-    return Row(f"{name} {chip}", ours, f"{median:.2f} ms, published", f"{found.ms / median:.2f}", f"{inside} its band")
-
-
-def published(name: str, chip: str) -> float | None:
-    """The median of a net in fp16 as coremltools' guide has it."""
-    for row in others.rows():
-        is_guide = row["source"].startswith("apple/coremltools docs") and row["precision"] == "fp16"
-        if is_guide and row["model"] == name and row["chip"] == chip:
-            return row.figures.get("predict_ms")
-    return None
-
-
-def converted(builder: str, target: Path) -> Path:
-    """torchvision's net as a package, for iOS16 as the guide's are."""
-    import coremltools as ct
-    import torch
-
-    _operators(torch)
-    import torchvision
-
-    net = getattr(torchvision.models, builder)(weights=None).eval()
-    image = torch.rand(1, 3, _SIZE, _SIZE)
-    traced = torch.jit.trace(net, image)
-    target_os = ct.target.iOS16
-    inputs = [ct.TensorType("image", image.shape)]
-    ct.convert(traced, inputs=inputs, minimum_deployment_target=target_os, skip_model_load=True).save(str(target))
-    return target
-
-
-def _operators(torch: Any) -> None:
-    """torchvision's own ops by name: its wheel for CUDA beside a PyTorch for CPUs asks for them when it is imported."""
-    if hasattr(torch.ops.torchvision, "nms"):
-        return
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _LIBRARIES.append(library)
-
-
-_LIBRARIES: list[Any] = []  # what is defined lives as long as its library
-
-
-def estimated(program: Path, chip: str) -> Any:
-    """The estimate of a program on one chip, all units allowed."""
-    from ane_sweep.placement import chips, predict, programs
-
-    found = predict.predict_chain(programs.load_chain([program]), chips.get(chip), "all")
-    if found.estimate is None:
-        raise ConfigError(f"{program.name}: {found.not_estimated}")
-    return found.estimate
+    return Row(
+        f"{name} {row.chip.chip}", ours, f"{row.ms:.2f} ms, published", f"{found.ms / row.ms:.2f}", f"{inside} its band"
+    )

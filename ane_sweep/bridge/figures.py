@@ -23,7 +23,8 @@ TASK_FIGURES = {
     "embedding_spearman_torch": 3,
 }  # fmt: skip
 _UNWRITTEN = {
-    "advice", "at_shapes", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule", "prefill_median_ms",
+    "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
+    "prefill_median_ms",
 }  # fmt: skip
 
 
@@ -121,6 +122,7 @@ class Placement:
     at_shapes      the same in short at each enumerated shape: ops, share of the cost, estimate
     not_estimated  why there is no latency estimate
     unplaced       ops for which Core ML's plan names no unit
+    choice         of all units: why the GPU or the Neural Engine, or why that is not predicted
     """
 
     kind: Kind
@@ -139,6 +141,7 @@ class Placement:
     not_estimated: str | None = None
     unplaced: Count | None = None
     function: str | None = None
+    choice: str | None = None
 
 
 @dataclass(frozen=True)

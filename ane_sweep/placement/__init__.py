@@ -7,6 +7,8 @@ legality.py   data/rules.json applied to it             chips.py             dat
 laws.py       how an op's estimate grows                costs.py             in ms, with data/m4/rates.json
 path.py       the planner's shortest path               gates.py             whole-program limits
 predict.py    all of it put together                    advice.py            what to change
-latency.py    a roofline with anchor and band           agree.py             predicted against planned
-fit.py        rates from data/m4                        score.py             how good all this is
+work.py       what a program asks of each unit          formulas.py          ... times rates: milliseconds
+latency.py    an estimate with anchor and band          measured.py          rates of this machine
+withheld.py   forms that get no estimate                choice.py            Neural Engine or GPU
+agree.py      predicted against planned                 proof/placement/     rates fitted, and how good all this is
 """

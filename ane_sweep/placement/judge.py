@@ -157,8 +157,8 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
         f"  note  {file.removeprefix('@model_path/')} is not there: judged by what the program declares, it cannot be run"
         for file in dict.fromkeys(file for chunk in prediction.chunks for file in chunk.program.without)
     ]
-    if summary.compute_units in ("all", "cpu_and_gpu"):
-        lines.append("  note  the choice against the GPU has no public constants and is not modelled")
+    if summary.choice:
+        lines.append(f"  unit  {summary.choice} [low]")
     return "\n".join(lines)
 
 

@@ -1,30 +1,33 @@
-"""A latency estimate per chip: a roofline with floors. Always of kind "estimated", always with its anchor and band.
+"""A latency estimate per chip and unit. Always of kind "estimated", always with its anchor and band.
 
-    t = sum over chunks of [dispatch + max(FLOP / peak, weight bytes / streaming rate)]
-        + 1.6 ms for each chunk after the first + what is planned on the CPU + 0.125 ms for each change of unit
-
-Peak is what large matrix products reach on that ANE, the streaming rate is that of a big vocabulary projection through
-Core ML (data/chips.json); weights that stay on the chip between calls (Chip.resident_bytes; seen on the A16 alone) are
-not streamed. The per-chunk cost is from one model on an M4 Max (11 to 4 chunks, ane-book journal). The CPU
-part is the M4 planner's own estimate: no other chip's CPU, and no chip's GPU, has figures here, so what is mostly there is
-not estimated under another name. The band is the spread over published figures (score.py), not a confidence interval of
-anything.
+The sums are in formulas.py, what they multiply in work.py. Bytes a second and dispatch of a Neural Engine are the chip's own
+(data/chips.json), its FLOP a second its family's; a GPU's FLOP a second and all of a CPU are the chip's; the rest is shared. All but the
+chip table is fitted to published figures (data/latency.json, `python -m ane_sweep.proof.placement.score --fit`); measured.py puts in
+what this machine measured of itself. A chip without figures of the unit in question has no estimate, and no other chip's number.
+Bands hold nine in ten published rows whose table had part neither in the fit nor in the band.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 
-from ane_sweep.placement import laws
+from ane_sweep.placement import measured
 from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.formulas import Terms, ane_ms, cpu_ms, gpu_ms
 from ane_sweep.placement.path import SWITCH_MS
-from ane_sweep.placement.sites import Site
+from ane_sweep.placement.work import Work
 
-CHUNK_MS = 1.6
-_CPU_BYTES_PER_MS = 6.1e7
-BAND = (0.6, 2.8)  # nine in ten of 81 published figures lie within these times the estimate: see METHOD.md
-GUESSED = 2.0  # times as far either way where those figures say nothing: flexible sizes, the CPU's prices. A guess
-CPU_CHIP = "m4"  # the one whose CPU has figures: its planner's prices (costs.py)
-MOSTLY = 0.5
+TERMS_FILE = Path(__file__).parent / "data" / "latency.json"
+GUESSED = 2.0  # times as far either way where the figures say nothing: flexible sizes, the planner's prices. A guess
+PLANNED_CPU = "m4"  # the chip of whose CPU there are no latencies, but its planner's prices (costs.py)
+MOSTLY, LEFT_OUT = (
+    0.5,
+    0.2,
+)  # shares of the CPU: above the first it is a program of the CPU; up to the second it may be left out
+UNIT_OF = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": "ane"}
 
 
 @dataclass(frozen=True)
@@ -38,82 +41,133 @@ class Estimate:
     confidence: str
 
 
-@dataclass
-class Work:
-    """What one chunk asks of the ANE and the CPU."""
-
-    ane_flop: float = 0.0
-    ane_weight_bytes: int = 0
-    cpu_ms: float = 0.0
-    transitions: int = 0
-    on_ane: bool = False
-    on_gpu: bool = False
+@cache
+def fitted() -> Terms:
+    content: Terms = json.loads(TERMS_FILE.read_text(encoding="utf-8"))
+    return content
 
 
-def work_of(sites: Sequence[Site], units: Sequence[str], cpu_ms: Sequence[float], transitions: int) -> Work:
-    """Sum up a chunk; weights used by several ops count once."""
-    work = Work(transitions=transitions)
-    seen: set[int] = set()
-    for site, unit, ms in zip(sites, units, cpu_ms, strict=True):
-        if unit != "ane":
-            work.on_gpu |= unit == "gpu"
-            work.cpu_ms += lookup_ms(site) if site.type == "gather" else ms
-            continue
-        work.on_ane = True
-        work.ane_flop += laws.flop(site)
-        for tensor in site.constants:
-            if tensor.elements > 16 and id(tensor) not in seen:
-                seen.add(id(tensor))
-                work.ane_weight_bytes += tensor.bytes if tensor.stored_bytes is None else tensor.stored_bytes
-    return work
+def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
+    """The terms of a chip by unit: fitted ones, with what was measured on this machine where it has none."""
+    terms = fitted() if terms is None else terms
+    found = {unit: flat(terms[unit], chip.chip if unit != "ane" else chip.family) for unit in ("ane", "gpu", "cpu")}
+    found["ane"] |= {
+        "weight_gbs": chip.weight_gbs,
+        "dispatch_ms": chip.dispatch_ms,
+        "resident_bytes": chip.resident_bytes,
+    }
+    if chip.chip not in terms["ane"]["chips"]:
+        found["ane"]["tflops"] = None
+    measured.put(found, chip, terms["probes"])
+    return found
 
 
-def lookup_ms(site: Site) -> float:
-    """A lookup reads the rows it takes; the planner's estimate counts the whole table."""
-    return 2 * sum(tensor.bytes for tensor in site.outputs) / _CPU_BYTES_PER_MS
+def flat(terms: Terms, name: str) -> Terms:
+    """Shared terms, and for those that differ by chip or family the one of that name; None where it has none."""
+    return {key: value.get(name) if isinstance(value, dict) else value for key, value in terms.items()}
 
 
 def missing(chunks: Sequence[Work], chip: Chip) -> str | None:
     """Why there is no estimate under this chip's name, None where there is one."""
-    if any(work.on_gpu for work in chunks):
-        return f"{chip.chip}: part of it is predicted for the GPU, and no chip's GPU has figures here"
-    share = _cpu_share(chunks, chip)
-    if share > MOSTLY and chip.chip != CPU_CHIP:
-        return f"{chip.chip}: {share:.0%} of its time would be on the CPU, and only {CPU_CHIP}'s has figures here"
+    terms, name = of_chip(chip), chip.chip
+    on_ane, on_gpu = (any(getattr(work, unit).ops for work in chunks) for unit in ("ane", "gpu"))
+    if on_ane and on_gpu:
+        return f"{name}: it is predicted for Neural Engine and GPU together, and nobody has published what that costs"
+    if on_gpu and terms["gpu"]["tflops"] is None:
+        return f"{name}: part of it is predicted for the GPU, and {_figures('gpu', terms)}"
+    if on_ane and terms["ane"]["tflops"] is None:
+        return f"{name}: nobody has published what a program takes on its Neural Engine; `ane-sweep calibrate run` on one would tell"
+    share = cpu_share(chunks)
+    if share > (LEFT_OUT if on_ane or on_gpu else 0.0) and not has_cpu(chip, terms):
+        return f"{name}: {share:.0%} of its time would be on the CPU, and {_figures('cpu', terms)}"
     return None
 
 
-def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False) -> Estimate:
-    """The roofline. Compressed weights count compressed, which is what later families stream."""
-    ms = _total_ms(chunks, chip)
-    wider = GUESSED if is_flexible or _cpu_share(chunks, chip) > MOSTLY else 1.0
-    return Estimate(ms, ms * BAND[0] / wider, ms * BAND[1] * wider, _anchor(chunks, chip), "low")
+def has_cpu(chip: Chip, terms: Terms) -> bool:
+    return chip.chip == PLANNED_CPU or _prices_cpu(terms)
 
 
-def _total_ms(chunks: Sequence[Work], chip: Chip) -> float:
-    ms = CHUNK_MS * (len(chunks) - 1)
+def _prices_cpu(terms: Terms) -> bool:
+    """A CPU with figures: fitted ones, or both of those that are measured here."""
+    cpu = terms["cpu"]
+    return cpu["tflops"] is not None and (cpu["weight_gbs"] is not None or cpu.get("dispatch_ms") is not None)
+
+
+def _figures(unit: str, terms: Terms) -> str:
+    known = sorted(fitted()[unit]["tflops"])
+    if unit == "cpu":
+        known = sorted({*known, PLANNED_CPU})
+    return f"of {unit.upper()}s only {', '.join(known)} have figures here; `ane-sweep calibrate run` on that chip would give its own"
+
+
+def cpu_share(chunks: Sequence[Work]) -> float:
+    """Of what the planner prices the program at, without what chunks and switches cost."""
+    cpu, other = sum(work.cpu_ms for work in chunks), sum(work.ane_ms for work in chunks)
+    return cpu / (cpu + other) if cpu else 0.0
+
+
+def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, terms: Terms | None = None) -> Estimate:
+    """Raises TypeError where `missing` says that there is none."""
+    found = of_chip(chip, terms)
+    unit = main_unit(chunks)
+    planned = unit == "cpu" and not _prices_cpu(found)
+    ms = total_ms(chunks, chip, found)
+    low, high = _band(unit, terms)
+    wider = GUESSED if is_flexible or planned else 1.0
+    return Estimate(ms, ms * low / wider, ms * high * wider, _anchor(chunks, chip, found, unit), "low")
+
+
+def _band(unit: str, terms: Terms | None) -> tuple[float, float]:
+    band = (fitted() if terms is None else terms)["bands"][unit]
+    return band["low"], band["high"]
+
+
+def main_unit(chunks: Sequence[Work]) -> str:
+    for unit in ("gpu", "ane"):
+        if any(getattr(work, unit).ops for work in chunks):
+            return unit
+    return "cpu"
+
+
+def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:
+    """All chunks, one after the other; from the Neural Engine or to it a chunk is handed over at a cost."""
+    ms = 0.0
     for work in chunks:
-        ms += work.cpu_ms + SWITCH_MS * work.transitions
-        if work.on_ane:
-            streamed = work.ane_weight_bytes if work.ane_weight_bytes > chip.resident_bytes else 0
-            ms += chip.dispatch_ms + max(work.ane_flop / (chip.fp16_tflops * 1e9), streamed / (chip.weight_gbs * 1e6))
-    return ms
+        ms += SWITCH_MS * work.transitions
+        if work.ane.ops:
+            ms += ane_ms(work.ane, terms["ane"])
+        if work.gpu.ops:
+            ms += gpu_ms(work.gpu, terms["gpu"])
+        if _prices_cpu(terms):
+            ms += cpu_ms(work.cpu, terms["cpu"]) if work.cpu_ops else 0.0
+        elif chip.chip == PLANNED_CPU:
+            ms += work.cpu_ms
+    handed = sum(1 for before, after in pairwise(chunks) if before.ane.ops or after.ane.ops)
+    return ms + float(terms["ane"]["chunk_ms"]) * handed
 
 
-def _cpu_share(chunks: Sequence[Work], chip: Chip) -> float:
-    cpu_ms = sum(work.cpu_ms for work in chunks)
-    return cpu_ms / _total_ms(chunks, chip) if cpu_ms else 0.0
-
-
-def _anchor(chunks: Sequence[Work], chip: Chip) -> str:
+def _anchor(chunks: Sequence[Work], chip: Chip, terms: Terms, unit: str) -> str:
     """What the figure rests on: the rates of the units that it is about."""
-    found = []
-    if any(work.on_ane for work in chunks):
+    found, rows = [], fitted()["rows"]
+    if unit == "ane":
+        ane = terms["ane"]
         found.append(
-            f"{chip.fp16_tflops:g} TFLOP/s, weights at {chip.weight_gbs:g} GB/s, {chip.dispatch_ms:g} ms dispatch "
-            f"({chip.basis}; {', '.join(chip.sources)})"
+            f"{ane['tflops']:.3g} TFLOP/s, weights at {ane['weight_gbs']:g} GB/s, {ane['dispatch_ms']:g} ms dispatch "
+            f"({'measured here; ' if ane.get('here') else ''}{rows['ane']} published figures, "
+            f"{fitted()['ane']['chips'].get(chip.chip, 0)} of this chip; {', '.join(chip.sources)})"
         )
-    if _cpu_share(chunks, chip) >= 0.01:
-        cpu_ms = sum(work.cpu_ms for work in chunks)
-        found.append(f"{cpu_ms:.2g} ms on the CPU at the prices of Core ML's planner on an M4 (751K)")
+    if unit == "gpu":
+        gpu = terms["gpu"]
+        found.append(
+            f"{gpu['tflops']:.3g} TFLOP/s of its GPU ({'measured here; ' if gpu.get('here') else ''}{rows['gpu']} published figures)"
+        )
+    count = sum(work.cpu_ops for work in chunks)
+    if count and _prices_cpu(terms):
+        found.append(f"{count} ops on its CPU at {terms['cpu']['tflops']:.3g} TFLOP/s")
+    elif count and chip.chip == PLANNED_CPU:
+        found.append(
+            f"{sum(work.cpu_ms for work in chunks):.2g} ms on the CPU at the prices of Core ML's planner on an M4 (751K)"
+        )
+    elif count:
+        found.append(f"{count} ops on the CPU left out, of which there are no figures")
     return f"{chip.chip}: {'; '.join(found) or 'nothing to compute'}"

@@ -4,9 +4,9 @@
     Prediction.summary()                                    the record's `placement` entry
     Prediction.table()                                      one row an op
 
-Everything here is of kind "predicted". The choice against the GPU has no public constants: under `all` the GPU is
-left out, under `cpu_and_gpu` it takes what it can of a program that would keep the CPU busy for 1 ms; both are guesses
-and say so by their confidence.
+Everything here is of kind "predicted". The choice against the GPU has no public constants: under `all` it follows from how much
+faster the GPU is estimated to be (choice.py), and is not predicted for chips without figures; under `cpu_and_gpu` the GPU takes what
+it can of a program that would keep the CPU busy for 1 ms. Both say so by their confidence.
 """
 
 from collections import Counter, defaultdict
@@ -16,16 +16,13 @@ from typing import Any
 
 from ane_sweep.bridge.figures import Gate, Ops, Part, Placement, Reason, Shares
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.placement import advice, costs, gates, latency, legality, path
+from ane_sweep.placement import advice, choice, costs, gates, latency, legality, path, withheld, work
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Flexible, Program
 from ane_sweep.placement.sites import Site
 
 COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 UNITS = ("cpu", "gpu", "ane")
-GPU_FROM_CPU_MS = (
-    1.0  # a guess: of two measured programs one with 3.2 ms on the CPU went to the GPU, one with 0.3 stayed
-)
 
 # 20 ms on the ANE, fixed and as a range of batches (#1909, 2023); three quarters of the ops there at the default shape (#2370)
 AT_DEFAULT = (
@@ -59,6 +56,7 @@ class ChunkResult:
     gates: list[Gate]
     segments: int
     transitions: int
+    choice: str | None = None
 
     def part(self) -> Part:
         ops, share = count_ops(self.rows), cost_share(self.rows)
@@ -105,6 +103,7 @@ class Prediction:
             flexible=[_told(one) for one in self.flexible] or None,
             at_shapes=[self._at(*one) for one in self.at_shapes] or None,
             not_estimated=self.not_estimated,
+            choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )
 
     @staticmethod
@@ -156,7 +155,8 @@ def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -
         mapped += program.weight_file_bytes
         prediction.chunks.append(result)
         works.append(work)
-    prediction.not_estimated = latency.missing(works, chip)
+    speaks_against = (_withheld(chunk, chip) for chunk in prediction.chunks)
+    prediction.not_estimated = latency.missing(works, chip) or next(filter(None, speaks_against), None)
     if prediction.not_estimated is None:
         prediction.estimate = latency.estimate(works, chip, is_flexible=prediction.is_ranged)
     prediction.at_shapes = [
@@ -189,19 +189,24 @@ def _told(flexible: Flexible) -> dict[str, Any]:
     return said
 
 
-def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> tuple[ChunkResult, latency.Work]:
+def _withheld(chunk: ChunkResult, chip: Chip) -> str | None:
+    has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
+    return withheld.why([row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout)
+
+
+def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> tuple[ChunkResult, work.Work]:
     found = gates.check(program, chip, mapped)
     rows: list[OpRow] = []
-    segments = transitions = 0
+    segments, transitions, said = 0, 0, None
     for sites in program.functions.values():
         placed = _place(sites, program, chip, compute_units, found)
+        said = choice.against_the_gpu(placed, chip) if compute_units == "all" else said
         rows += placed
         count, changes = path.count_segments([row.preferred for row in placed])
         segments, transitions = segments + count, transitions + changes
-    work = latency.work_of(
-        [row.site for row in rows], [row.preferred for row in rows], [row.cpu_ms for row in rows], transitions
-    )
-    return ChunkResult(program, rows, found, segments, transitions), work
+    units = [row.preferred for row in rows]
+    done = work.work_of([row.site for row in rows], units, transitions, work.cache_bytes(chip.family))
+    return ChunkResult(program, rows, found, segments, transitions, said), done
 
 
 def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: str, found: list[Gate]) -> list[OpRow]:
@@ -221,7 +226,7 @@ def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: s
         if closed is not None and compute_units in ("all", "cpu_and_ne"):
             row.reason, row.confidence = closed.reason, closed.confidence
     if compute_units == "cpu_and_gpu":
-        _on_the_gpu(rows)
+        choice.on_the_gpu(rows)
     return rows
 
 
@@ -260,18 +265,6 @@ def _explain_islands(rows: list[OpRow]) -> None:
             for row in rows[start:end]:
                 row.reason = row.reason or f"{advice.STAYS} {gain}; going there costs {cost:.3f} ms"
         start = max(end, start + 1)
-
-
-def _on_the_gpu(rows: list[OpRow]) -> None:
-    worth = sum(row.cpu_ms for row in rows) >= GPU_FROM_CPU_MS
-    for row in rows:
-        row.confidence = "low"
-        if worth and "gpu" in row.verdict.supported:
-            row.preferred, row.reason = "gpu", "the choice against the GPU is not modelled: given to it as a guess"
-        else:
-            row.reason = (
-                "the GPU does not take it" if worth else "the choice against the GPU is not modelled: small, so CPU"
-            )
 
 
 def count_ops(rows: Sequence[OpRow]) -> Ops:

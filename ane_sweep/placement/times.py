@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ane_sweep.placement import chips, costs, latency, legality, programs
+from ane_sweep.placement import chips, costs, legality, programs, work
 
 
 def op_times(path: Path, chip: str) -> dict[str, float]:
@@ -14,5 +14,5 @@ def op_times(path: Path, chip: str) -> dict[str, float]:
     found = {}
     for site in sites:
         unit = "ane" if "ane" in legality.judge(site, row).supported else "cpu"
-        found[site.name] = latency.lookup_ms(site) if site.type == "gather" else costs.estimate_ms(site, unit)
+        found[site.name] = work.lookup_ms(site) if site.type == "gather" else costs.estimate_ms(site, unit)
     return found

@@ -68,4 +68,6 @@ def section(cells: Cells) -> Section | None:
     heads = ["cell", *(f"{chip} ms (estimated: low to high)" for chip in known)]
     grid = Grid(heads, rows, [False] + [True] * len(known), fold=fold)
     rests = dict.fromkeys(m.source for record in records for m in record.metrics if m.kind == "estimated" and m.source)
-    return Section("Estimated latency", [Para(NOTE), Points(list(rests)), grid])
+    chosen = dict.fromkeys(entry.choice for record in records for entry in record.placed("predicted") if entry.choice)
+    points = [*rests, *table.not_estimated(records), *(f"all units: {reason}" for reason in chosen)]
+    return Section("Estimated latency", [Para(NOTE), Points(points), grid])

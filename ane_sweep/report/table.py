@@ -144,11 +144,28 @@ def head_lines(records: list[Record]) -> list[str]:
     chips = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
     if chips:
         lines.append(f"placement: predicted for {', '.join(chips)}; each record's `placement` has the reasons")
+    lines += not_estimated(records)
     labels = Counter(word for record in records for word in row_labels(record))
     if labels:
         some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())
         lines.append("note: " + ", ".join(some))
     return lines
+
+
+def not_estimated(records: Sequence[Record]) -> list[str]:
+    """A sentence a reason why cells have no estimated latency, with the chips that it is of and how many cells."""
+    found: dict[str, dict[str, None]] = {}
+    cells: dict[str, set[str]] = {}
+    for record in records:
+        for entry in record.placed("predicted"):
+            reason = (entry.not_estimated or "").removeprefix(f"{entry.chip}: ")
+            if reason:
+                found.setdefault(reason, {})[str(entry.chip)] = None
+                cells.setdefault(reason, set()).add(record.cell_key)
+    return [
+        f"not estimated for {', '.join(chips)}, {len(cells[reason])} of {len(records)} cells: {reason}"
+        for reason, chips in found.items()
+    ]
 
 
 def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -59,7 +59,7 @@ def test_units_asked_for_bound_the_answer(tmp_path):
 
 
 def test_no_estimate_is_given_under_the_name_of_a_chip_without_figures(tmp_path):
-    """Only the M4's CPU has figures, and no GPU has."""
+    """Of these chips only the M4's CPU has figures, and none of their GPUs."""
     path = conv_chain(tmp_path / "m.mlpackage", 16)
     for chip in ("m1", "m4", "a17_pro"):
         assert predicted(path, chip=chip).estimate.ms > 0
@@ -118,7 +118,10 @@ def test_chunks_are_planned_on_their_own(tmp_path):
     assert [chunk.ops.ane for chunk in summary.chunks] == [16, 0]
     assert {row["chunk"] for row in found.table()} == {"chunk_01", "chunk_02"}
     assert {row["chunk"] for row in predicted(first).table()} == {None}
-    assert found.estimate.ms > predicted(first).estimate.ms + 1.6
+    alone = predicted(first).estimate.ms
+    assert alone + 1.6 < found.estimate.ms < alone + 1.8
+    assert predicted(first, first).estimate.ms == pytest.approx(2 * alone + 1.6)
+    assert predicted(second, second, chip="m1").not_estimated and predicted(second, chip="m1").not_estimated
 
 
 @pytest.mark.parametrize(

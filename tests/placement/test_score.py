@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ane_sweep.placement import costs, laws
-from ane_sweep.proof.placement import cases, fit, score
+from ane_sweep.proof.placement import cases, fit, score, tables, terms
 from ane_sweep.stats.ranks import spearman
 
 
@@ -85,32 +85,30 @@ def test_spearman():
     assert spearman([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
 
 
-def test_latency_ranks_published_figures():
-    overall = next(entry for entry in score.score_latency("chip") if entry.name == "all")
-    assert overall.count == 81 and overall.rank_correlation > 0.9
-    from ane_sweep.placement import latency
-
-    low, high = latency.BAND
-    inside = [low <= row["published_ms"] / row["estimated_ms"] <= high for row in score.latency_rows()]
-    assert sum(inside) / len(inside) >= 0.88
-
-
 def test_a_median_of_two_lies_between_them(monkeypatch, observations):
-    rows = [{"chip": "m1", "published_ms": ms, "estimated_ms": 1.0} for ms in (1.0, 2.0)]
-    monkeypatch.setattr(score, "latency_rows", lambda: rows)
-    assert [(one.name, one.median_ratio, one.median_error) for one in score.score_latency("chip")] == [
-        ("all", 1.5, 0.25), ("m1", 1.5, 0.25),
-    ]  # fmt: skip
     two = [replace(observations[0], case=case, ms=ms) for case, ms in (("a", 1.0), ("b", 2.0))]
     monkeypatch.setattr(costs, "estimate_ms", lambda *_: 1.0)
     assert fit.leave_one_case_out(two, refit=False)[0].median == 0.25
 
 
-def test_the_text_says_everything(capsys):
+def test_the_text_says_everything(capsys, monkeypatch):
+    """Of the published tables two rows of which nothing was said: scoring them all takes seconds (tests/bench/test_estimates.py)."""
+    rows = [row for row in terms.rows() if row.table.endswith("26 March 2023, DistilBERT") and row.unit == "gpu"]
+    said = [tables.Said(row, 2 * row.ms, None, True, None) for row in rows]
+    monkeypatch.setattr(tables, "said", lambda: said)
+    monkeypatch.setattr(tables, "pairs", lambda _: [])
     assert score.main([]) == 0
-    said = capsys.readouterr().out
-    for part in ("always-ANE", "each case left out", "rank correlation", "8 CPU / 1315 ANE", "band_part"):
-        assert part in said
+    printed = capsys.readouterr().out
+    for part in (
+        "always-ANE",
+        "each case left out",
+        "rho: Spearman",
+        "8 CPU / 1315 ANE",
+        "band_part",
+        "100%",
+        "each chip left out",
+    ):
+        assert part in printed
 
 
 def test_cases_line_up_with_the_report():

@@ -357,6 +357,21 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     assert estimates.text(record, "m1") == "-"
 
 
+def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report():
+    records = constructed.records(4, bad=False, seed=7)
+    bare = [table.not_estimated(records), table.head_lines(records)]
+    assert bare[0] == [] and not any("not estimated" in line for line in bare[1])
+    for record in records[:2]:
+        for entry in record.placed("predicted"):
+            object.__setattr__(entry, "not_estimated", f"{entry.chip}: of CPUs only two have figures")
+            object.__setattr__(entry, "choice", "the GPU is slower")
+    (line,) = table.not_estimated(records)
+    assert line.startswith("not estimated for m1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
+    assert line in table.head_lines(records)
+    section = estimates.section(views.Cells(records))
+    assert line in section.blocks[1].items and "all units: the GPU is slower" in section.blocks[1].items
+
+
 def test_only_settings_that_differ_from_the_defaults_stand_above_and_the_rest_is_folded():
     records = constructed.records(4, bad=False, seed=7, target="iOS18")
     for record in records:

@@ -2,13 +2,13 @@
 
 Legality and placement against what an M4 reported (data/m4), the estimator with each case left out, the latency
 estimate against published figures, and, for packages given as e.g. `gpt2/split_einsum=PATH`, op counts beside the
-published ones. `--fit` writes data/m4/rates.json anew. About 3 s.
+published ones. `--fit` writes data/m4/rates.json and
+data/latency.json anew. About 10 s.
 """
 
 import argparse
 import csv
 import json
-import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.placement import chips, costs, latency, legality, path
+from ane_sweep.placement import chips, costs, legality, path
 from ane_sweep.placement.sites import Site
-from ane_sweep.proof.placement import cases, fit, score_text
-from ane_sweep.stats.ranks import spearman
+from ane_sweep.proof.placement import cases, choices, fit, score_text, tables, terms
 from ane_sweep.terminal import OK
 
 PUBLISHED = Path(__file__).parents[2] / "placement" / "data" / "published"
@@ -146,47 +145,6 @@ def left_out_rates(found: list[fit.Observation]) -> Callable[[str], costs.Rates]
     return rates
 
 
-@dataclass
-class Family:
-    """Published latencies of a family (or a chip) beside the estimate: Spearman's rho and published / estimated."""
-
-    name: str
-    count: int
-    rank_correlation: float | None
-    median_ratio: float
-    median_error: float
-
-
-def latency_rows() -> list[dict[str, Any]]:
-    """Published rows with `estimated_ms`: whole workloads, all of it taken to be on the ANE."""
-    found = []
-    with open(PUBLISHED / "latency.csv", newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            count = int(row["chunks"])
-            work = latency.Work(
-                float(row["gflop"]) * 1e9 / count, int(float(row["weight_mb"]) * 1e6 / count), on_ane=True
-            )
-            estimated = latency.estimate([work] * count, chips.get(row["chip"])).ms
-            found.append({**row, "published_ms": float(row["published_ms"]), "estimated_ms": estimated})
-    return found
-
-
-def score_latency(key: str) -> list[Family]:
-    """By "family" or "chip"."""
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in latency_rows():
-        groups[row[key]].append(row)
-        groups["all"].append(row)
-    found = []
-    for name, rows in sorted(groups.items()):
-        published, estimated = [row["published_ms"] for row in rows], [row["estimated_ms"] for row in rows]
-        ratios = [one / other for one, other in zip(published, estimated)]
-        errors = [abs(one / other - 1.0) for one, other in zip(estimated, published)]
-        rho = spearman(published, estimated) if len(rows) >= 3 else None
-        found.append(Family(name, len(rows), rho, statistics.median(ratios), statistics.median(errors)))
-    return found
-
-
 def count_table(packages: dict[str, Path]) -> list[dict[str, Any]]:
     """Published op counts, and beside them what is predicted for a package of the same key, on the row's chip."""
     from ane_sweep.mil import package
@@ -218,7 +176,7 @@ def write_rates(found: list[fit.Observation]) -> None:
 
 def everything(packages: dict[str, Path]) -> dict[str, Any]:
     """All scores as plain values."""
-    observations = fit.observations()
+    observations, said = fit.observations(), tables.said()
     agreed, count, differences = score_compile()
     return {
         "legality": asdict(score_legality()),
@@ -227,20 +185,23 @@ def everything(packages: dict[str, Path]) -> dict[str, Any]:
         "placement_left_out": asdict(score_placement(left_out_rates(observations))),
         "estimator": [asdict(entry) for entry in fit.leave_one_case_out(observations)],
         "estimator_fitted": [asdict(entry) for entry in fit.leave_one_case_out(observations, refit=False)],
-        "latency_by_chip": [asdict(entry) for entry in score_latency("chip")],
-        "latency_by_family": [asdict(entry) for entry in score_latency("family")],
+        "latency": [asdict(entry) for entry in [*tables.tables(said), *tables.by_unit(said)]],
+        "pairs": [asdict(entry) for entry in tables.pairs(said)],
+        "choice": asdict(choices.score()),
         "op_counts": count_table(packages),
     }
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m ane_sweep.proof.placement.score", description=__doc__)
-    parser.add_argument("--fit", action="store_true", help="write data/m4/rates.json anew")
+    parser.add_argument("--fit", action="store_true", help="write data/m4/rates.json and data/latency.json anew")
     parser.add_argument("--json", action="store_true", help="all scores as JSON")
     parser.add_argument("packages", nargs="*", type=_named, metavar="NAME=PACKAGE")
     given = parser.parse_args(words)
     if given.fit:
         write_rates(fit.observations())
+        terms.write()
+        choices.write()
     scores = everything(dict(given.packages))
     print(json.dumps(scores, indent=1) if given.json else score_text.text(scores))
     return OK

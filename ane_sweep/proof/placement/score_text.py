@@ -68,19 +68,75 @@ def _estimator(scores: dict[str, Any]) -> Iterator[str]:
 
 
 def _latency(scores: dict[str, Any]) -> Iterator[str]:
-    for key, title in (("latency_by_chip", "chip"), ("latency_by_family", "family")):
-        yield f"\nLatency estimate against published figures, by {title}"
-        rows = (
-            (
-                entry["name"],
-                str(entry["count"]),
-                "-" if entry["rank_correlation"] is None else f"{entry['rank_correlation']:.2f}",
-                f"{entry['median_ratio']:.2f}",
-                f"{entry['median_error']:.0%}",
-            )
-            for entry in scores[key]
+    yield (
+        "\nLatency against published tables: each table estimated by terms that it had no part in\n"
+        "(rho: Spearman, ours / before / FLOP / bytes; error: median of |estimated / published - 1|, ours / before; inside the band)"
+    )
+    rows = (
+        (
+            entry["table"], entry["unit"], str(entry["rows"]), str(entry["not_estimated"] or ""),
+            *(_number(entry["orders"][who]) for who in ("ours", "before", "flop", "bytes")),
+            _percent(entry["error"]), _percent(entry["error_before"]),
+            str(entry["inside"]), "-" if entry["inside_before"] is None else str(entry["inside_before"]),
         )
-        yield _table((title, "rows", "rank correlation", "published/estimated", "median error"), rows, range(1, 5))
+        for entry in scores["latency"]
+    )  # fmt: skip
+    heads = (
+        "table",
+        "unit",
+        "rows",
+        "withheld",
+        "rho",
+        "before",
+        "FLOP",
+        "bytes",
+        "error",
+        "before",
+        "inside",
+        "before",
+    )
+    yield _table(heads, rows, range(2, 12))
+    yield from _pairs(scores["pairs"])
+    yield from _choice(scores["choice"])
+
+
+def _pairs(entries: list[dict[str, Any]]) -> Iterator[str]:
+    right = sum(entry["said"] == "right" for entry in entries)
+    wrong = sum(entry["said"] == "wrong" for entry in entries)
+    yield (
+        f"\noriginal against split_einsum, {len(entries)} published pairs: {right} ordered right, {wrong} wrong, "
+        f"{len(entries) - right - wrong} not estimated (ms, original / split_einsum)"
+    )
+    rows = (
+        (
+            entry["table"], entry["chip"], entry["compute_units"], " / ".join(f"{ms:g}" for ms in entry["published"]),
+            " / ".join("-" if ms is None else f"{ms:.3g}" for ms in entry["ours"]),
+            entry["said"] if entry["said"] in ("right", "wrong") else "not estimated",
+        )
+        for entry in entries
+    )  # fmt: skip
+    yield _table(("table", "chip", "units", "published", "estimated", "order"), rows)
+    reasons = {entry["said"].partition(": ")[2] for entry in entries if entry["said"] not in ("right", "wrong")}
+    yield from (f"  not estimated: {reason}" for reason in sorted(reasons))
+
+
+def _choice(found: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"\nNeural Engine or GPU, all units allowed: {found['rows']} published programs, {found['not_predicted']} more not predicted "
+        f"(no figures); the GPU from {found['ratio']:.2f} times as fast on"
+    )
+    yield (
+        f"  right: {found['right']} fitted to all, {found['left_out']} with each left out, {found['chip_left_out']} with each chip "
+        f"left out; always the Neural Engine {found['always_ane']}, the more frequent unit {found['majority']}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 def _op_counts(entries: list[dict[str, Any]]) -> Iterator[str]:

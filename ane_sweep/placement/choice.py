@@ -1,0 +1,91 @@
+"""Neural Engine or GPU, where both may be used: which unit most ops of a program are expected on.
+
+Core ML's constants against the GPU are not public. What was published (data/published/choices.csv): programs went to the GPU, most of
+their ops or all, where it is some times faster, and stayed mainly on the Neural Engine where it is not, even where the GPU alone
+would have been quicker. So the unit follows from the ratio of the two estimates; the ratio at which it turns is the one fitted
+number (data/latency.json). A chip whose GPU or Neural Engine has no figures is not predicted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ane_sweep.placement import latency, work
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.formulas import Terms, ane_ms, gpu_ms
+from ane_sweep.placement.sites import Site
+
+# A guess: of two measured programs one with 3.2 ms on the CPU went to the GPU, one with 0.3 stayed
+GPU_FROM_CPU_MS = 1.0
+ALONE = (
+    "without the Neural Engine the GPU takes what it can: so did all six programs of which it was published (M1 Max)"
+)
+NOT_PREDICTED = "the choice against the GPU is not predicted"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`unit`: ane or gpu, None where it is not predicted; `reason` is a sentence either way."""
+
+    unit: str | None
+    reason: str
+
+
+def main(sites: Sequence[Site], chip: Chip) -> Choice:
+    """Which of the two gets the most of a program that may use all units."""
+    times = ratio(sites, chip)
+    if times is None:
+        return Choice(
+            None,
+            f"{NOT_PREDICTED}: {chip.chip} has no published figures of {_lacking(chip)}; shown is what its ANE takes",
+        )
+    found = latency.fitted()["choice"]
+    said = f"of {found['rows']} published programs {found['right']} were on the unit that this says"
+    if times >= found["ratio"]:
+        return Choice(
+            "gpu",
+            f"the GPU is estimated {times:.2g} times as fast as the Neural Engine, which was left from {found['ratio']:.2g} on ({said})",
+        )
+    return Choice(
+        "ane",
+        f"the GPU is estimated {times:.2g} times as fast, below the {found['ratio']:.2g} from which programs left the ANE ({said})",
+    )
+
+
+def ratio(sites: Sequence[Site], chip: Chip, terms: Terms | None = None) -> float | None:
+    """How many times longer a program takes on the Neural Engine than on the GPU, were all of it there."""
+    known = latency.of_chip(chip, terms)
+    if known["ane"]["tflops"] is None or known["gpu"]["tflops"] is None or not sites:
+        return None
+    size = work.cache_bytes(chip.family)
+    ane, gpu = (getattr(work.counted(sites, [unit] * len(sites), size), unit) for unit in ("ane", "gpu"))
+    return ane_ms(ane, known["ane"]) / gpu_ms(gpu, known["gpu"])
+
+
+def _lacking(chip: Chip) -> str:
+    return "its GPU" if latency.of_chip(chip)["gpu"]["tflops"] is None else "its Neural Engine"
+
+
+def against_the_gpu(rows: Sequence[Any], chip: Chip) -> str | None:
+    """Under `all`, give the GPU what the choice leaves to it; returns why. None where the Neural Engine has nothing anyway.
+
+    `rows` are predict.OpRow with the units that they have without the GPU.
+    """
+    if not any(row.preferred == "ane" for row in rows):
+        return None
+    chosen = main([row.site for row in rows], chip)
+    for row in rows if chosen.unit == "gpu" else ():
+        if "gpu" in row.verdict.supported and not row.site.nested:
+            row.preferred, row.reason, row.confidence = "gpu", chosen.reason, "low"
+    return chosen.reason
+
+
+def on_the_gpu(rows: Sequence[Any]) -> None:
+    """Under `cpu_and_gpu`: all that the GPU takes, unless the program is small."""
+    worth = sum(row.cpu_ms for row in rows) >= GPU_FROM_CPU_MS
+    for row in rows:
+        row.confidence = "low"
+        if worth and "gpu" in row.verdict.supported:
+            row.preferred, row.reason = "gpu", ALONE
+        else:
+            row.reason = "the GPU does not take it" if worth else "small, so CPU: one of 0.3 ms stayed there (M4)"

@@ -1,0 +1,207 @@
+"""What a program asks of each unit, counted from its ops: the amounts that an estimate multiplies by rates (latency.py).
+
+    flop          of products and convolutions
+    weights       bytes of weights, each once, as they are stored; of them `notched` fall into the DMA's notch, `palettes` are of
+                  4-bit palettes
+    moved         bytes that an op reads or makes; `spilled`: beyond what the chip's cache holds of one value, through memory
+    heads         bytes of products over several heads at once, (B, H, S, S): layouts are changed for them
+    head_flop     of products head by head: small ones, that a GPU is slow at
+    wide_io       bytes of fp32 that the program takes or gives back: they are converted on the way (fp16 ones are not)
+    ops           that are no mere view of another value; `tasks`: those of them that do not ride on the op before
+
+Element-wise ops ride on the op before them; of a sum only what it reads beside that counts.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ane_sweep.placement import costs, laws
+from ane_sweep.placement.sites import Site, Tensor
+
+VIEWS = {
+    "reshape", "expand_dims", "squeeze", "cast", "slice_by_index", "slice_by_size", "split", "concat", "identity", "gather",
+}  # fmt: skip
+RIDERS = {"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "leaky_relu", "clip", "sigmoid_hard", "hardswish"}
+SUMS = {"add", "mul", "sub", "real_div"}
+# Working set at which M1 (2.3 MB) and M5 (4.7 MB) slow down (Bryngelson); between them by neighbour
+CACHE_BYTES = {"H11": 2.3e6, "H12": 2.3e6, "H13": 2.3e6, "H14": 2.3e6, "H15": 4.0e6}
+_LATER_CACHE_BYTES = 4.7e6
+_MIB, _NOTCH_BYTES, _CORES, _LEAST = 2**20, 2**14, 16, 2**19
+_CPU_BYTES_PER_MS = 6.1e7
+
+
+@dataclass
+class Load:
+    """Of one unit."""
+
+    flop: float = 0.0
+    weights: float = 0.0
+    notched: float = 0.0
+    palettes: float = 0.0
+    spilled: float = 0.0
+    heads: float = 0.0
+    head_flop: float = 0.0
+    wide_io: float = 0.0
+    ops: int = 0
+    tasks: int = 0
+    moved: float = 0.0
+
+
+@dataclass
+class Work:
+    """What one chunk asks: of the Neural Engine, the CPU and the GPU, with the changes between them.
+
+    cpu_ms   what the M4's planner prices the CPU's ops at (costs.py), a lookup at the rows that it takes
+    ane_ms   the same of the Neural Engine's ops
+    """
+
+    ane: Load = field(default_factory=Load)
+    cpu: Load = field(default_factory=Load)
+    gpu: Load = field(default_factory=Load)
+    cpu_ms: float = 0.0
+    ane_ms: float = 0.0
+    cpu_ops: int = 0
+    transitions: int = 0
+
+    def share(self, count: int) -> "Work":
+        """The same work in so many equal chunks: one of them."""
+        ane, cpu, gpu = (_part(load, count) for load in (self.ane, self.cpu, self.gpu))
+        return replace(self, ane=ane, cpu=cpu, gpu=gpu, cpu_ms=self.cpu_ms / count, ane_ms=self.ane_ms / count)
+
+
+def _part(load: Load, count: int) -> Load:
+    return Load(
+        **{
+            name: value / count if name not in ("ops", "tasks") else -(-value // count)
+            for name, value in vars(load).items()
+        }
+    )
+
+
+def load_of(amounts: dict[str, float]) -> Load:
+    """From a file: its amounts by name, the others 0."""
+    made = Load()
+    for name, amount in amounts.items():
+        setattr(made, name, amount)
+    return made
+
+
+def cache_bytes(family: str) -> float:
+    return CACHE_BYTES.get(family, _LATER_CACHE_BYTES)
+
+
+def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache: float) -> Work:
+    """Sum up a chunk with the planner's prices."""
+    work = counted(sites, units, cache)
+    work.transitions = transitions
+    for site, unit in zip(sites, units, strict=True):
+        if unit == "cpu":
+            work.cpu_ms += lookup_ms(site) if site.type == "gather" else costs.estimate_ms(site, "cpu")
+        else:
+            work.ane_ms += costs.estimate_ms(site, "ane")
+    return work
+
+
+def counted(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
+    """The amounts alone; weights used by several ops count once. `cache`: bytes of one value that stay on the chip."""
+    work = Work()
+    seen: set[int] = set()
+    for site, unit in zip(sites, units, strict=True):
+        work.cpu_ops += unit == "cpu"
+        count(getattr(work, unit), site, cache, seen)
+    _io(work, sites, units)
+    return work
+
+
+def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
+    """Add what an op asks for; `seen` holds the weights that were counted."""
+    load.flop += flop(site)
+    if site.type == "gather":  # reads the rows that it takes
+        return
+    for tensor in site.constants:
+        if tensor.elements > 16 and id(tensor) not in seen:
+            seen.add(id(tensor))
+            size = tensor.bytes if tensor.stored_bytes is None else tensor.stored_bytes
+            load.weights += size
+            load.notched += size if in_notch(tensor) else 0
+            load.palettes += size if _is_palette4(tensor, size) else 0
+    if site.type in VIEWS:
+        return
+    load.ops += 1
+    load.tasks += site.type not in RIDERS | SUMS
+    if site.type not in RIDERS:
+        moved = site.data[1:] if site.type in SUMS else [*site.data, *site.outputs]
+        load.spilled += sum(max(0.0, tensor.bytes - cache) for tensor in moved)
+        load.moved += sum(tensor.bytes for tensor in moved)
+    if site.type in ("matmul", "einsum", "scaled_dot_product_attention") and len(site.data) > 1:
+        if _at_once(site):
+            load.heads += sum(tensor.bytes for tensor in [*site.data, *site.outputs])
+        else:
+            load.head_flop += flop(site)
+
+
+def flop(site: Site) -> float:
+    """Multiplications and additions; of an einsum two for each combination of its letters."""
+    if site.type != "einsum":
+        return laws.flop(site)
+    sizes = _letters(site)
+    return 2.0 * math.prod(sizes.values()) if sizes else 0.0
+
+
+def _letters(site: Site) -> dict[str, int]:
+    """The size of each letter of an einsum; none where it cannot be read."""
+    equation, operands = str(site.value("equation", "")), site.inputs.get("values", [])
+    written = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(written) != len(operands) or any(len(text) != one.rank for text, one in zip(written, operands, strict=True)):
+        return {}
+    return {
+        letter: size or 1 for text, one in zip(written, operands, strict=True) for letter, size in zip(text, one.shape)
+    }
+
+
+def _at_once(site: Site) -> bool:
+    """Whether a product of two values is of several heads: it repeats along an axis beside the batch's."""
+    if site.type == "einsum":
+        sizes, (read, _, made) = _letters(site), str(site.value("equation", "")).partition("->")
+        first, _, second = read.partition(",")
+        return any(
+            sizes.get(letter, 1) > 1 for letter in set(first) & set(second) & set(made[1:]) if letter != made[:1]
+        )
+    made_shape = site.outputs[0].shape if site.outputs else ()
+    return len(made_shape) > 2 and (made_shape[-3] or 1) > 1
+
+
+def in_notch(weight: Tensor) -> bool:
+    """Whether what one core reads of an fp16 weight lies within 16 KiB of a multiple of 1 MiB.
+
+    ceil(N / 16) * D * prod(kernel) * 2 bytes (kasper0406/stablehlo-coreml#110, one author; 2048 x 4096 hits it exactly).
+    """
+    if weight.rank < 2 or weight.stored_bytes is not None or weight.dtype != "fp16":
+        return False
+    payload = -(-(weight.shape[0] or 1) // _CORES) * math.prod(size or 1 for size in weight.shape[1:]) * 2
+    return payload > _LEAST and abs(payload - round(payload / _MIB) * _MIB) <= _NOTCH_BYTES
+
+
+def _is_palette4(weight: Tensor, size: int) -> bool:
+    """A quarter of fp16, and the palette itself."""
+    return "lut" in (weight.packing or "") and weight.elements / 2 <= size <= weight.elements / 2 * 1.1 + 64
+
+
+def _io(work: Work, sites: Sequence[Site], units: Sequence[str]) -> None:
+    made = {id(tensor) for site in sites for tensor in site.outputs}
+    read = {id(tensor) for site in sites for tensor in site.data}
+    counted: set[int] = set()
+    for site, unit in zip(sites, units, strict=True):
+        edges: Iterable[Tensor] = [tensor for tensor in site.data if id(tensor) not in made]
+        edges = [*edges, *(tensor for tensor in site.outputs if id(tensor) not in read)]
+        for tensor in edges:
+            if tensor.dtype == "fp32" and id(tensor) not in counted:
+                counted.add(id(tensor))
+                load: Load = getattr(work, unit)
+                load.wide_io += tensor.bytes
+
+
+def lookup_ms(site: Site) -> float:
+    """A lookup reads the rows it takes; the planner's estimate counts the whole table."""
+    return 2 * sum(tensor.bytes for tensor in site.outputs) / _CPU_BYTES_PER_MS
