@@ -185,7 +185,9 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
             convert_to="mlprogram",
             minimum_deployment_target=target,
             compute_precision=_precision(ct, params["compute"], wide),
-            pass_pipeline=_pipeline(ct, wide, guarded=options.index_guards == "negative" or params["model"]["task"] == "tensors"),
+            pass_pipeline=_pipeline(
+                ct, wide, guarded=options.index_guards == "negative" or params["model"]["task"] == "tensors"
+            ),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )
