@@ -26,6 +26,7 @@ class Row:
     theirs: str = ""
     ratio: str = ""
     bar: str = ""
+    why: str = ""  # why ours differs, where a topic's table has a column for it
 
 
 def ane_sweep(args: Sequence[str], out: Path, expect: tuple[int, ...] = (0, 1, 3), **env: str) -> float:

@@ -17,7 +17,9 @@ from ane_sweep.machine import host
 FOLDER = Path(__file__).parent / "kept"
 TOPIC = Path(__file__).parents[1] / "docs" / "figures.md"
 _TABLE = re.compile(r"^\| benchmark \|.*\n(?:\|.*\n)+", re.MULTILINE)
-ELSEWHERE = {"packages": "packages.md"}  # benches whose rows stand in a topic of their own
+PLACEMENT = Path(__file__).parents[1] / "docs" / "placement.md"
+_GRAPHS = re.compile(r"^\| graph \|.*\n(?:\|.*\n)+", re.MULTILINE)
+ELSEWHERE = {"packages": "packages.md", "opcounts": "placement.md"}  # benches whose rows stand in a topic of their own
 _VERSIONS = ("python", "torch", "coremltools", "transformers")
 
 
@@ -33,6 +35,10 @@ def keep(name: str, rows: Sequence[Row]) -> Path:
     }
     disk.write_json(path, [*entries(name), entry])
     TOPIC.write_text(_TABLE.sub(lambda _: table(), TOPIC.read_text(encoding="utf-8")), encoding="utf-8")
+    if name == "opcounts":
+        PLACEMENT.write_text(
+            _GRAPHS.sub(lambda _: op_counts(), PLACEMENT.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     return path
 
 
@@ -47,6 +53,15 @@ def replace(name: str, rows: Sequence[Row]) -> Path:
 def _subject(what: str) -> str:
     """What a row is of, without how it was taken."""
     return what.split(" (")[0].split(":")[0]
+
+
+def op_counts() -> str:
+    """The table of the placement topic: the newest op counts, and why they differ from those published."""
+    lines = ["| graph | ane-sweep | published | ratio | why they differ |", "| --- | --- | --- | ---: | --- |"]
+    for row in entries("opcounts")[-1]["rows"]:
+        said = (row.get(key, "") for key in ("what", "ours", "theirs", "ratio", "why"))
+        lines.append(" ".join(["|", *(f"{word.strip()} |" if word else "|" for word in said)]))
+    return "\n".join(lines) + "\n"
 
 
 def _host() -> str:

@@ -1,11 +1,11 @@
-"""published op counts: ours, then each thing that their authors' graphs do otherwise, added one by one"""
+"""published op counts: ours, each thing that their authors' graphs do otherwise added one by one, and where ops are placed"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ane_sweep.bench import Row
+from ane_sweep.bench import Row, _placed
 from ane_sweep.bridge.building import Options
 from ane_sweep.worker import models
 
@@ -42,7 +42,8 @@ class Form:
 
 def run() -> list[Row]:
     """A row a graph: ours, then with each difference; the last is as near to theirs as coremltools 9.0 gives it."""
-    return [Row(what, f"{ops} ops", str(published), f"{ops / published:.2f}") for what, ops, published in counts()]
+    graphs = [Row(what, f"{ops} ops", str(published), f"{ops / published:.2f}") for what, ops, published in counts()]
+    return [*graphs, *_placed.rows()]
 
 
 def counts() -> list[tuple[str, int, int]]:

@@ -87,6 +87,7 @@ class Options:
     classes  probabilities and the class's name in place of logits, as exporters write classifiers
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
     norm    the fused op in fp16, single ops in fp16, those with their means in fp32, the whole norm in fp32 (applied by stages/convert.py)
+    index_guards  a compare, an add and a select before each gather, as coremltools makes them (applied by stages/convert.py)
     cache   see _cache.py
     inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
             (applied by stages/convert.py)
@@ -237,6 +238,13 @@ class Options:
                 "norm={value} asks for more than fp16, which precision={compute} already gives; use norm=fp16",
             ),
         ),
+    )
+    index_guards: str = axis(
+        "lookups: indices taken as they are, or guarded against negative ones as converters of 2023 left them",
+        choices=("none", "negative"),
+        plain="none",
+        enters=("convert",),
+        only=(_PROBES, _OF_TEXTS),
     )
     pad_last_axis: int = axis(
         "sequence padded inside the program to a multiple of this; 0: not",

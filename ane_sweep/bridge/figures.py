@@ -76,7 +76,8 @@ class Shares:
 
 @dataclass(frozen=True)
 class Gate:
-    """What decides over a whole program: `effect` is cpu (it leaves the Neural Engine) or risk (its compiler may fail)."""
+    """What decides over a whole program: `effect` is cpu (it leaves the Neural Engine), risk (its
+    compiler may fail) or slow (weights of a size that streams slowly)."""
 
     gate: str
     effect: str

@@ -1,6 +1,7 @@
 """What decides over a whole program, whatever its ops are: sizes, depth, and shapes that make the ANE compiler fail.
 
 effect "cpu"    the program leaves the ANE as a whole
+effect "slow"   weights of a size that was seen to stream slowly; it closes nothing
 effect "risk"   the compiler may fail or take minutes, after which the program leaves the ANE silently
 """
 
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 
 from ane_sweep.bridge.figures import Gate
 from ane_sweep.mil.cuts import LAYERS
+from ane_sweep.placement import notch
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Program
 from ane_sweep.placement.sites import Site
@@ -22,6 +24,7 @@ def check(program: Program, chip: Chip, mapped_before: int = 0) -> list[Gate]:
     for sites in program.functions.values():
         found += _depth(sites)
         found += _shapes(sites, chip)
+        found += notch.check(sites)
     return found
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ane_sweep import terminal
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import package as packages
-from ane_sweep.placement import chips, predict, programs
+from ane_sweep.placement import chips, legality, predict, programs
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.predict import AT_DEFAULT, COMPUTE_UNITS, OpRow, Prediction
 from ane_sweep.placement.programs import Program
@@ -159,6 +160,8 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
     ]
     if summary.choice:
         lines.append(f"  unit  {summary.choice} [low]")
+    contested = sum(row.preferred == "ane" and legality.disputed(row.site) for row in prediction.rows)
+    lines += [f"  note  {legality.DISPUTED.format(ops=terminal.count(contested, 'op'))}"] if contested else []
     return "\n".join(lines)
 
 

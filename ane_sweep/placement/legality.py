@@ -18,6 +18,11 @@ from ane_sweep.placement.sites import Site, Tensor
 DATA = Path(__file__).parent / "data" / "rules.json"
 UNITS = ("cpu", "gpu", "ane")
 Rule = dict[str, Any]
+_INTEGERS = ("constexpr_affine_dequantize", "constexpr_blockwise_shift_scale")
+DISPUTED = (
+    "{ops} on the ANE read integer weights, of which two sources say opposite things (confidence low): int8 per channel ran there "
+    "(ane-book, M4 Max: 438 of 438 ops), int4 and int8 were planned for the CPU alone (stablehlo-coreml#110, one M4)"
+)
 # How far a rule can be trusted, best first; reports show the words on the right.
 TRUST = {"documented": "high", "confirmed": "high", "measured": "medium", "inferred": "low", "guess": "low"}
 
@@ -72,7 +77,15 @@ def judge(site: Site, chip: Chip) -> Verdict:
                 units, rule["id"], rule["reason"].format(**words), advice, rule["source"],
                 _trust(rule["confidence"], rule["seen"] and chip.is_calibrated),
             )  # fmt: skip
+    if disputed(site):
+        return Verdict(UNITS, confidence="low")
     return Verdict(UNITS, confidence=_accepted(site.type, chip))
+
+
+def disputed(site: Site) -> bool:
+    """Whether an op reads weights of which two sources say opposite things (data/claims.csv, `integer_weights`)."""
+    packings = (t.packing or "" for tensors in site.inputs.values() for t in tensors if t.const)
+    return any(packing.startswith(_INTEGERS) for packing in packings)
 
 
 def _trust(confidence: str, checked: bool) -> str:

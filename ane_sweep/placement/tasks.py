@@ -106,6 +106,8 @@ class _Counter:
             return self._product(site)
         if kind in BINARY:
             return self._binary(site)
+        if kind == "concat":  # a task an operand, as in tinygrad's sample
+            return len(site.inputs.get("values", ())) or None
         if kind == "softmax":
             return self._softmax(site)
         if kind == "layer_norm":

@@ -1,4 +1,4 @@
-"""`ane-sweep hwx FILE... [--task N] [--json]`: a compiled program of the Neural Engine, task by task
+"""`ane-sweep hwx FILE... [--task N] [--program PACKAGE] [--json]`: a compiled program of the Neural Engine, task by task
 
 What the compiler made, on any host: .hwx files, net.plist, and folders that hold them.
 
@@ -27,17 +27,19 @@ def hwx(args: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
     if given.task is not None or given.svg is not None:
         _one(given, found.programs)
-    elif given.json:
-        tell(**found.to_dict())
     else:
-        _print(found)
+        beside = None if given.program is None else _beside(given.program, found.programs)
+        if given.json:
+            tell(**found.to_dict(), **({} if beside is None else {"beside": beside}))
+        else:
+            _print(found, beside)
     return BAD_CONFIGURATION if found.errors else OK if found.is_whole else IN_DOUBT
 
 
 def parse(args: list[str]) -> argparse.Namespace:
     parser = Parser(
         "hwx",
-        "FILE... [--task N [--svg FILE]] [--json]",
+        "FILE... [--task N [--svg FILE]] [--program PACKAGE] [--json]",
         "What Core ML's compiler made for the Neural Engine: target chip, compiler and flags, tensors with their padding, constants, "
         "and every task with geometry, engine, operation and what it moves. Several files are compared with the first.",
         "ane-sweep hwx model.hwx --task 0",
@@ -56,7 +58,15 @@ def parse(args: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--task", type=int, metavar="N", help="one task, drawn, with all its registers; the first is 0")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="that task (or the first) as a picture")
-    parser.json("programs (each with target, compiler, tensors, constants, tasks), plists, differences, errors", "text")
+    parser.add_argument(
+        "--program",
+        type=Path,
+        metavar="PACKAGE",
+        help="what was compiled: its ops beside the tasks they became, and those predicted",
+    )
+    parser.json(
+        "programs (each with target, compiler, tensors, constants, tasks), plists, differences, beside, errors", "text"
+    )
     return parser.read(args)
 
 
@@ -81,11 +91,30 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
         print(visible(show.one(program, program.tasks[wanted])))
 
 
-def _print(found: Any) -> None:
+def _beside(package: Path, programs: list[Any]) -> dict[str, Any]:
+    """The package's ops beside the tasks of all programs, predicted for the first one's family."""
+    from ane_sweep.placement import chips, compiled, judge, predict
+
+    if not programs:
+        raise ConfigError(f"--program {package}: no .hwx was read to put beside it")
+    families = sorted({program.generation.name for program in programs})
+    chip = compiled.chip_of(families[0])
+    if len(families) > 1 or chip is None:
+        raise ConfigError(
+            f"--program {package}: wanted programs of one known family, these are of {', '.join(families)}"
+        )
+    return compiled.beside(predict.predict_chain(judge.load(package), chips.get(chip), "cpu_and_ne"), programs)
+
+
+def _print(found: Any, content: dict[str, Any] | None) -> None:
     from ane_sweep.hwx import beside, netplist, show
 
     texts = [show.text(program) for program in found.programs]
     texts += [beside.text(found.programs)] if len(found.programs) > 1 else []
     texts += [netplist.text(item) for item in found.plists]
+    if content is not None:
+        from ane_sweep.placement import compiled
+
+        texts.append(compiled.text(content))
     if texts:
         print(visible("\n\n".join(texts)))

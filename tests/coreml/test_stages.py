@@ -228,7 +228,11 @@ def test_the_program_that_core_ml_made_is_kept_with_its_tasks_beside_the_ops(com
     assert sorted(path.name for path in (out / "compiled").iterdir()) == held["files"]
     assert (held["tasks"], held["targets"], held["left"]) == (1, ["H13"], [])
     assert held["planned"] == {"ane_ops": 1, "tasks": 1, "ops_per_task": 1.0}
-    assert held["predicted"]["tasks"] == 1 and held["predicted"]["ane_ops"] >= 0
+    told = held["predicted"]
+    assert told["tasks"] == 1 and told["ops_per_task"] == told["ane_ops"] and "rows" not in told
+    assert told["predicted_tasks"] == 2 and set(told["by_op_type"]) == {"linear", "relu"}, (
+        "of this program, not of the sample"
+    )
     assert {metric.name: metric.kind for metric in found.metrics}["ane_tasks"] == "planned"
 
 

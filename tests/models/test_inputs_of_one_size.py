@@ -158,7 +158,7 @@ def test_seq_len_is_said_to_mean_nothing_and_costs_nothing(name, tmp_path):
 def test_every_option_is_planned_or_refused_in_one_true_sentence(name, axis, tmp_path):
     value = {"head": "last", "mask": "causal_input", "embeddings": "out", "lm_head_splits": 2, "norm": "fp32",
              "pad_last_axis": 64, "cache": "stateful", "inputs": "fp16", "batch": 2, "mask_dtype": "fp32",
-             "classes": "labels"}[axis]  # fmt: skip
+             "classes": "labels", "index_guards": "negative"}[axis]  # fmt: skip
     request = config.load([f"model={name}", "weights=random", "variant=split_einsum", f"{axis}={value}"])
     with open_store(tmp_path) as store:
         plan = plan_for(request, store, tmp_path)

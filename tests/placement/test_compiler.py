@@ -4,7 +4,7 @@ import pytest
 
 from ane_sweep.placement import chips, legality, tasks
 from ane_sweep.placement.sites import Site, Tensor
-from ane_sweep.proof.placement import compiler
+from ane_sweep.proof.placement import compiler, compiler_forms
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_halves_are_drawn_by_a_hash_and_about_equal():
 
 
 def test_what_follows_a_product_is_done_on_its_way_out():
-    net = compiler._Net()
+    net = compiler_forms.Net()
     x = Tensor("fp16", (1, 64, 256))
     net.op("relu", x.shape, x=net.product(x, 256))
     first, second = tasks.steps(net.sites, 13) or []
@@ -57,3 +57,13 @@ def test_an_inner_size_is_legal_up_to_16384_and_to_twice_that_from_an_m4_on(chip
     held = Tensor("fp16", (8, inner), const=True)
     site = Site("linear", {"x": [Tensor("fp16", (1, inner))], "weight": [held]}, [Tensor("fp16", (1, 8))])
     assert legality.judge(site, chips.get(chip)).rule == rule
+
+
+def test_single_records_opened_when_the_rules_stood_are_counted_right(scored):
+    after = [scored[0]["after", target] for target in ("h13", "h14")]
+    assert sum(one.exact for one in after) == sum(one.counted for one in after) == 5
+    assert sum(one.refused_right for one in after) == 0, "two refusals that no rule foresaw; both are explained"
+
+
+def test_every_row_that_is_predicted_otherwise_has_its_reason(scored):
+    assert [line for line in scored[1] if compiler.why(line) == "not explained"] == []

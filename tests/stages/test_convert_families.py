@@ -121,6 +121,17 @@ def test_norms_are_single_ops_in_fp16_and_grouped_heads_need_no_reshape(tmp_path
     assert not {"reshape", "reduce_mean", "rsqrt", "linear", "matmul"} & {kind for kind, _ in found}
 
 
+def test_lookups_are_guarded_against_negative_indices_where_that_is_asked(tmp_path):
+    """As converters of 2023 left programs: a compare, an add and a select before the lookup."""
+    for name in ("plain", "guarded"):
+        (tmp_path / name).mkdir()
+    plain = census(tmp_path / "plain", "tiny-gpt2", "original")
+    guarded = census(tmp_path / "guarded", "tiny-gpt2", "original", index_guards="negative")
+    assert plain["gather", "FLOAT16"] == guarded["gather", "FLOAT16"] == 1
+    more = Counter(kind for kind, _ in (guarded - plain).elements())
+    assert more["greater_equal"] == more["add"] == more["select"] == 1 and not plain - guarded
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.errors import ConfigError
 from ane_sweep.hwx import beside, files
-from ane_sweep.placement import chips, judge, predict
+from ane_sweep.placement import chips, compiled, judge, predict
+from ane_sweep.placement.predict import Prediction
 
 
 def read(steps: Sequence[dict[str, Any]], folder: Path, planned: Placement, program: Path) -> dict[str, Any]:
@@ -22,19 +23,24 @@ def read(steps: Sequence[dict[str, Any]], folder: Path, planned: Placement, prog
     content: dict[str, Any] = {"files": names, "left": left + found.errors, "tasks": None}
     if not decoded:
         return content
-    predicted = _predicted_ops(program, planned)
+    prediction = _prediction(program, planned)
     return content | {
         "tasks": beside.ops_per_task(0, decoded)["tasks"],
         "targets": sorted({item.generation.name for item in decoded}),
         "planned": beside.ops_per_task(planned.ops.ane, decoded),
-        "predicted": None if predicted is None else beside.ops_per_task(predicted, decoded),
+        "predicted": None if prediction is None else _told(compiled.beside(prediction, decoded)),
     }
 
 
-def _predicted_ops(program: Path, planned: Placement) -> int | None:
-    """Ops that are predicted for the Neural Engine of the same chip; None of a chip that no table has."""
+def _told(content: dict[str, Any]) -> dict[str, Any]:
+    """Without a line for each task: `ane-sweep hwx FILE --program PACKAGE` shows those."""
+    return {name: value for name, value in content.items() if name != "rows"}
+
+
+def _prediction(program: Path, planned: Placement) -> Prediction | None:
+    """Of the same chip and units; None of a chip that no table has."""
     try:
         chip = chips.get(planned.chip or "")
     except ConfigError:
         return None
-    return predict.predict_chain(judge.load(program), chip, planned.compute_units).summary().ops.ane
+    return predict.predict_chain(judge.load(program), chip, planned.compute_units)

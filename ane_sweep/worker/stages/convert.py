@@ -185,7 +185,9 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
             convert_to="mlprogram",
             minimum_deployment_target=target,
             compute_precision=_precision(ct, params["compute"], wide),
-            pass_pipeline=_pipeline(ct, wide, guarded=params["model"]["task"] == "tensors"),
+            pass_pipeline=_pipeline(
+                ct, wide, guarded=options.index_guards == "negative" or params["model"]["task"] == "tensors"
+            ),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )
@@ -280,12 +282,12 @@ def _precision(ct, compute: str, wide: Wide):
 def _pipeline(ct, wide: Wide, guarded: bool = False):
     """coremltools' default passes, less those that only cost here, and one more where it saves memory.
 
-    guarded   of code that is not ours: its indices may be negative"""
+    guarded   of code that is not ours, whose indices may be negative, or asked for"""
     pipeline = ct.PassPipeline.DEFAULT
     if wide.apart:
         pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
     # Guards gathers against negative indices with a compare, an add and a select before the embedding; token ids and
-    # positions are never negative.
+    # positions are never negative. index_guards=negative keeps them: programs of others have them.
     if not guarded:
         pipeline.remove_passes({"common::guard_negative_gather_indices"})
     # Hashes every weight. Once before the fp16 cast finds what is equal (tied embedding and head), once more runs in

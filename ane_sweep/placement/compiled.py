@@ -1,0 +1,184 @@
+"""A compiled program beside the ops it came from: tasks expected, tasks there are, and which op each of them is.
+
+A .hwx names no ops (its symbols are hashes), so tasks are matched by what both sides have: order, engine, and the shape
+that is made. An op's name beside a task is therefore a reading, not a fact of the file; the counts are facts.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ane_sweep import terminal
+from ane_sweep.hwx.meaning import Task
+from ane_sweep.hwx.program import Program
+from ane_sweep.placement import chips, tasks
+from ane_sweep.placement.predict import OpRow, Prediction
+from ane_sweep.placement.sites import Site
+from ane_sweep.placement.tasks import Step
+
+MOST_CELLS = 4_000_000  # tasks times ops: more are counted, not matched
+GAP, SAME_SIZE, OTHER_SIZE, SAME_CHANNELS, SAME_ENGINE = -1, 2, -4, 1, 1
+HOW = "by order, engine and the shape made: the file names no ops"
+PREDICTED = "predicted for the Neural Engine"
+LEGAL = "that the Neural Engine takes (predicted to stay on the CPU)"
+
+
+@dataclass(frozen=True)
+class Match:
+    """A task, and the op whose work it is read to be, with those done in the same task; no op where none fits."""
+
+    task: Task
+    ops: tuple[Site, ...]
+
+
+def chip_of(family: str) -> str | None:
+    """The first Mac chip of a family (`H13`: m1); None of a family that the table of chips lacks."""
+    found = [chip for chip in chips.published().values() if chip.family == family]
+    return next((chip.chip for chip in found if not chip.ios), found[0].chip if found else None)
+
+
+def beside(prediction: Prediction, programs: Sequence[Program]) -> dict[str, Any]:
+    """What the record and `hwx --program --json` say of ops beside tasks; counts are of all programs together."""
+    rows, which = _ops(prediction)
+    generation = prediction.chip.generation
+    expected = tasks.steps([row.site for row in rows], generation)
+    found = [task for program in programs for task in program.tasks]
+    real = sum(len(program.tasks) if program.told_tasks is None else program.told_tasks for program in programs)
+    wanted = None if expected is None else sum(1 if step.tasks is None else step.tasks for step in expected)
+    content: dict[str, Any] = {
+        "chip": prediction.chip.chip, "ops_are": which, "ane_ops": len(rows), "tasks": real, "ops_per_task": _ratio(len(rows), real),
+        "predicted_tasks": wanted, "predicted_ops_per_task": _ratio(len(rows), wanted), "matched": HOW,
+    }  # fmt: skip
+    slots = expected if expected is not None else [Step(row.site, None) for row in rows]
+    matches = match(found, slots)
+    if matches is None or len(found) != real:
+        return {**content, "matched": "not: too many, or not all tasks are decoded", "by_op_type": None, "rows": None}
+    return {
+        **content,
+        "by_op_type": _by_type(matches, slots, expected is not None),
+        "rows": [_row(one) for one in matches],
+    }
+
+
+def _ops(prediction: Prediction) -> tuple[list[OpRow], str]:
+    on_ane = [row for row in prediction.rows if row.preferred == "ane"]
+    if on_ane:
+        return on_ane, PREDICTED
+    return [row for row in prediction.rows if "ane" in row.verdict.supported], LEGAL
+
+
+def _ratio(ops: int, made: int | None) -> float | None:
+    return round(ops / made, 3) if made else None
+
+
+def match(found: Sequence[Task], steps: Sequence[Step]) -> list[Match] | None:
+    """Each task with its op, both in order (Needleman and Wunsch); None where there are too many."""
+    slots = [step for step in steps for _ in range(1 if step.tasks is None else step.tasks)]
+    if len(found) * len(slots) > MOST_CELLS:
+        return None
+    inside: dict[int, list[Site]] = {}
+    for step in steps:
+        if step.into is not None:
+            inside.setdefault(id(step.into), []).append(step.site)
+    chosen = _aligned(found, slots, inside)
+    return [
+        Match(task, () if step is None else (step.site, *inside.get(id(step.site), ())))
+        for task, step in zip(found, chosen, strict=True)
+    ]
+
+
+def _aligned(found: Sequence[Task], slots: Sequence[Step], inside: dict[int, list[Site]]) -> list[Step | None]:
+    """For each task a slot, or None."""
+    fits = [[_fit(task, step, inside) for step in slots] for task in found]
+    best = [[GAP * column for column in range(len(slots) + 1)]]
+    for row in range(len(found)):
+        line = [GAP * (row + 1)]
+        for column, fit in enumerate(fits[row]):
+            line.append(max(best[row][column] + fit, best[row][column + 1] + GAP, line[column] + GAP))
+        best.append(line)
+    chosen: list[int | None] = [None] * len(found)
+    row, column = len(found), len(slots)
+    while row and column:
+        if best[row][column] == best[row - 1][column - 1] + fits[row - 1][column - 1]:
+            row, column = row - 1, column - 1
+            chosen[row] = column
+        elif best[row][column] == best[row - 1][column] + GAP:
+            row -= 1
+        else:
+            column -= 1
+    return [None if place is None else slots[place] for place in _with_neighbours(chosen, fits)]
+
+
+def _with_neighbours(chosen: list[int | None], fits: list[list[int]]) -> list[int | None]:
+    """A task without a slot takes that of the task before or after it, where it makes the same."""
+    for order in (range(len(chosen)), reversed(range(len(chosen)))):
+        last = None
+        for row in order:
+            if chosen[row] is None and last is not None and fits[row][last] > 0:
+                chosen[row] = last
+            last = chosen[row]
+    return chosen
+
+
+def _fit(task: Task, step: Step, inside: dict[int, list[Site]]) -> int:
+    score = SAME_ENGINE if task.engine == step.engine else 0
+    sites = (step.site, *inside.get(id(step.site), ()))
+    made = [tensor for site in sites for tensor in site.outputs[:1]]
+    made += step.site.data  # a task that only brings an operand in makes what is read
+    sizes = [task.geometry.get(f"out_{axis}") for axis in "chw"]
+    if None in sizes or not made:
+        return score
+    elements = (sizes[0] or 1) * (sizes[1] or 1) * (sizes[2] or 1)
+    if all(tensor.elements != elements for tensor in made):
+        return score + OTHER_SIZE
+    channels = {
+        length
+        for tensor in made
+        if tensor.elements == elements
+        for length in (tensor.shape[-3:][:1] + tensor.shape[-1:])
+    }
+    return score + SAME_SIZE + (SAME_CHANNELS if sizes[0] in channels else 0)
+
+
+def _by_type(matches: Sequence[Match], steps: Sequence[Step], is_known: bool) -> dict[str, dict[str, int | None]]:
+    """Op type -> how many, the tasks expected of them, and those read to be theirs."""
+    ops = Counter(step.site.type for step in steps)
+    wanted = Counter[str]()
+    for step in steps:
+        wanted[step.site.type] += 1 if step.tasks is None else step.tasks
+    real = Counter(one.ops[0].type for one in matches if one.ops)
+    return {
+        kind: {"ops": number, "predicted_tasks": wanted[kind] if is_known else None, "tasks": real[kind]}
+        for kind, number in ops.most_common()
+    }
+
+
+def _row(one: Match) -> dict[str, Any]:
+    return {
+        "task": one.task.index, "engine": one.task.engine, "operation": one.task.operation, "out": one.task.shape("out"),
+        "ops": [site.name for site in one.ops], "op_types": [site.type for site in one.ops],
+    }  # fmt: skip
+
+
+def text(content: dict[str, Any]) -> str:
+    """For people: counts, then a line a task."""
+    wanted = content["predicted_tasks"]
+    told = (
+        "not predicted for this family"
+        if wanted is None
+        else f"{wanted} predicted ({content['predicted_ops_per_task']} ops each)"
+    )
+    ops, made = terminal.count(content["ane_ops"], "op"), terminal.count(content["tasks"], "task")
+    lines = [
+        f"{ops} {content['ops_are']}, in {made} ({content['ops_per_task']} ops each); {told}",
+        f"matched {content['matched']}",
+    ]
+    for kind, row in (content["by_op_type"] or {}).items():
+        lines.append(
+            f"  {row['ops']} {kind}: {terminal.count(row['tasks'], 'task')}, predicted {'-' if wanted is None else row['predicted_tasks']}"
+        )
+    for row in content["rows"] or []:
+        here = ", ".join(f"{kind} {name}" for kind, name in zip(row["op_types"], row["ops"])) or "no op fits"
+        lines.append(f"  task {row['task']} ({row['engine']}, {row['operation']}, {row['out']}): {here}")
+    return "\n".join(lines)
