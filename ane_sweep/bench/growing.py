@@ -71,12 +71,13 @@ def run() -> list[Row]:
         if (found := tried.get(_key(case))) is not None:
             by_model.setdefault(case.model, []).append(found)
     rows = [_row(name, found) for name, found in by_model.items()]
-    return [_row("all", [one for found in by_model.values() for one in found]), *rows]
+    whole = f"all {sum(1 for _ in cases())} cases"
+    return [_row(whole, [one for found in by_model.values() for one in found]), *rows]
 
 
 def _row(name: str, found: list[dict[str, Any]]) -> Row:
     equal, grown = (sum(one[what] for one in found) for what in ("equal", "grown"))
-    return Row(f"{name}: {len(found)} cases tried, {grown} grown", f"{equal} equal", bar="all")
+    return Row(f"{name}: {len(found)} tried, {grown} grown", f"{equal} equal", bar="all")
 
 
 def _file() -> Path:

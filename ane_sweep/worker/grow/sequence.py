@@ -28,6 +28,7 @@ class Item:
 
 
 _NO_PIECE = "no piece of it repeats from block to block"
+_MOST_TRIES = 100_000  # of places and items that are looked at: a second or two, where what takes long finds nothing
 _MOST_PIECES = 4  # of a program: the weights that stay as they came lie before all that is done with them
 
 
@@ -106,6 +107,7 @@ class _Search:
         self.few, self.more, self.copies = few, more, copies
         self.uneven: Unlike | None = None
         self.tried: set[tuple[int, int, int]] = set()
+        self.tries = 0
 
     def rest(self, at: int, shift: int, pieces: int) -> tuple[list[Split], list[Rule]]:
         """The splits from item `at` on, so many, and the rules of all items from there on. Raises Unlike."""
@@ -120,7 +122,8 @@ class _Search:
             return [], self._rules(at, len(short), 0, shift)
         for start in range(same, at, -1) if pieces else ():  # the latest: what lies after is of the last block
             for length in range(1, min(left, start - at) + 1) if pieces > 1 else (left,):
-                if length > start - at or not self._repeats(start + shift, length):
+                self.tries += 1
+                if length > start - at or self.tries > _MOST_TRIES or not self._repeats(start + shift, length):
                     continue
                 try:
                     rules = self._rules(at, start, length, shift)
@@ -141,6 +144,7 @@ class _Search:
     def _rules(self, first: int, start: int, length: int, shift: int) -> list[Rule]:
         """Of the items up to `start`, the last `length` of which are the piece. Raises Unlike."""
         found = []
+        self.tries += start - first
         for index in range(first, start):
             copies = self.copies if index >= start - length else 0
             others = [self.more[index + shift + copy * length] for copy in range(copies + 1)]
