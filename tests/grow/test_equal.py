@@ -2,30 +2,39 @@
 
 import pytest
 
-from ane_sweep.bench import families, growing
+from ane_sweep.bench import growing
+from ane_sweep.bench.growing import Case
 
-TINY = {option["name"]: option for option in families.tiny_options()}
+ALL = list(growing.cases())
+CI = [
+    Case("tiny-gpt2", "split_einsum", 11, {}, always=False),
+    Case("tiny-gpt2", "original", 6, {"compute": "fp32"}),
+    Case("tiny-llama", "split_einsum", 4, {}),
+]
+STATEFUL = Case("tiny-gpt2", "original", 4, {"cache": "stateful"})
+
+
+def said(case: Case) -> str:
+    return f"{case.model}-{case.variant}-{case.count}-{'-'.join(map(str, case.more.values()))}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "variant"),
-    [
-        pytest.param(name, variant, marks=[pytest.mark.ci] if (name, variant) == ("tiny-gpt2", "split_einsum") else [])
-        for name in TINY
-        for variant in growing.known.variants(TINY[name]["family"])
-    ],
+    "case", [pytest.param(one, marks=[pytest.mark.ci] if one in CI else [], id=said(one)) for one in [*ALL, STATEFUL]]
 )
-def test_a_grown_package_is_the_package_of_all_blocks(name, variant, monkeypatch):
-    monkeypatch.setenv("ANE_SWEEP_GROW", "1")
-    same, grown, _ = growing.compare(TINY[name], variant, growing.depth(TINY[name]), {})
-    assert same
-    assert grown or (name, variant) == ("tiny-convnext", "split_einsum")  # its blocks lie in no list
+def test_a_grown_package_is_the_package_of_all_blocks(case):
+    found = growing.compare(case)
+    assert found.equal
+    assert found.grown or case.count < 4 or found.why
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", range(2, 7))
-def test_few_blocks_are_converted_as_they_are(count, monkeypatch):
-    monkeypatch.setenv("ANE_SWEEP_GROW", "1")
-    same, grown, _ = growing.compare(TINY["tiny-gpt2"], "original", count, {})
-    assert same and not grown
+def test_the_cases_are_of_every_family_variant_depth_and_option():
+    assert all(one in ALL for one in CI)
+    kinds = {(one.model, one.variant) for one in ALL}
+    assert {model for model, _ in kinds} == set(growing.options())
+    for depth in growing.SMALL:
+        assert {(one.model, one.variant) for one in ALL if one.count == depth and not one.more} >= {
+            kind for kind in kinds if kind[0] != "tiny-gpt-neo" or depth % 2 == 0
+        }
+    asked = {name for one in ALL for name in one.more}
+    assert asked >= {name for one in growing.OPTIONS for name in one}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ane_sweep.worker.grow.sequence import Growth, Item, Unlike, grown, rules, splits
+from ane_sweep.worker.grow.sequence import Item, Unlike, grown, growth
 
 PER_BLOCK = 3
 
@@ -22,14 +22,8 @@ def net(blocks: int, first_number: int = 7, steps: int = 4, last: str = "norm") 
 
 
 def grow(few: list[Item], more: list[Item], copies: int, count: int) -> list[Item]:
-    error = None
-    for split in splits(few, more, copies):
-        try:
-            growth = Growth(split, rules(few, more, split, copies))
-            return [Item(few[one.index].token, one.names, one.reads) for one in grown(few, [growth], [count])]
-        except Unlike as found:
-            error = found
-    raise error
+    found = growth(few, more, copies)
+    return [Item(few[one.index].token, one.names, one.reads) for one in grown(few, [found], [count])]
 
 
 @given(count=st.integers(0, 40), first=st.integers(0, 200), steps=st.integers(0, 9))
@@ -62,3 +56,13 @@ def test_a_block_that_reads_something_else_is_not_grown():
 def test_an_end_that_grows_with_depth_is_not_a_piece():
     with pytest.raises(Unlike, match="equal pieces"):
         grow(net(3), [*net(5), Item("add", ("op_1", "z_1"))], 2, 4)
+
+
+@given(count=st.integers(0, 40), first=st.integers(0, 200))
+def test_weights_may_lie_together_before_what_is_done_with_them(count, first):
+    def apart(blocks: int) -> list[Item]:
+        weights = [Item("const", (f"h_{block}_weight",)) for block in range(blocks)]
+        products = [Item("mul", (f"x_{first + 2 * block}",), ((1, block, 0),)) for block in range(blocks)]
+        return [*weights, Item("table", ("table",)), *products]
+
+    assert grow(apart(3), apart(5), 2, count) == apart(3 + count)

@@ -1,13 +1,15 @@
 """Conversion whose cost does not grow with depth: a few blocks are converted, and the program is grown from them.
 
-repeats    which lists of blocks repeat, by what they call            recipes   constants that know what they were made of
-sequence   how a sequence goes on                                     program   an ML Program as such sequences
-weights    weight.bin, streamed from where the weights lie            frontend  where constants learn what they are
+repeats    lists of blocks, and a module with fewer of them     calls     which of them repeat, by what a run of it calls
+sequence   how a sequence goes on                               program   an ML Program as such sequences
+recipes    constants that know what they were made of           frontend  where they learn it
+weights    weight.bin, streamed from where the weights lie
 
 What is grown is byte for byte what a conversion of all blocks writes. Whatever is not proven to be raises Unlike before
 anything is left, and the caller converts all blocks.
 """
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +19,10 @@ from typing import Any
 from ane_sweep.worker.grow.sequence import Unlike
 
 __all__ = ["Converted", "Unlike", "grow", "refuse_numbers", "whole"]
+
+
+VARIABLE = "ANE_SWEEP_GROW"  # 0: all blocks are converted, whatever they are; the same bytes, so it is in no key
+ALWAYS = "always"  # also where it does not pay, from as few blocks as will do: for tests at small depth
 
 
 @dataclass(frozen=True)
@@ -35,27 +41,34 @@ def refuse_numbers(patterns: list[str]) -> None:
 
 
 def grow(
-    module: Any, examples: tuple[Any, ...], convert: Callable[[Path], Converted], folder: Path, package: Path
+    module: Any,
+    examples: Callable[[], tuple[Any, ...]],
+    convert: Callable[[Path], Converted],
+    folder: Path,
+    package: Path,
 ) -> dict[str, int]:
-    """Write `package`, a conversion of the whole of `module`; what is in it, and `blocks`, how many were placed.
+    """Write `package`, a conversion of the whole of `module`; what is in it, and how many blocks were grown.
 
+    examples  inputs of the module as it is just then
     convert   converts the module as it is just then, to a package of its own
     folder    an empty one for the conversions of a few blocks
 
     Raises Unlike, and what `convert` raises.
     """
-    from ane_sweep.worker.grow import program, repeats, weights
+    from ane_sweep.worker.grow import calls, program, repeats, weights
 
-    lists = repeats.worthwhile(repeats.found(module, examples))
+    always = os.environ.get(VARIABLE) == ALWAYS
+    lists = calls.found(module, examples, repeats.Trial(turns=1, always=True) if always else repeats.Trial())
     few = _shallow(module, lists, None, convert, folder / "few.mlpackage")
     longer = [_shallow(module, lists, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]
-    turns, counts = [repeats.TURNS] * len(lists), [one.copies() for one in lists]
+    turns, counts = [one.trial.turns for one in lists], [one.copies() for one in lists]
     plan = program.Plan(few.shallow, [one.shallow for one in longer], turns)
     spec = weights.write(module, lists, plan, counts, few, longer)
     weights.put(few.package, spec)
     shutil.move(few.package, package)
     facts = {
-        name: value + sum((more.facts[name] - value) // repeats.TURNS * count for more, count in zip(longer, counts))
+        name: value
+        + sum((more.facts[name] - value) // one.trial.turns * count for one, more, count in zip(lists, longer, counts))
         for name, value in few.facts.items()
     }
     return facts | {"grown_blocks": sum(one.period * one.copies() for one in lists)}
@@ -82,8 +95,7 @@ def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path
     from ane_sweep.mil import package as packages
     from ane_sweep.worker.grow import frontend, program, recipes, repeats
 
-    kept = {one.path: one.kept(repeats.TURNS if one is longer else 0) for one in lists}
-    with repeats.shortened(module, kept), whole(module), frontend.remembered(module), recipes.through_numpy():
+    with repeats.shortened(module, lists, longer), whole(module), frontend.remembered(module), recipes.through_numpy():
         done = convert(package)
     known = {
         op.outputs[0].name: recipes.recipe_of(op.outputs[0].val)

@@ -38,12 +38,17 @@ def remembered(module: torch.nn.Module) -> Iterator[None]:
     """While this is open, what is converted of `module` makes constants that remember its tensors' names."""
     from coremltools.converters.mil.frontend.torch.converter import TorchConverter
     from coremltools.converters.mil.mil import Builder
+    from coremltools.converters.mil.mil.passes.defs import optimize_conv
 
     known = _Known(module)
     patches = (
         (TorchConverter, "_add_const", _adding(known, TorchConverter._add_const, Builder.const)),
         (torch, "tensor", _through_torch(known, torch.tensor)),
         (Builder, "const", staticmethod(_const(known, Builder.const))),
+        *(
+            (one, "apply", _by_channel(one.apply))
+            for one in (optimize_conv.fuse_conv_batchnorm, optimize_conv.fuse_conv_scale)
+        ),
     )
     undo = [(owner, name, vars(owner)[name]) for owner, name, _ in patches]
     try:
@@ -87,3 +92,13 @@ def _const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
         return original(**named)
 
     return const
+
+
+def _by_channel(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A pass that folds norms and scales into a convolution a channel at a time."""
+
+    def apply(self: Any, program: Any) -> None:
+        with recipes.channel_by_channel():
+            original(self, program)
+
+    return apply

@@ -1,10 +1,11 @@
-"""An ML Program as sequences of items, and a longer one made of them. Function inputs are sequence 0, ops are sequence 1."""
+"""An ML Program as sequences of items, and a longer one made of them. Function inputs are sequence 0; ops, and after them the
+outputs, are sequence 1."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ane_sweep.mil.weights import blob_values
-from ane_sweep.worker.grow.sequence import Growth, Item, Placed, Unlike, grown, rules, splits
+from ane_sweep.worker.grow.sequence import Growth, Item, Placed, Unlike, grown, growth
 
 FUNCTION = "main"
 Made = Any  # a recipe, or None
@@ -19,6 +20,9 @@ class Shallow:
         self.block = self.function.block_specializations[self.function.opset]
         described = spec.description
         self.features = {one.name: one for one in (*described.input, *described.state)}
+        self.results = {one.name: one for one in described.output}
+        if list(self.results) != list(self.block.outputs):  # a classifier says other things of them
+            self.results = {}
         self.inputs = [
             Item((_bytes(one.type), _bytes(self.features[one.name], "name")), (one.name,))
             for one in self.function.inputs
@@ -30,7 +34,9 @@ class Shallow:
         for index, op in enumerate(self.block.operations):
             yield self._item(op, where)
             where |= {one.name: (1, index, output) for output, one in enumerate(op.outputs)}
-        yield Item("outputs", (), tuple(where[name] for name in self.block.outputs))
+        for name in self.block.outputs:
+            said = _bytes(self.results[name], "name") if self.results else b""
+            yield Item(("output", said), (name,), (where[name],))
 
     def _item(self, op: Any, where: dict[str, Any]) -> Item:
         from ane_sweep.worker.grow.recipes import leaves, shape_of
@@ -90,8 +96,8 @@ class Plan:
         self.inputs: list[Growth] = []
         self.ops: list[Growth] = []
         for more, count in zip(longer, copies):
-            self.inputs.append(_growth(few.inputs, more.inputs, count))
-            self.ops.append(_growth(few.ops, more.ops, count))
+            self.inputs.append(growth(few.inputs, more.inputs, count))
+            self.ops.append(growth(few.ops, more.ops, count))
         for which, more in enumerate(longer):
             self._check(more, [count if i == which else 0 for i, count in enumerate(copies)])
 
@@ -111,33 +117,42 @@ class Plan:
         spec.CopyFrom(few.spec)
         function = spec.mlProgram.functions[FUNCTION]
         block = function.block_specializations[function.opset]
-        del function.inputs[:], block.operations[:], block.outputs[:]
-        del spec.description.input[:], spec.description.state[:]
-        states = {one.name for one in few.spec.description.state}
-        ports = list(grown(few.inputs, self.inputs, counts))
-        for port in ports:
-            source = few.function.inputs[port.index]
-            for made, like in (
-                (function.inputs.add(), source),
-                (
-                    (spec.description.state if source.name in states else spec.description.input).add(),
-                    few.features[source.name],
-                ),
-            ):
-                made.CopyFrom(like)
-                made.name = port.names[0]
+        del block.operations[:], block.outputs[:]
+        if few.results:
+            del spec.description.output[:]
+        ports = self._ports(spec, counts)
         ops = list(grown(few.ops, self.ops, counts))
-        names = ([port.names for port in ports], [placed.names[1:] for placed in ops])
+        names = (ports, [placed.names[1:] for placed in ops])
         for placed in ops:
             reads = [names[sequence][index][output] for sequence, index, output in placed.reads]
-            if placed.index == len(few.ops) - 1:
+            if placed.index >= len(few.block.operations):
                 block.outputs.extend(reads)
+                if few.results:
+                    _named(spec.description.output.add(), few.results[few.ops[placed.index].names[0]], placed.names[0])
                 continue
             op = block.operations.add()
             op.CopyFrom(few.block.operations[placed.index])
             _rename(op, placed, reads)
             weigh(op, placed)
         return spec, ops
+
+    def _ports(self, spec: Any, counts: Sequence[int]) -> list[tuple[str, ...]]:
+        """Put the function's inputs and states into its spec; their names."""
+        few, function, described = self.few, spec.mlProgram.functions[FUNCTION], spec.description
+        states = {one.name for one in described.state}
+        del function.inputs[:], described.input[:], described.state[:]
+        ports = list(grown(few.inputs, self.inputs, counts))
+        for port in ports:
+            source = few.function.inputs[port.index]
+            _named(function.inputs.add(), source, port.names[0])
+            kind = described.state if source.name in states else described.input
+            _named(kind.add(), few.features[source.name], port.names[0])
+        return [port.names for port in ports]
+
+
+def _named(made: Any, like: Any, name: str) -> None:
+    made.CopyFrom(like)
+    made.name = name
 
 
 def _rename(op: Any, placed: Placed, reads: list[str]) -> None:
@@ -147,17 +162,6 @@ def _rename(op: Any, placed: Placed, reads: list[str]) -> None:
         op.inputs[key].arguments[place].name = name
     for output, name in zip(op.outputs, placed.names[1:]):
         output.name = name
-
-
-def _growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growth:
-    """The first split along which all names go on evenly. Raises Unlike."""
-    why = Unlike("")
-    for split in splits(few, more, copies):
-        try:
-            return Growth(split, rules(few, more, split, copies))
-        except Unlike as error:
-            why = error
-    raise why
 
 
 def _forget_offsets(spec: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 _METHODS = ("astype", "reshape", "transpose", "copy", "squeeze", "swapaxes", "flatten", "ravel", "__getitem__")
+_channel_by_channel = [False]  # whether single numbers are remembered, too
 _LARGE = 1 << 16  # numbers from which on asking torch is worth it
 _FEW = 400  # beneath this many numbers coremltools keeps what would vanish in fp16
 
@@ -123,7 +124,8 @@ def through_numpy() -> Iterator[None]:
 
     def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
         def made(*given: Any, **named: Any) -> Any:
-            known = bool(given) and isinstance(given[0], Traced)
+            first = given[0][:1] if given and type(given[0]) is list else given[:1]
+            known = any(isinstance(one, Traced) for one in first)
             return _called(original, given, named) if known else original(*given, **named)
 
         return made
@@ -135,6 +137,16 @@ def through_numpy() -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(np, name, original)
+
+
+@contextmanager
+def channel_by_channel() -> Iterator[None]:
+    """While this is open, single numbers are arrays without a dimension, which remember: what is folded a channel at a time."""
+    before, _channel_by_channel[0] = _channel_by_channel[0], True
+    try:
+        yield
+    finally:
+        _channel_by_channel[0] = before
 
 
 def _plain(value: Any) -> Any:
@@ -159,6 +171,8 @@ def _called(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
     result = call(*_plain(tuple(given)), **{key: _plain(value) for key, value in named.items()})
     if not _known(tuple(given)) or not _known(tuple(named.values())) or "out" in named:
         return result
+    if _channel_by_channel[0] and isinstance(result, np.generic):
+        result = np.asarray(result)
     kept, rest = _kept(tuple(given)), tuple((key, _kept(value)) for key, value in named.items())
     if isinstance(result, np.ndarray):
         return traced(result, Recipe(call, kept, rest))
@@ -167,43 +181,52 @@ def _called(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
     return result
 
 
-def leaves(recipe: Any) -> Iterator[str]:
-    """Names of the module's tensors in a recipe, in its order."""
+def leaves(recipe: Any) -> list[str]:
+    """Names of the module's tensors in a recipe, each once, in its order."""
+    return list(_leaves(recipe, {}))
+
+
+def _leaves(recipe: Any, found: dict[str, int]) -> dict[str, int]:
     if isinstance(recipe, Leaf):
-        yield recipe.name
+        found.setdefault(recipe.name, len(found))
     elif isinstance(recipe, Recipe):
-        yield from leaves((recipe.arguments, recipe.named))
+        _leaves((recipe.arguments, recipe.named), found)
     elif isinstance(recipe, tuple):
         for one in recipe:
-            yield from leaves(one)
+            _leaves(one, found)
+    return found
 
 
 def shape_of(recipe: Any) -> Any:
     """A recipe without the names of its leaves: equal where the same is done."""
+    return _shape(recipe, _leaves(recipe, {}))
+
+
+def _shape(recipe: Any, places: dict[str, int]) -> Any:
     if isinstance(recipe, Leaf):
-        return "leaf"
+        return "leaf", places[recipe.name]
     if isinstance(recipe, Recipe):
-        return (
-            getattr(recipe.call, "__qualname__", repr(recipe.call)),
-            shape_of(recipe.arguments),
-            shape_of(recipe.named),
-            recipe.picked,
-        )
+        what = getattr(recipe.call, "__qualname__", repr(recipe.call))
+        return what, _shape(recipe.arguments, places), _shape(recipe.named, places), recipe.picked
     if isinstance(recipe, tuple):
-        return tuple(shape_of(one) for one in recipe)
+        return tuple(_shape(one, places) for one in recipe)
     if isinstance(recipe, np.ndarray):
         return str(recipe.dtype), recipe.shape, hashlib.sha256(recipe.tobytes()).hexdigest()
     return repr(recipe)
 
 
-def replay(recipe: Any, tensors: Callable[[str], np.ndarray], names: Iterator[str]) -> Any:
-    """The value of a recipe with other leaves: those that `names` gives, in `leaves`' order."""
-    if isinstance(recipe, Leaf):
-        return tensors(next(names))
-    if isinstance(recipe, Recipe):
-        given, named = replay(recipe.arguments, tensors, names), replay(recipe.named, tensors, names)
-        result = recipe.call(*given, **dict(named))
-        return result if recipe.picked is None else result[recipe.picked]
-    if isinstance(recipe, tuple):
-        return tuple(replay(one, tensors, names) for one in recipe)
-    return recipe
+def replay(recipe: Any, tensors: Callable[[str], np.ndarray], names: list[str]) -> Any:
+    """The value of a recipe with other leaves: those of these names, in `leaves`' order."""
+    places = _leaves(recipe, {})
+    held: dict[str, np.ndarray] = {}
+
+    def value(part: Any) -> Any:
+        if isinstance(part, Leaf):
+            name = names[places[part.name]]
+            return held[name] if name in held else held.setdefault(name, tensors(name))
+        if isinstance(part, Recipe):
+            result = part.call(*value(part.arguments), **dict(value(part.named)))
+            return result if part.picked is None else result[part.picked]
+        return tuple(value(one) for one in part) if isinstance(part, tuple) else part
+
+    return value(recipe)

@@ -27,6 +27,11 @@ class Item:
     reads: tuple[tuple[int, int, int], ...] = ()
 
 
+_NO_PIECE = "no piece of it repeats from block to block"
+_MOST_TRIES = 100_000  # of places and items that are looked at: a second or two, where what takes long finds nothing
+_MOST_PIECES = 4  # of a program: the weights that stay as they came lie before all that is done with them
+
+
 def template(name: str) -> str:
     return _NUMBER.sub("#", name)
 
@@ -41,44 +46,16 @@ def filled(name: str, values: list[int]) -> str:
     return _NUMBER.sub(lambda _: str(next(left)), name)
 
 
+def _kind(item: Item) -> tuple[object, ...]:
+    return item.token, tuple(template(name) for name in item.names)
+
+
 @dataclass(frozen=True)
 class Split:
     """Where a sequence repeats: `length` items end before `start`, and between them and the rest go copies."""
 
     start: int
     length: int
-
-    def holds(self, index: int) -> bool:
-        """Whether an item of the short sequence is of the piece."""
-        return self.start - self.length <= index < self.start
-
-
-def splits(few: Sequence[Item], more: Sequence[Item], copies: int) -> list[Split]:
-    """Every place where `more` may be `few` with `copies` copies put in. Raises Unlike."""
-    length, left = divmod(len(more) - len(few), copies)
-    if left or length < 0:
-        raise Unlike("its programs of few blocks do not grow by equal pieces")
-    if not length:
-        return [Split(0, 0)] if [_kind(one) for one in few] == [_kind(one) for one in more] else _no_piece()
-    short, long = [_kind(one) for one in few], [_kind(one) for one in more]
-    same = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))
-    after = next((i for i, (a, b) in enumerate(zip(short[::-1], long[::-1])) if a != b), len(short))
-    found = []
-    for start in range(
-        same, max(len(short) - after, length) - 1, -1
-    ):  # the latest: what lies after is of the last block
-        piece = long[start - length : start]
-        if all(long[start + i * length : start + (i + 1) * length] == piece for i in range(copies)):
-            found.append(Split(start, length))
-    return found or _no_piece()
-
-
-def _no_piece() -> list[Split]:
-    raise Unlike("no piece of its program repeats from block to block")
-
-
-def _kind(item: Item) -> tuple[object, ...]:
-    return item.token, tuple(template(name) for name in item.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +75,86 @@ class Rule:
     reads: tuple[Line, ...]
 
 
-def rules(few: Sequence[Item], more: Sequence[Item], split: Split, copies: int) -> list[Rule]:
-    """One for each item of `few`. Raises Unlike where `more` is not what they make of `few`."""
-    found = []
-    for index, item in enumerate(few):
-        if split.holds(index):
-            others = [more[index + copy * split.length] for copy in range(copies + 1)]
-        else:
-            others = [more[index if index < split.start else index + copies * split.length]]
-        found.append(Rule(_names(item, others, copies), _reads(item, others, copies)))
-    return found
+@dataclass(frozen=True)
+class Growth:
+    """How a sequence goes on along one list of blocks: where copies are put in, and a rule for each of its items."""
+
+    splits: tuple[Split, ...]
+    rules: list[Rule]
+
+
+def growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growth:
+    """By which `few` becomes `more` with `copies` copies of each piece, of as few pieces as will do. Raises Unlike."""
+    left, odd = divmod(len(more) - len(few), copies)
+    if odd or left < 0:
+        raise Unlike("with more blocks it does not grow by equal pieces")
+    search = _Search(few, more, copies)
+    for pieces in range(1, _MOST_PIECES + 1) if left else (0,):
+        try:
+            splits, found = search.rest(0, 0, pieces)
+            return Growth(tuple(splits), found)
+        except Unlike:
+            pass
+    raise search.uneven or Unlike(_NO_PIECE)
+
+
+class _Search:
+    """Pieces from the front on. `shift`: by how much what follows lies further back in the longer sequence."""
+
+    def __init__(self, few: Sequence[Item], more: Sequence[Item], copies: int):
+        known: dict[object, int] = {}
+        self.short, self.long = ([known.setdefault(_kind(one), len(known)) for one in items] for items in (few, more))
+        self.few, self.more, self.copies = few, more, copies
+        self.uneven: Unlike | None = None
+        self.tried: set[tuple[int, int, int]] = set()
+        self.tries = 0
+
+    def rest(self, at: int, shift: int, pieces: int) -> tuple[list[Split], list[Rule]]:
+        """The splits from item `at` on, so many, and the rules of all items from there on. Raises Unlike."""
+        if (at, shift, pieces) in self.tried:
+            raise Unlike(_NO_PIECE)
+        self.tried.add((at, shift, pieces))
+        short, long = self.short, self.long
+        differ = (i for i in range(at, len(short)) if i + shift >= len(long) or short[i] != long[i + shift])
+        same = next(differ, len(short))
+        left = (len(long) - len(short) - shift) // self.copies
+        if not pieces and same == len(short) and not left:
+            return [], self._rules(at, len(short), 0, shift)
+        for start in range(same, at, -1) if pieces else ():  # the latest: what lies after is of the last block
+            for length in range(1, min(left, start - at) + 1) if pieces > 1 else (left,):
+                self.tries += 1
+                if length > start - at or self.tries > _MOST_TRIES or not self._repeats(start + shift, length):
+                    continue
+                try:
+                    rules = self._rules(at, start, length, shift)
+                    splits, others = self.rest(start, shift + self.copies * length, pieces - 1)
+                    return [Split(start, length), *splits], rules + others
+                except Unlike:
+                    pass
+        raise Unlike(_NO_PIECE)
+
+    def _repeats(self, start: int, length: int) -> bool:
+        """Whether the longer sequence has copies there of what lies before."""
+        end = start + self.copies * length
+        return (
+            self.long[start - length] == self.long[start]
+            and self.long[start - length : end - length] == self.long[start:end]
+        )
+
+    def _rules(self, first: int, start: int, length: int, shift: int) -> list[Rule]:
+        """Of the items up to `start`, the last `length` of which are the piece. Raises Unlike."""
+        found = []
+        self.tries += start - first
+        for index in range(first, start):
+            copies = self.copies if index >= start - length else 0
+            others = [self.more[index + shift + copy * length] for copy in range(copies + 1)]
+            item = self.few[index]
+            try:
+                found.append(Rule(_names(item, others, self.copies), _reads(item, others, self.copies)))
+            except Unlike as error:
+                self.uneven = self.uneven or error
+                raise
+        return found
 
 
 def _names(item: Item, others: list[Item], copies: int) -> tuple[tuple[Line, ...], ...]:
@@ -137,14 +184,6 @@ def _line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
     return Line(few, by_copy, by_count)
 
 
-@dataclass(frozen=True)
-class Growth:
-    """How a sequence goes on along one list of blocks."""
-
-    split: Split
-    rules: list[Rule]
-
-
 @dataclass(frozen=True, slots=True)
 class Placed:
     """An item of the grown sequence: which of the short one it is a copy of, and what it has become."""
@@ -157,16 +196,15 @@ class Placed:
 
 def grown(few: Sequence[Item], growths: Sequence[Growth], counts: Sequence[int]) -> Iterator[Placed]:
     """The sequence with counts[i] more copies along growths[i]. Raises Unlike where two of them overlap."""
-    order = sorted((growth.split.start, which) for which, growth in enumerate(growths) if growth.split.length)
+    order = sorted((split.start, split.length, which) for which, one in enumerate(growths) for split in one.splits)
     at = 0
-    for start, which in order:
-        split = growths[which].split
-        if start - split.length < at:
+    for start, length, which in order:
+        if start - length < at:
             raise Unlike("the pieces of its lists of blocks lie within each other")
         for index in range(at, start):
             yield _placed(few, index, growths, counts, None, 0)
         for copy in range(1, counts[which] + 1):
-            for index in range(start - split.length, start):
+            for index in range(start - length, start):
                 yield _placed(few, index, growths, counts, which, copy)
         at = start
     for index in range(at, len(few)):

@@ -28,6 +28,7 @@ _ATOL = {"float16": 6e-8, "float32": 1e-12}  # and which are equal to it within 
 def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: Any, longer: list[Any]) -> Any:
     """The spec of the grown program; its weight file lies beside the package of few blocks. Raises Unlike."""
     streams = _Streams(module, lists, plan, few, longer)
+    streams.prove()
     with BlobWriter(_target(few.package)) as streams.writer, ThreadPoolExecutor(os.cpu_count()) as streams.threads:
         try:
             spec, _ = plan.made(counts, streams.weigh)
@@ -35,7 +36,6 @@ def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: 
                 job.result()
         finally:
             streams.threads.shutdown(cancel_futures=True)
-    streams.check()
     os.truncate(_target(few.package), streams.end)  # coremltools pads between constants, not after the last
     _check_the_rest(module, lists, streams.used)
     return spec
@@ -66,10 +66,27 @@ class _Streams:
         self.threads: ThreadPoolExecutor
         self.jobs: list[Future[None]] = []
         self.end = 0
-        self.made: set[int] = set()
-        self.compared: set[int] = set()
         self.used: set[str] = set()
         self.seen: dict[Any, str] = {}
+
+    def prove(self) -> None:
+        """That each constant of a longer conversion is what is made of it here. Raises Unlike."""
+        for one, more, blobs in zip(self.lists, self.longer, self.long):
+            turns = [one.trial.turns if one is other else 0 for other in self.lists]
+            written = iter(zip(more.ops, more.block.operations))
+
+            def hold(op: Any, placed: Placed, one=one, blobs=blobs, written=written) -> None:
+                item, other = next(written)
+                names = self._leaves(op, item.names, one)
+                for value, theirs in zip(blob_values(op), blob_values(other)):
+                    own = self.short.payload(value.blobFileValue.offset)
+                    content = self._content(op, placed, names, own)
+                    if names and content is own:  # the same made of the same
+                        continue
+                    if not np.array_equal(blobs.payload(theirs.blobFileValue.offset), content):
+                        raise Unlike(f"{item.names[0]} is another in a conversion of more blocks")
+
+            self.plan.made(turns, hold)
 
     def weigh(self, op: Any, placed: Placed) -> None:
         """Place the op's constants in the file, and have them written there by one of the threads."""
@@ -85,24 +102,19 @@ class _Streams:
 
     def _fill(self, op: Any, placed: Placed, source: int, target: int, shape: tuple[int, ...]) -> None:
         own = self.short.payload(source)
-        here = self._is_of(op, placed.names, self.few.ops[placed.index].names, None)
-        content = own if here else self._made(op, placed, own)
-        if placed.copy:
-            self._compare(op, placed, content)
+        content = self._content(op, placed, list(placed.names[1 + len(op.outputs) :]), own)
         self._refuse_equal(placed.names[0], shape, content, self.short.record(source).dtype_name)
         self.writer.fill(target, self.short.pieces(source) if content is own else [content])
 
-    def _is_of(self, op: Any, names: tuple[str, ...], short: tuple[str, ...], longer: int | None) -> bool:
-        """Whether a short conversion's constant is of the very weights that are wanted."""
-        first = 1 + len(op.outputs)
-        return all(
-            wanted == repeats.in_whole(name, self.lists, longer) for wanted, name in zip(names[first:], short[first:])
-        )
+    def _leaves(self, op: Any, names: tuple[str, ...], longer: Repeat | None) -> list[str]:
+        """The whole module's tensors that a short conversion's constant is made of."""
+        return [repeats.in_whole(name, self.lists, longer) for name in names[1 + len(op.outputs) :]]
 
-    def _made(self, op: Any, placed: Placed, own: np.ndarray) -> np.ndarray:
-        self.made.add(placed.index)
+    def _content(self, op: Any, placed: Placed, names: list[str], own: np.ndarray) -> np.ndarray:
+        """A constant made of these tensors: `own`, that of few blocks, where it is of the same."""
+        if names == self._leaves(op, self.few.ops[placed.index].names, None):
+            return own
         recipe = self.few.recipe(self.few.block.operations[placed.index])
-        names = iter(placed.names[1 + len(op.outputs) :])
         made = recipes.contiguous(recipes.replay(recipe, self._tensor, names))
         if made.nbytes != own.nbytes or made.dtype.name not in _CODES:
             raise Unlike(f"{placed.names[0]} of one block is not of the size of another's")
@@ -112,25 +124,6 @@ class _Streams:
 
     def _tensor(self, name: str) -> np.ndarray:
         return _lazy.made(self.tensors[name]).detach().numpy()
-
-    def _compare(self, op: Any, placed: Placed, content: np.ndarray) -> None:
-        """With what converting the first copies wrote."""
-        for which, (growth, more, blobs) in enumerate(zip(self.plan.ops, self.longer, self.long)):
-            split = growth.split
-            if not split.holds(placed.index) or placed.copy > self.plan.copies[which]:
-                continue
-            index = placed.index + placed.copy * split.length
-            (value,) = blob_values(more.block.operations[index])
-            if not self._is_of(op, placed.names, more.ops[index].names, which):
-                continue
-            self.compared.add(placed.index)
-            if not np.array_equal(blobs.payload(value.blobFileValue.offset), content):
-                raise Unlike(f"{placed.names[0]} is not what converting its block gives")
-
-    def check(self) -> None:
-        """That of each constant that was made anew, one was compared with what converting its block gives."""
-        if left := self.made - self.compared:
-            raise Unlike(f"{self.few.ops[min(left)].names[0]} could be compared with no conversion of its block")
 
     def _refuse_equal(self, name: str, shape: tuple[int, ...], content: np.ndarray, dtype: str) -> None:
         """Equal constants are one in a conversion, and here they would be two."""
@@ -163,9 +156,10 @@ def _check_the_rest(module: Any, lists: list[Repeat], used: set[str]) -> None:
         first.setdefault(id(tensor), name)
     for one in lists:
         for number in range(1, one.count - 1):
-            for name in [name for name in tensors if name.startswith(f"{one.path}.{number}.")]:
-                like = f"{one.path}.{1 + (number - 1) % one.period}.{name.removeprefix(f'{one.path}.{number}.')}"
+            place = f"{one.path}.{one.before + number}."
+            for name in [name for name in tensors if name.startswith(place)]:
+                like = f"{one.path}.{one.before + 1 + (number - 1) % one.period}.{name.removeprefix(place)}"
                 if name in used or first[id(tensors[name])] in used or tensors[name] is tensors.get(like):
                     continue
                 if like not in tensors or not torch.equal(_lazy.made(tensors[name]), _lazy.made(tensors[like])):
-                    raise Unlike(f"{name} is in no constant of its own")
+                    raise Unlike(f"{name} is not {like}, and is in no constant of its own")

@@ -91,15 +91,38 @@ class HuggingFaceCache:
         return 0
 
 
-class Function(nn.Module):
+class PerLayer(nn.Module):
+    """A function of `layers` blocks that has two tensors a block, by `names`, as states or at its ends."""
+
+    def __init__(self, all_names: list[str]):
+        super().__init__()
+        self.all_names, self.names = tuple(all_names), list(all_names)
+
+    def keep_layers(self, count: int) -> None:
+        self.names = list(self.all_names[: 2 * count])
+
+    def absent(self) -> set[str]:
+        """Names of ports and states of blocks that it has not just then."""
+        gone = set(self.all_names) - set(self.names)
+        return gone | {NEW + name for name in gone}
+
+
+def present(module: nn.Module, ports: Ports) -> Ports:
+    """Those of the layers that the module has just then."""
+    gone = module.absent() if isinstance(module, PerLayer) else set()
+    inputs, outputs = ([port for port in some if port.name not in gone] for some in (ports.inputs, ports.outputs))
+    return Ports(tuple(inputs), tuple(outputs))
+
+
+class Function(PerLayer):
     """`core(tokens, *masks, memory)` with states of its own name space: prefill, or decode.
 
     `more`: positions of the states beyond seq_len, for decode's masks; prefill's core pads itself.
     """
 
     def __init__(self, core: nn.Module, states: dict[str, Tensor], axis: int, decode: bool, more: int):
-        super().__init__()
-        self.core, self.axis, self.decode, self.more, self.names = core, axis, decode, more, list(states)
+        super().__init__(list(states))
+        self.core, self.axis, self.decode, self.more = core, axis, decode, more
         for name, state in states.items():
             self.register_buffer(name, state, persistent=False)
 
@@ -118,18 +141,19 @@ def names(layers: int) -> list[str]:
     return [f"{what}_cache_{layer}" for layer in range(layers) for what in ("key", "value")]
 
 
-class Passing(nn.Module):
+class Passing(PerLayer):
     """`core(tokens, *masks, memory)` with its keys and values as inputs (of decode) and outputs."""
 
-    def __init__(self, core: nn.Module, count: int, axis: int, decode: bool, more: int):
-        super().__init__()
-        self.core, self.count, self.axis, self.decode, self.more = core, count, axis, decode, more
+    def __init__(self, core: nn.Module, all_names: list[str], axis: int, decode: bool, more: int):
+        super().__init__(all_names)
+        self.core, self.axis, self.decode, self.more = core, axis, decode, more
 
     def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         position, caches = None, ()
         if self.decode:
-            position, *masks = rest[: -self.count]
-            caches, fill = rest[-self.count :], (_hf.MASKED, 0.0)
+            count = len(self.names)
+            position, *masks = rest[:-count]
+            caches, fill = rest[-count:], (_hf.MASKED, 0.0)
             rest = [F.pad(mask, (0, self.more), value=value) if self.more else mask for mask, value in zip(masks, fill)]
         memory = Given(list(zip(caches[::2], caches[1::2])), self.axis, position)
         return (*self.core(tokens, *rest, memory=memory), *memory.new)
@@ -146,7 +170,7 @@ class Explicit(nn.Module):
         super().__init__()
         self.names, self.shape = names(layers), shape
         each = {PREFILL: (prefill, False), DECODE: (decode, True)}
-        self.functions = nn.ModuleDict({n: Passing(c, len(self.names), axis, at, more) for n, (c, at) in each.items()})
+        self.functions = nn.ModuleDict({n: Passing(c, self.names, axis, at, more) for n, (c, at) in each.items()})
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         return self.functions[PREFILL](*inputs)

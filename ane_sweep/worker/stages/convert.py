@@ -30,7 +30,6 @@ STAGE = Stage(
     warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip
 
-GROW_VARIABLE = "ANE_SWEEP_GROW"  # 0: all blocks are converted, whatever they are; the same bytes, so it is in no key
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
 
@@ -85,13 +84,21 @@ def _convert_functions(
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
     """One function, written as `package`; what is in it. Grown from a few of its blocks where that gives the same bytes."""
 
+    from ane_sweep.worker.models._cache import present
+
     def plain(target: Path) -> grow.Converted:
-        return _converted(module, ports, states, params, target)
+        kept = {name: state for name, state in states.items() if name in module.names}
+        return _converted(module, present(module, ports), kept, params, target)
+
+    def examples() -> tuple[Any, ...]:
+        return _examples(module, present(module, ports), params)
 
     try:
-        _refuse_to_grow(states, params)
+        if os.environ.get(grow.VARIABLE) == "0":
+            raise grow.Unlike(f"{grow.VARIABLE}=0")
+        grow.refuse_numbers(params.get("fp32_ops", []))
         with tempfile.TemporaryDirectory(prefix="blocks_", dir=package.parent) as folder:
-            return grow.grow(module, _examples(module, ports, params), plain, Path(folder), package)
+            return grow.grow(module, examples, plain, Path(folder), package)
     except WeightsError:
         raise
     except grow.Unlike as error:
@@ -101,18 +108,6 @@ def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], pack
     print(f"all blocks are converted: {why}")
     with grow.whole(module):
         return plain(package).facts | {"not_grown": why}
-
-
-def _refuse_to_grow(states: dict[str, Any], params: dict[str, Any]) -> None:
-    if os.environ.get(GROW_VARIABLE) == "0":
-        raise grow.Unlike(f"{GROW_VARIABLE}=0")
-    if states:
-        raise grow.Unlike("its functions keep states")
-    if params["compute"] == "fp32":
-        raise grow.Unlike("no block of an fp32 program was found to repeat")
-    if params["model"]["task"] == "tensors":
-        raise grow.Unlike("code that came from outside runs as often as a conversion runs it, and no more")
-    grow.refuse_numbers(params.get("fp32_ops", []))
 
 
 def _converted(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> grow.Converted:
@@ -256,19 +251,18 @@ class Wide:
 
 def _is_mask(var: Any) -> bool:
     """Whether what is added is a causal mask: a constant that hides keys, a product that makes one inside, or the input."""
+    if var.val is not None:
+        return bool(var.val.ndim == 4) and _hides(var.val)
+    if var.op is None or var.op.op_type != "mul":
+        return bool(var.name == "causal_mask")
+    factor = next((one.val for one in (var.op.x, var.op.y) if one.val is not None), None)
+    return factor is not None and factor.size == 1 and _hides(factor)
+
+
+def _hides(values: Any) -> bool:
     from ane_sweep.worker.models._hf import MASKED
 
-    if var.val is not None:
-        return bool(var.val.ndim == 4 and var.val.min() <= MASKED)
-    made = var.op
-    factor = (
-        made is not None
-        and made.op_type == "mul"
-        and next((one.val for one in (made.x, made.y) if one.val is not None), None)
-    )
-    return var.name == "causal_mask" or (
-        factor is not None and factor is not False and factor.size == 1 and factor.min() <= MASKED
-    )
+    return bool(values.min() <= MASKED)
 
 
 def _precision(ct, compute: str, wide: Wide):
