@@ -1,8 +1,11 @@
 """published op counts of Apple's reference transformer, its DistilBERT and Stable Diffusion's UNet beside ours, with the ratio"""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ane_sweep.bench import Row
 from ane_sweep.planner.paths import conf_dir
@@ -11,12 +14,12 @@ from ane_sweep.planner.paths import conf_dir
 LADDER = {"ladder-base": 2700, "ladder-medium": 6000, "ladder-large": 10300, "ladder-xl": 16500}
 UNET = {"split_einsum": (3500, 1600, 1900), "original": (1900, 915, 1000)}
 DISTILBERT = 606
-# Counts do not depend on widths and lengths, so both are small. Each layer adds the same: 2 and 3 of them tell of any number.
-FEW = (2, 3)
+
+# Counts do not depend on widths, so they are small; layers and heads are those of the notes.
 
 
 def run() -> list[Row]:
-    """Conversions of up to a minute each; the UNet's need diffusers."""
+    """Conversions of up to four minutes each; the UNet's need diffusers."""
     rows = [_row(name, ladder(name), count) for name, count in LADDER.items()]
     rows += [
         _row(f"DistilBERT split_einsum{said}", distilbert(norm), DISTILBERT)
@@ -28,6 +31,13 @@ def run() -> list[Row]:
         rows += [
             _row(f"UNet {variant}{part}", ours, theirs) for part, ours, theirs in zip(said, counted, (whole, *parts))
         ]
+    whole, *parts = UNET["split_einsum"]
+    told = ", each head sliced, norms as single ops"
+    counted = unet("split_einsum", as_published=True)
+    rows += [
+        _row(f"UNet split_einsum{told}{part}", ours, theirs)
+        for part, ours, theirs in zip(said, counted, (whole, *parts))
+    ]
     return rows
 
 
@@ -36,14 +46,10 @@ def _row(what: str, ours: int, theirs: int) -> Row:
 
 
 def ladder(name: str) -> int:
-    """Of the whole depth, from two of few layers."""
+    """All its layers and heads, four channels a head."""
     model = _option(name)
-    heads, depth = model["arch"]["nb_attention_heads"], model["arch"]["nb_dec_layers"]
-    few = []
-    for layers in FEW:
-        arch = {**model["arch"], "embed_dim": 4 * heads, "ffn_dim": 8, "nb_dec_layers": layers}
-        few.append(_converted({**model, "arch": arch}, "split_einsum", 16, "iOS15", {"batch": 2})[0])
-    return few[0] + (depth - FEW[0]) * (few[1] - few[0])
+    arch = {**model["arch"], "embed_dim": 4 * model["arch"]["nb_attention_heads"], "ffn_dim": 8}
+    return _converted({**model, "arch": arch}, "split_einsum", 16, "iOS15", {"batch": 2})[0]
 
 
 def distilbert(norm: str) -> int:
@@ -54,7 +60,7 @@ def distilbert(norm: str) -> int:
     ]
 
 
-def unet(variant: str) -> tuple[int, int, int]:
+def unet(variant: str, as_published: bool = False) -> tuple[int, int, int]:
     """(whole, first half, second half), cut by bytes of weights as `chunks=2` does."""
     model = _option("sd-1.4-unet")
     narrow = {
@@ -63,9 +69,36 @@ def unet(variant: str) -> tuple[int, int, int]:
         "norm_num_groups": 8,
         "sample_size": 16,
     }
-    whole, parts = _converted({**model, "arch": {**model["arch"], **narrow}}, variant, 1, "iOS16", {}, cut=True)
+    with _published_form() if as_published else nullcontext():
+        whole, parts = _converted({**model, "arch": {**model["arch"], **narrow}}, variant, 1, "iOS16", {}, cut=True)
     first, second = parts
     return whole, first, second
+
+
+@contextmanager
+def _published_form() -> Iterator[None]:
+    """apple/ml-stable-diffusion's graph as it is described and as coremltools 6 left it: each head is a slice of its own of
+    queries, keys and values, where ours splits them at once, and layer norms are single ops, which coremltools 9 fuses."""
+    import torch
+
+    from ane_sweep.worker.models import unet as family
+    from ane_sweep.worker.stages import convert
+
+    passes = convert._pipeline
+
+    def forward(self: Any, x: Any, source: Any) -> Any:
+        query, key, value = self.query(x), self.key(source).transpose(1, 3), self.value(source)
+        width = query.shape[1] // self.heads
+        cuts = [slice(n * width, (n + 1) * width) for n in range(self.heads)]
+        return self.out(torch.cat([self._head(query[:, c], key[..., c], value[:, c]) for c in cuts], dim=1))
+
+    def unfused(*given: Any) -> Any:
+        pipeline = passes(*given)
+        pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
+        return pipeline
+
+    with patch.object(family.Attention, "forward", forward), patch.object(convert, "_pipeline", unfused):
+        yield
 
 
 def _option(name: str) -> dict[str, Any]:

@@ -67,7 +67,11 @@ def apart() -> Iterator[None]:
 
 
 class OptionFiles(FileConfigSource):
-    """Hydra's reader of folders, with a look at each file before it is built."""
+    """Hydra's reader of folders, with a look at each file before it is built. A config.yaml of a user's folder is another's."""
+
+    def is_config(self, config_path: str) -> bool:
+        mine = self.provider != "command-line" or "/" in config_path
+        return mine and super().is_config(config_path)
 
     def load_config(self, config_path: str) -> ConfigResult:
         path = Path(self.path, self._normalize_file_name(config_path)).resolve()
@@ -119,7 +123,7 @@ class Composer:
                 raise ConfigError(
                     f"--config-dir {config_dir}: no such folder; give one that holds model/, precision/ or sweep/"
                 )
-            search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
+            search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="main"))
             self.own |= self._names(folder)
         for added in plugins.folders():
             search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))

@@ -1,5 +1,5 @@
 """The topic of the notebooks, written from data/notebooks.csv: every paragraph of our users' notes that reports a result, the
-one command that repeats it, and the published figures that stand beside ours then.
+one command that repeats it, and the published figures that stand beside ours then. Which paragraphs those are: paragraphs.csv.
 
     python -m ane_sweep.proof.notebooks      writes ane_sweep/docs/notebooks.md anew
 
@@ -21,6 +21,7 @@ from ane_sweep.results import published
 
 PACKAGE = Path(ane_sweep.__file__).parent
 DATA, TOPIC = PACKAGE / "data" / "notebooks.csv", PACKAGE / "docs" / "notebooks.md"
+PARAGRAPHS = PACKAGE / "data" / "paragraphs.csv"
 SOURCES = {
     "more-ane-transformers": "https://github.com/smpanaro/more-ane-transformers, src/experiments/NOTES.md, to 10 April 2023",
     "experiments-coreml-ane-distilbert": "https://github.com/anentropic/experiments-coreml-ane-distilbert, README",
@@ -63,6 +64,33 @@ class Row:
     def verb(self) -> str:
         first = shlex.split(self.command)[1]
         return first if first in verbs.names() else ""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """One of the notes, by its number under a heading or a day; a table is one, and so are lines that stand together.
+
+    rows       the experiments of what it reports, by the names that they have in the list
+    otherwise  what it is where it reports nothing
+    """
+
+    note: str
+    place: str
+    nth: int
+    rows: tuple[str, ...]
+    otherwise: str
+
+
+def paragraphs() -> list[Paragraph]:
+    with PARAGRAPHS.open(encoding="utf-8", newline="") as file:
+        return [
+            Paragraph(one["note"], one["place"], int(one["nth"]), _names(one["rows"]), one["otherwise"])
+            for one in csv.DictReader(file)
+        ]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(" | ")) if text else ()
 
 
 def rows() -> list[Row]:

@@ -17,7 +17,7 @@ from ane_sweep.worker.models import weights
 CONF = Path(__file__).parents[2] / "conf" / "model"
 EVERY = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
 OPTIONS = {
-    name: option for name, option in EVERY.items() if "path" not in option
+    name: option for name, option in EVERY.items() if not {"path", "defaults"} & set(option)
 }  # the others are built of what is given
 KEYS = {"name", "family", "size", "task", "hub", "package", "parameters", "layers", "max_seq_len", "cut_points",
         "texts", "arch", "arch_keys"}  # fmt: skip

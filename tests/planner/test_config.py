@@ -144,6 +144,15 @@ def test_a_users_own_model_option(own_options):
     assert labels("--config-dir", own_options, "-m", "model=mytiny,gpt2") == ["model=mytiny", "model=gpt2"]
 
 
+def test_a_users_own_option_stands_before_the_shipped_one_of_its_name(tmp_path):
+    (tmp_path / "model").mkdir()
+    tiny = (conf_dir() / "model" / "tiny-gpt2.yaml").read_text().replace("name: tiny-gpt2", "name: gpt2")
+    (tmp_path / "model" / "gpt2.yaml").write_text(tiny)
+    (tmp_path / "config.yaml").write_text("of: another program\n")
+    (cell,) = config.load(["--config-dir", str(tmp_path), "model=gpt2"]).cells
+    assert (cell.model, cell.size) == ("gpt2", "tiny")
+
+
 def test_pairs_of_unequal_length_are_refused(tmp_path):
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "odd.yaml").write_text("name: odd\npairs: [{chunks: [1, 2], seq_len: [8]}]\n")
