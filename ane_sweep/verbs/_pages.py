@@ -32,7 +32,6 @@ EVERYDAY = (
     ("target", "the oldest OS that shall load it", "iOS18"),
     ("runtime", "auto is coreml on a Mac, else reference", "auto"),
     ("weights", "pretrained, random, or a checkpoint's folder", "pretrained"),
-    ("latency.repeats", "fresh processes that time each cell", "auto"),
     ("out", "outputs; null: $ANE_SWEEP_OUT or ./outputs", None),
 )
 
@@ -58,6 +57,7 @@ def short() -> str:
             "",
             "exit codes:",
             *(f"  {code:<4} {text}" for code, text in sorted(SWEEP_EXITS.items())),
+            "",
             "example:",
             "  ane-sweep -m model=minilm variant=original,split_einsum chunks=1,2",
         ]

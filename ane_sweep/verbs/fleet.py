@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates, link, members, service
 from ane_sweep.folders import user_path
@@ -26,7 +27,10 @@ def fleet(args: list[str]) -> int:
         "ane-sweep fleet worker tls://shelf.local:8786 --name m4-a",
     )
     parser.add_argument(
-        "what", choices=("init", "scheduler", "worker", "status"), metavar="init|scheduler|worker|status"
+        "what",
+        choices=("init", "scheduler", "worker", "status"),
+        metavar="init|scheduler|worker|status",
+        help="what this machine does",
     )
     parser.add_argument(
         "at", nargs="?", metavar="ADDRESS", help="tls://HOST:PORT; tcp:// for loopback alone; init: FOLDER"
@@ -135,7 +139,7 @@ def _status(given: argparse.Namespace) -> int:
     for one in there:
         doing = ", ".join(running.get(one.name, ())) or "nothing to do"
         able = "ANE" if one.no_coreml is None else "no Core ML"
-        cuda = "" if "reference_cuda" in one.cannot else ", CUDA"
+        cuda = ", CUDA" if _cuda(one) else ""
         system = " ".join(str(one.host[key]) for key in ("system", "os_version") if one.host.get(key))
         chip = f"{one.chip} (declared)" if one.declared else one.chip
         print(f"  {one.name}: {chip}, {system}, {one.memory_gib:.3g} GiB, {able}{cuda}: {doing}")
@@ -144,11 +148,16 @@ def _status(given: argparse.Namespace) -> int:
     return OK
 
 
+def _cuda(one: members.Member) -> bool:
+    """Whether a runtime of an NVIDIA GPU runs there."""
+    return any(traits.hardware == "NVIDIA GPU" and name not in one.cannot for name, traits in RUNTIMES.items())
+
+
 def _plain(one: members.Member) -> dict[str, Any]:
     return {
         "name": one.name, "chip": one.chip, "declared": one.declared, "system": one.host.get("system"),
         "os_version": one.host.get("os_version"), "memory_gib": round(one.memory_gib, 2), "coreml": one.no_coreml is None,
-        "cuda": "reference_cuda" not in one.cannot, "tools": one.tools,
+        "cuda": _cuda(one), "tools": one.tools,
     }  # fmt: skip
 
 

@@ -230,6 +230,8 @@ def arrange(room, verb: str, code: int) -> list[str]:
             room.patch.setattr(cells, "partners", lambda *_: nullcontext(([partner], room.path)))
             room.patch.setattr(session, "Session", Talking if code == 0 else raising(StageError("it died")))
             return ["text=I like cheese"] if verb == "classify" else ["prompt=Hello"]
+        case ("fleet", 0):
+            return ["init", str(room.path / "certificates")]
         case ("completion", 0):
             return ["bash"]
         case ("get", 0):
