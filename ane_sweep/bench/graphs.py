@@ -92,8 +92,8 @@ def _published_form() -> Iterator[None]:
         cuts = [slice(n * width, (n + 1) * width) for n in range(self.heads)]
         return self.out(torch.cat([self._head(query[:, c], key[..., c], value[:, c]) for c in cuts], dim=1))
 
-    def unfused(*given: Any) -> Any:
-        pipeline = passes(*given)
+    def unfused(*given: Any, **named: Any) -> Any:
+        pipeline = passes(*given, **named)
         pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
         return pipeline
 
