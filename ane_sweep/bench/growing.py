@@ -137,7 +137,8 @@ def refusal(option: dict[str, Any], variant: str, more: dict[str, Any]) -> str |
     """Why a cell of the model with this option would be refused."""
     asked = {
         **{field.name: field.default for field in dataclasses.fields(Cell)}, **vars(building.PLAIN), "variant": variant,
-        "seq_len": SEQ_LEN, "task": option["task"], "compute": "fp16", "ios_target": TARGET, "runtime": "reference",
+        "seq_len": SEQ_LEN, "family": option["family"],
+        "task": option["task"], "compute": "fp16", "ios_target": TARGET, "runtime": "reference",
         "longest": 1 << 20, "vocabulary": model_tasks.vocabulary(option["task"], option["arch"]), "honours": (), **more,
     }  # fmt: skip
     declared = axes.declared(building.Options)

@@ -43,7 +43,7 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
 def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> int:
     """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone."""
     task = cell.model_options["task"]
-    serves = families.serves(cell.family) if stage == "convert" and task not in _IN_FULL else None
+    serves = families.serves(cell.family) if STAGES[stage].grown and task not in _IN_FULL else None
     if serves is None or cell.precision_options["compute"] == "fp32" or cell.cache == "stateful":
         return work
     layers = arch.get(serves.layers)

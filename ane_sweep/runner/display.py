@@ -36,7 +36,9 @@ class Lines:
         for cell, needed in self.needs.items():
             for task in needed:
                 self.cells_of.setdefault(task, []).append(cell)
-        self.timings = {key: [one for one in plan.chains[key] if plan.tasks[one].round] for key in self.cells}
+        self.timings = {
+            key: [one for one in plan.chains[key] if one in plan.tasks and plan.tasks[one].round] for key in self.cells
+        }
         self.trouble: dict[str, Outcome] = {}  # of a cell, its first
         self.lock = threading.Lock()
         self.where: dict[str, str] = {}  # of a fleet: key -> the machine that does it
