@@ -8,6 +8,7 @@ the rows of the same name, so that it may be run in pieces; `--phases` says wher
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,21 +50,23 @@ def chosen(models: str) -> list[tuple[str, str]]:
 
 
 def _row(name: str, variant: str) -> Row:
-    plain = name not in WITHOUT_PLAIN and os.environ.get("ANE_SWEEP_PLAIN") != "0"
+    plain = wanted = name not in WITHOUT_PLAIN and os.environ.get("ANE_SWEEP_PLAIN") != "0"
     runs = int(os.environ.get("ANE_SWEEP_RUNS", "3"))
-    sides = [__name__, "ane_sweep.bench._plain"][: 1 + plain]
-    taken = [
-        [_process(side, name, variant) for side in sides] for _ in range(runs)
-    ]  # in turn, so that both see the same
-    ours, *theirs = (_median(list(each)) for each in zip(*taken))
-    ratio = (
-        f"{ours['wall_s'] / theirs[0]['wall_s']:.2f} ({ours['cpu_s'] / theirs[0]['cpu_s']:.2f} of CPU)"
-        if theirs
-        else ""
-    )
+    ours, theirs = [], []
+    for _ in range(runs):  # in turn, so that both see the same
+        ours.append(_process(__name__, name, variant))
+        try:
+            theirs += [_process("ane_sweep.bench._plain", name, variant)] if plain else []
+        except subprocess.CalledProcessError as error:
+            if error.returncode != -signal.SIGKILL:
+                raise
+            plain = False  # it will not have more memory the next time
+    own, other = _median(ours), _median(theirs) if plain else None
+    ratio = f"{own['wall_s'] / other['wall_s']:.2f} ({own['cpu_s'] / other['cpu_s']:.2f} of CPU)" if other else ""
     what = f"{name} {variant}" + (f" (median of {runs})" if runs > 1 else " (one run)")
-    blocks = f", {taken[0][0]['ops']} ops, {ours['package_bytes'] / 1e9:.2f} GB"
-    return Row(what, _told(ours) + blocks, _told(theirs[0]) if theirs else "", ratio, BARS.get(name, ""))
+    blocks = f", {ours[0]['ops']:.0f} ops, {own['package_bytes'] / 1e9:.2f} GB"
+    told = _told(other) if other else "" if wanted is plain else "killed: this host's memory is not enough"
+    return Row(what, _told(own) + blocks, told, ratio, BARS.get(name, ""))
 
 
 def _told(took: dict[str, float]) -> str:
