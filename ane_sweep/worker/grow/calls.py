@@ -7,6 +7,7 @@ torch is an item: the numbers and texts in it are what it is, the module's own t
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +32,11 @@ def found(module: nn.Module, examples: Examples, trial: Trial) -> list[Repeat]:
     if not candidates:
         raise Unlike(f"it has no list of {repeats.LEAST_BLOCKS} blocks or more that look alike")
     worth = (lambda lists: lists) if trial.always else repeats.pays
-    worth(candidates)
-    whole = calls(module, examples())
+    chosen, whole = worth(candidates), calls(module, examples())
+    with suppress(Unlike):  # mostly all repeat one by one: then all but one run is of few blocks
+        if all(map(repeats.fits, chosen)):
+            _hold(module, examples, chosen, whole)
+            return chosen
     alike, whys = [], []
     for one in candidates:
         try:

@@ -77,7 +77,7 @@ def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
 
 
 class Transformer(nn.Module):
-    """What both variants share: the order of things. They differ in `linear`, `norm` and `heads`, and in the layout of
+    """What both variants share: the order of things. They differ in `linear`, `heads` and norms, and in the layout of
     what they pass on (`inside`, `outside`)."""
 
     def __init__(self, model: dict[str, Any], state: dict[str, Tensor]):
@@ -100,15 +100,15 @@ class Transformer(nn.Module):
             y = self.attend(layer.attention, y, y, after, after, made["decoder_qk"], made["decoder_k"])
             y = self.attend(layer.cross, y, x, after, before, made["encoder_k"])
             y = self.feed(layer, y)
-        return self.outside(self.norm(self.blocks.norm, y)), self.outside(x)
+        return self.outside(self.blocks.norm(y)), self.outside(x)
 
     def attend(self, part: Attention, x: Tensor, source: Tensor, here: Tensor, there: Tensor, *masks: Tensor) -> Tensor:
         query, key = self.linear(part.q, x + here), self.linear(part.k, source + there)
         mixed = self.heads(query, key, self.linear(part.v, source), masks)
-        return self.norm(part.norm, self.linear(part.o, mixed) + x)
+        return part.norm(self.linear(part.o, mixed) + x)
 
     def feed(self, layer: Layer, x: Tensor) -> Tensor:
-        return self.norm(layer.norm, self.linear(layer.down, torch.relu(self.linear(layer.up, x))) + x)
+        return layer.norm(self.linear(layer.down, torch.relu(self.linear(layer.up, x))) + x)
 
 
 class Original(Transformer):
@@ -121,9 +121,6 @@ class Original(Transformer):
         return x.transpose(1, 2).unsqueeze(2)
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        return layer(x)
-
-    def norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
         return layer(x)
 
     def heads(self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
@@ -140,12 +137,9 @@ class SplitEinsum(Transformer):
 
     def __init__(self, model: dict[str, Any], state: dict[str, Tensor]):
         super().__init__(model, state)
-        self.norms = {
-            id(layer): _ane.LayerNorm(layer.weight, layer.bias, EPS)
-            for layer in self.blocks.modules()
-            if isinstance(layer, nn.LayerNorm)
-        }
-        self.listed = nn.ModuleList(self.norms.values())
+        for owner in self.blocks.modules():
+            if isinstance(norm := getattr(owner, "norm", None), nn.LayerNorm):
+                owner.norm = _ane.LayerNorm(norm.weight, norm.bias, EPS)
 
     def inside(self, x: Tensor) -> Tensor:
         return x
@@ -154,9 +148,6 @@ class SplitEinsum(Transformer):
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         return F.conv2d(x, layer.weight[:, :, None, None], layer.bias)
-
-    def norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
-        return self.norms[id(layer)](x)
 
     def heads(self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
         width = query.shape[1] // self.count
