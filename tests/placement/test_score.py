@@ -103,7 +103,7 @@ def test_the_text_says_everything(capsys, monkeypatch):
         "always-ANE",
         "each case left out",
         "rho: Spearman",
-        "8 CPU / 1315 ANE",
+        "8 CPU, 1315 ANE",
         "band_part",
         "100%",
         "each chip left out",

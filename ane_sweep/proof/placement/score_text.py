@@ -1,6 +1,6 @@
 """Scores as text: what `python -m ane_sweep.proof.placement.score` prints."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
@@ -145,9 +145,18 @@ def _op_counts(entries: list[dict[str, Any]]) -> Iterator[str]:
     for entry in entries:
         ops = entry["predicted"]
         predicted = f"{ops['cpu']} CPU / {ops['ane']} ANE of {ops['total']}" if ops else "-"
-        published = f"{entry['ops_cpu']} CPU / {entry['ops_ane'] or 'all'} ANE"
-        rows.append((entry["key"], entry["chip"], published, predicted, entry["note"]))
+        rows.append((entry["key"], entry["chip"], published(entry), predicted, entry["note"]))
     yield _table(("key", "chip", "published", "predicted", "note"), rows)
+
+
+def published(entry: Mapping[str, str]) -> str:
+    """A published count as it was published: by unit, in all, or in shares."""
+    told = [f"{entry[f'ops_{unit}']} {unit.upper()}" for unit in ("cpu", "gpu", "ane") if entry[f"ops_{unit}"]]
+    if entry["shares"]:
+        told.append(f"{entry['shares']} of {entry['ops_total']} ops" if entry["ops_total"] else entry["shares"])
+    elif entry["ops_total"] and len(told) < 2:
+        told.append(f"{entry['ops_total']} ops in all")
+    return ", ".join(told)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
