@@ -82,7 +82,8 @@ def rows() -> Iterator[Row]:
                 continue
             found = placed(graph, one["chip"], units)
             published = int(one["ops_total"] or sum(int(one[f"ops_{unit}"] or 0) for unit in ("cpu", "gpu", "ane")))
-            ours = f"{found.cpu} CPU, {found.gpu} GPU, {found.ane} ANE"
+            gpu = "GPU not predicted" if units == "all" else f"{found.gpu} GPU"
+            ours = f"{found.cpu} CPU, {gpu}, {found.ane} ANE"
             yield Row(what, ours, score_text.published(one), f"{found.total / published:.2f}", why=graph.why)
 
 

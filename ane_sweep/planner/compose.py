@@ -293,7 +293,13 @@ def pass_to_hydra(args: list[str]) -> bool:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
     words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
     given = help.config_dir(args)
-    Composer(given).compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    composer = Composer(given)
+    composer.compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
+    for group, name in sorted(composer.own & composer._names(conf_dir())):
+        print(
+            f"note: --cfg and --info show the shipped {group}={name}; a sweep takes yours, which has its name",
+            file=sys.stderr,
+        )
     own = [] if given else [word for folder in help.own_folders(None) for word in ("--config-dir", str(folder))]
     GlobalHydra.instance().clear()
     sys.argv = ["ane-sweep", *args, *own, f"hydra.searchpath=[{Checkpoints.scheme()}://]"]

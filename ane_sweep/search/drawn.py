@@ -14,7 +14,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.planner.space import Space
 from ane_sweep.report import searched
 from ane_sweep.search.goal import figure
-from ane_sweep.search.order import Predicted
+from ane_sweep.search.order import Order, Predicted
 from ane_sweep.search.search import HOPELESS, NOT_WRONG, PHASES, SETTLED, Search
 from ane_sweep.search.study import Drawn, Study
 
@@ -162,14 +162,16 @@ class Free(Search):
         for key in keys:
             self._tell(key)
 
-    def _order(self, known: dict[str, Record]) -> Any:
+    def _order(self, known: dict[str, Record]) -> Order:
         order = super()._order(known)
         if isinstance(order, Predicted):
             if self.predicted is not None:
                 order.slack, order.seen = self.predicted.slack, self.predicted.seen
             self.predicted = order
-            self.how = f"{BATCH} at a time as Optuna asked, these in the order of the estimates for this chip"
-            return order
+            self.how = f"{BATCH} at a time as Optuna asked, these {self.how}"
+        return order
+
+    def _unpredicted(self, known: dict[str, Record]) -> Order:
         return _InTurn()
 
     def _drop_twins(self, keys: list[str]) -> None:

@@ -40,6 +40,7 @@ class Predicted:
 
     bands   key -> its estimate
     hopes   key -> the gains it would have at a latency of so many ms
+    rest    the order of those that have no estimate, after those that have one
 
     Measurements outside their bands, on either side, say how wrong the bands are: `slack` lowers all that are left by the
     worst of what was seen, so that a predictor that is wrong costs trials, not the optimum.
@@ -47,18 +48,22 @@ class Predicted:
 
     bands: Mapping[str, Band]
     hopes: Callable[[str, float], Gains]
+    rest: Order | None = None
     slack: float = 1.0
     seen: list[Gains] = field(default_factory=list)
 
     def next(self, open_: Collection[str]) -> str | None:
-        hopeful = [key for key in open_ if not self.hopeless(key)]
-        return min(hopeful, key=lambda key: (self.bands[key].middle, key), default=None)
+        if hopeful := [key for key in open_ if key in self.bands and not self.hopeless(key)]:
+            return min(hopeful, key=lambda key: (self.bands[key].middle, key))
+        return self.rest.next([key for key in open_ if key not in self.bands]) if self.rest else None
 
     def tell(
         self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
     ) -> None:
-        if value is not None:
-            band = self.bands[key]
+        if (band := self.bands.get(key)) is None:
+            if self.rest:
+                self.rest.tell(key, value, gains, excess)
+        elif value is not None:
             self.slack = min(self.slack, value / band.low, band.high / value)
         if gains is not None:
             self.seen.append(gains)

@@ -1,6 +1,7 @@
 """One search: prepare, drop what breaks a limit, time in the order that pays, stop when nothing left can win."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -150,19 +151,37 @@ class Search:
 
     def _order(self, known: dict[str, Record]) -> Order:
         bands = {key: band for key, record in known.items() if (band := self._band(record))}
-        if len(bands) == len(known) and "latency_ms" in self.goal.objectives:
-            self.how = "in the order of the estimates for this chip"
-            return Predicted(bands, lambda key, latency_ms: self.goal.hopes(known[key], latency_ms))
-        self.how = "as Optuna asked: nothing here predicts what is measured"
+        if not bands or "latency_ms" not in self.goal.objectives:
+            self.how = f"as Optuna asked: {self._why(list(known.values()))}"
+            return self._unpredicted(known)
+        rest = {key: record for key, record in known.items() if key not in bands}
+        self.how = "in the order of the estimates for this chip"
+        if rest:
+            self.how += f"; {count(len(rest), 'cell')} without one after them, as Optuna asked: {self._why(list(rest.values()))}"
+        hopes = lambda key, latency_ms: self.goal.hopes(known[key], latency_ms)  # noqa: E731
+        return Predicted(bands, hopes, self._unpredicted(rest) if rest else None)
+
+    def _unpredicted(self, known: dict[str, Record]) -> Order:
         cells = {key: {axis: worded(value) for axis, value in self.values[key].items()} for key in known}
         seed = self.settings["search"]["seed"]
         return Asked(cells, len(self.goal.objectives), seed, self.run.folder, f"{self.goal} over {len(cells)} cells")
 
+    def _why(self, records: list[Record]) -> str:
+        """Why these have no estimate of this host's own latency, by the most frequent reason."""
+        chip = sizes.chip_of(self.host.get("chip"))
+        entries = (
+            entry for r in records if self._is_coreml(r) for entry in r.placed("predicted") if entry.chip == chip
+        )
+        reasons = Counter(entry.not_estimated for entry in entries if entry.not_estimated)
+        return f"not estimated: {reasons.most_common(1)[0][0]}" if reasons else "nothing here predicts what is measured"
+
+    def _is_coreml(self, record: Record) -> bool:
+        chain = (self.plan.tasks[task] for task in self.plan.chains[record.cell_key])
+        return traits(next(task.params["runtime"] for task in chain if STAGES[task.stage].pooled)).coreml
+
     def _band(self, record: Record) -> Band | None:
         """What is estimated of this host's own latency; of another chip's, or of a CPU's runtime, nothing is."""
-        chain = (self.plan.tasks[task] for task in self.plan.chains[record.cell_key])
-        runtime = next(task.params["runtime"] for task in chain if STAGES[task.stage].pooled)
-        if not traits(runtime).coreml:
+        if not self._is_coreml(record):
             return None
         chip = sizes.chip_of(self.host.get("chip"))
         names = ("latency_low_ms", "latency_ms", "latency_high_ms")

@@ -21,6 +21,8 @@ def test_every_published_count_has_a_row_with_ours_or_a_reason(monkeypatch):
         and any(row.theirs == "1385 ops" for row in rows) is False
     )
     assert any("975 GPU, 370 ANE" in row.theirs for row in rows) and any("117 GPU" in row.theirs for row in rows)
+    shared = {row.ours for row in rows if row.what.endswith(", all") and row.ours != "-"}
+    assert shared == {"1 CPU, GPU not predicted, 99 ANE"}, "ours leaves the GPU out, which is no prediction of 0"
 
 
 def test_the_options_of_each_graph_are_options():
@@ -31,3 +33,4 @@ def test_the_options_of_each_graph_are_options():
 def test_the_topic_shows_the_newest_counts_with_why_they_differ():
     assert _kept.op_counts() in _kept.PLACEMENT.read_text(encoding="utf-8")
     assert "why they differ" in _kept.op_counts()
+    assert not [line for line in _kept.op_counts().splitlines() if ", all |" in line and "0 GPU" in line.split("|")[2]]

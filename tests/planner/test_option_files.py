@@ -120,3 +120,12 @@ def test_hydras_own_view_says_the_same_of_a_wrong_word(tmp_path, capsys):
         assert said in error and "Traceback" not in error
     assert main(["--cfg", "job", "model=tiny-gpt2"]) == 0
     assert "n_layer: 2" in capsys.readouterr().out
+
+
+def test_hydras_own_view_says_that_a_sweep_takes_the_option_of_the_users_folder(tmp_path, capsys):
+    (tmp_path / "precision").mkdir()
+    (tmp_path / "precision" / "fp16.yaml").write_text("name: fp16\ncompute: fp32\n")
+    assert main(["--cfg", "job", "--config-dir", str(tmp_path)]) == 0
+    assert "a sweep takes yours, which has its name" in (err := capsys.readouterr().err) and "precision=fp16" in err
+    assert main(["--cfg", "job"]) == 0
+    assert "note:" not in capsys.readouterr().err

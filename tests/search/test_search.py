@@ -1,10 +1,12 @@
 """A search on a real plan whose tasks are played: what is dropped, in which order the rest is timed, when it ends."""
 
 import json
+import re
 
+import constructed
 import pytest
 
-from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.bridge.figures import Metric, Ops, Timing
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
@@ -22,10 +24,14 @@ WORDS = ["-m", "model=tiny-gpt2", "weights=random", "precision=fp16,p6,p4", "chu
          "evidence=off", "tracking.enabled=false", "chips=[m4]"]  # fmt: skip
 
 
+WITHHELD = "m4: what was published of this form contradicts its terms"
+
+
 @pytest.fixture
 def played(tmp_path, monkeypatch):
-    """Searches with every task played; returns (what was found, records, what was timed)."""
+    """Searches with every task played; returns (what was found, records, what was timed). `withheld`: no estimate of these."""
     timed = []
+    withheld: set[tuple[str, int]] = set()
 
     def play(task):
         word = next((part for part in ("p6", "p4") if f" {part}" in task.label), "fp16")
@@ -33,6 +39,8 @@ def played(tmp_path, monkeypatch):
         result = TaskResult(task.stage, task.key, "ok")
         if task.stage in ("convert", "compress"):
             result.metrics = [Metric("package_bytes", SIZE[word], "bytes")]
+        elif task.stage == "predict" and (word, chunks) in withheld:
+            result.placement = [constructed.placement("predicted", "m4", Ops(1, 0, 9, 10), not_estimated=WITHHELD)]
         elif task.stage == "predict":
             ms = MS[word, chunks]
             names = {"latency_low_ms": 0.7, "latency_ms": 1.0, "latency_high_ms": 1.4}
@@ -54,7 +62,8 @@ def played(tmp_path, monkeypatch):
 
     monkeypatch.setattr(walk, "execute", execute)
 
-    def go(*words, precision="fp16,p6,p4"):
+    def go(*words, precision="fp16,p6,p4", without=()):
+        withheld.update(without)
         asked = [word.replace("fp16,p6,p4", precision) for word in WORDS]
         goal, rest = parse([*asked, *words])
         request = config.load([*rest, f"out={tmp_path}"])
@@ -87,6 +96,19 @@ def test_cells_are_timed_in_the_order_of_their_estimates_until_none_can_win(play
     assert {reason for key, reason in found.never.items()} >= {
         "its estimate, at its best, is no better than what was found"
     }
+
+
+def test_a_cell_without_an_estimate_is_timed_after_those_that_have_one_and_the_search_says_why(played, on_an_m4):
+    words = ("runtime=coreml", "compute_units=cpu_and_ne")
+    found, records, timed = played(*words, without={("p6", 1), ("p6", 2)})
+    assert timed[0] == ("p4", 1) and sorted(timed[1:]) == [("p6", 1), ("p6", 2)], "no other can win by its estimate"
+    assert "in the order of the estimates for this chip; 2 cells without one after them" in found.how
+    assert found.how.endswith(f"not estimated: {WITHHELD}") and named(found, records) == [("p4", 1)]
+
+
+def test_where_every_estimate_is_withheld_the_search_says_why(played, on_an_m4):
+    found, _, timed = played("runtime=coreml", "compute_units=cpu_and_ne", without=set(MS))
+    assert len(timed) == 6 and found.how == f"as Optuna asked: not estimated: {WITHHELD}"
 
 
 def test_nothing_is_timed_for_a_goal_that_is_known_before(played):
@@ -130,6 +152,19 @@ def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
     assert "smallest latency_ms with psnr_db&gt;=40: 4 of 6 cells timed" in page and ">trial<" in page
     assert "psnr_db breaks its limit" in page and "precision=p4 chunks=1 (30); precision=p4 chunks=2 (30)" in page
     assert "the line joins what no other trial beats in both" in page, "the front of latency and the limited figure"
+
+
+def test_the_points_of_a_search_are_the_cells_they_stand_for(played):
+    found, records, _ = played("psnr_db>=40")
+    page = (found.run.folder / "report.html").read_text()
+    known = {str(n): found.labels[record.cell_key] for n, record in enumerate(records)}
+    for name in ("front", "trials"):
+        [plot] = re.findall(rf'<svg role="img" aria-label="{name}".*?</svg>', page, re.DOTALL)
+        points = re.findall(r'<circle class="pt" data-cell="(-?\d+)"[^>]*><title>([^<]*)', plot)
+        assert sorted(words for _, words in points) == sorted(found.labels[key] for key in found.trials)
+        assert all(known.get(cell) == words for cell, words in points)
+    places = [[record.cell_key for record in records].index(key) for key in found.trials]
+    assert places != list(range(len(places))), "else the number of a trial would do"
 
 
 def test_a_kept_matrix_may_say_what_is_wanted(played):
