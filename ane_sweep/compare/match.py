@@ -11,7 +11,7 @@ from ane_sweep.compare.sides import Side, text_of
 from ane_sweep.errors import ConfigError
 from ane_sweep.results.pool import in_vain
 
-HOST = ("system", "machine", "chip", "cores", "stand_in")  # other values: another machine
+HOST = ("system", "machine", "chip", "cores", "worker", "stand_in")  # other values: another machine
 OS = ("os_version", "os_build")
 _FOLLOWS = {"model": ("model_options.", "family", "size"), "precision": ("precision_options.",)}  # axis -> what it sets
 _HOW = ("latency.", "limits.", "allow_pickle", "fault")  # how a cell was run, not what it is

@@ -1,8 +1,9 @@
 """Which cells are worth having: per work, the Pareto front of latency, package size and PSNR, and the best under limits.
 
 A work is what cells do alike, so that their figures can be weighed: the same reference outputs, timed by the same runtime
-on the same chip. A cell in doubt wins only where no sound one keeps to the limits, and is said to be in doubt. The page's
-own script chooses again when somebody types another limit or filters; this is the same rule for everything else.
+on the same chip, of a fleet by the same worker. A cell in doubt wins only where no sound one keeps to the limits, and is
+said to be in doubt. The page's own script chooses again when somebody types another limit or filters; this is the same
+rule for everything else.
 """
 
 import math
@@ -55,7 +56,7 @@ def works(records: Sequence[Record]) -> list[list[int]]:
 def _work(record: Record) -> tuple[Any, ...]:
     reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
     asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
-    return *asked, reference, record.realised.get("runtime"), record.host.get("chip")
+    return *asked, reference, record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
 
 
 def sound(record: Record) -> bool:

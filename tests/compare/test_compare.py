@@ -77,6 +77,8 @@ def test_hosts_that_differ_are_refused_and_other_differences_marked():
     found = compared([cell()], [cell(slower(3), host={"chip": "another"})])
     assert [c.bucket for c in found.changes] == ["timing not compared"]
     assert found.pairs[0].unlike == ["host: chip was some chip, is another"]
+    found = compared([cell(host={"worker": "m4-a"})], [cell(slower(3), host={"worker": "m4-b"})])
+    assert found.pairs[0].unlike == ["host: worker was m4-a, is m4-b"], "two Macs of a fleet that are alike in all"
     found = compared([cell()], [cell(slower(1.5), host={"os_build": "2"}, toolchain="9.1", latency={"samples": 9})])
     assert found.marks == [
         "os: os_build was 1, is 2", "toolchain: coremltools was 9.0, is 9.1", "how it was run: latency.samples was 5, is 9",

@@ -289,6 +289,14 @@ def constructed_work(*cells: Record, model: str = "m", status: Status = Status.O
     return list(cells)
 
 
+def test_what_two_workers_of_a_fleet_timed_is_weighed_apart():
+    records = constructed_work(cell(9, 10, 70), cell(8, 9, 71))
+    assert choice.works(records) == [[0, 1]]
+    for record, name in zip(records, ("m4-a", "m4-b")):
+        record.host = {**record.host, "worker": name}
+    assert choice.works(records) == [[0], [1]]
+
+
 def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_never_unmarked():
     records = constructed_work(cell(9, 10, 70), cell(8, 9, 71)) + constructed_work(
         cell(1, 1, 90), status=Status.DEGRADED
