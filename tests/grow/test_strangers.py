@@ -16,7 +16,6 @@ from tests.grow import strangers
 def both(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     Path("nets.py").write_text(Path(strangers.__file__).read_text())
 
     def ways(name: str, compute: str = "fp16") -> growing.Found:
@@ -29,7 +28,9 @@ def both(tmp_path, monkeypatch):
         }  # fmt: skip
         return growing.both_ways(params, dict(source.beside), always=False, again=True)
 
-    return ways
+    yield ways
+    for name in [name for name, one in sys.modules.items() if str(tmp_path) in str(getattr(one, "__file__", ""))]:
+        del sys.modules[name]
 
 
 @pytest.mark.slow
