@@ -264,7 +264,7 @@ class Sweep:
         except Exception as error:  # whatever Dask says of a connection that is gone
             return self._cut(str(error))
         for flight in list(self.flights.values()):
-            if flight.task.key in self.flights:
+            if self._wanted(flight):  # and was not moved with another one
                 self._watch(flight)
 
     def _watch(self, flight: Flight) -> None:

@@ -46,7 +46,8 @@ class Played:
             return
         self.heard.put(lambda: self.tell_began(key, where.name))
         future = self.company.does(key, where.name, text)
-        self.heard.put(lambda: self.tell_ended(self, name, key, future))
+        if future is not None:  # None: it runs, and nothing is heard of it again
+            self.heard.put(lambda: self.tell_ended(self, name, key, future))
 
     def spots(self):
         return self.company.there
@@ -200,6 +201,21 @@ def test_half_a_programs_timings_are_taken_anew_where_their_machine_does_not_com
     assert {outcome.status for outcome in found.values()} == {"ok"} and timed[0] == timed[1]
     assert by(found["latency1"]) == by(found["latency2"]) != timed[0]
     assert len([stage for stage, _ in company.done if stage.startswith("latency")]) == 4
+
+
+def test_timings_that_are_under_way_move_together(company):
+    run = []
+
+    def leaves_with_the_second(machine, text):
+        run.append(machine)
+        if len(run) == 2:
+            company.there = [spot for spot in company.there if spot.name != machine]
+
+    company.hurts = {"latency1": [leaves_with_the_second], "latency2": [leaves_with_the_second]}
+    found = company.sweep()
+    assert {outcome.status for outcome in found.values()} == {"ok"}
+    assert by(found["latency1"]) == by(found["latency2"])
+    assert sum("does not come back" in line for line in company.stage.said) == 1
 
 
 def test_without_a_machine_that_fits_it_is_said_at_once_and_recorded(company):
