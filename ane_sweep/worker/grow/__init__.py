@@ -93,6 +93,7 @@ class Short:
 
 def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path], Converted], package: Path) -> Short:
     from ane_sweep.mil import package as packages
+    from ane_sweep.worker import memory
     from ane_sweep.worker.grow import frontend, program, recipes, repeats
 
     with repeats.shortened(module, lists, longer), whole(module), frontend.remembered(module), recipes.through_numpy():
@@ -102,4 +103,7 @@ def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path
         for op in done.program.functions[program.FUNCTION].operations
         if op.op_type == "const"
     }
-    return Short(program.Shallow(packages.read(package).spec, known), package, done.facts)
+    facts = done.facts
+    del done
+    memory.give_back()  # before the next one is made
+    return Short(program.Shallow(packages.read(package).spec, known), package, facts)

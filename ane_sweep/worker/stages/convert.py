@@ -21,7 +21,7 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, WeightsError
-from ane_sweep.worker import grow
+from ane_sweep.worker import grow, memory
 from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
 
 STAGE = Stage(
@@ -134,7 +134,9 @@ def _trace(module, ports, params: dict[str, Any]):
     examples = _examples(module, ports, params)
     with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
-        return torch.jit.trace(module, examples, check_trace=False)
+        traced = torch.jit.trace(module, examples, check_trace=False)
+    memory.give_back()  # what the one run has made
+    return traced
 
 
 def _examples(module, ports, params: dict[str, Any]) -> tuple[Any, ...]:
