@@ -50,8 +50,19 @@ def look(busy_limit: float) -> State:
 
 
 def _idle_share() -> float:
-    times = psutil.cpu_times_percent(interval=_LOOK_S)
-    return (times.idle + getattr(times, "iowait", 0.0)) / 100
+    before = psutil.cpu_times()
+    time.sleep(_LOOK_S)
+    return idle_share(before, psutil.cpu_times())
+
+
+def idle_share(before: Any, after: Any) -> float:
+    """Of the processors' time between two of psutil's readings. Its own percentages come out too low where all processors
+    together have had less than a second."""
+    took = {name: max(0.0, now - then) for name, then, now in zip(before._fields, before, after)}
+    whole = (
+        sum(took.values()) - took.get("guest", 0.0) - took.get("guest_nice", 0.0)
+    )  # which user and nice hold as well
+    return (took["idle"] + took.get("iowait", 0.0)) / whole if whole else 1.0
 
 
 def _pressure() -> str:

@@ -1,6 +1,7 @@
 """The gate before a timing: what it waits for, what it only says, and that it gives up once, not once a cell."""
 
 import threading
+from collections import namedtuple
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_after_waiting_in_vain_it_waits_again_only_once_it_saw_the_machine_ready
     gate = machine.gate(2)
     waited = [gate.wait(threading.Event()).waited_s for _ in range(4)]
     assert waited == [2.0, 0.0, 0.0, 1.0]
+
+
+def test_a_short_look_at_two_processors_sees_that_they_rest():
+    Times = namedtuple("Times", "user nice system idle iowait guest guest_nice")
+    before = Times(100.0, 0.0, 50.0, 1000.0, 5.0, 3.0, 0.0)
+    after = Times(100.01, 0.0, 50.01, 1000.36, 5.02, 3.01, 0.0)  # 0.4 s of both together, a guest's time within user's
+    assert ready.idle_share(before, after) == pytest.approx(0.38 / 0.40)
+    assert ready.idle_share(before, before) == 1.0
 
 
 def test_a_battery_is_said_and_not_waited_for():
