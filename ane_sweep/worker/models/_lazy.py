@@ -17,6 +17,9 @@ from torch.utils._pytree import tree_map
 _KEPT, _BYTES = 4, 256 << 20
 
 
+USE = threading.local()  # `.refused`: in a thread that has this set, nothing may be done with a lazy tensor
+
+
 class Lazy(Tensor):
     """`meta` says what it looks like, `make` gives it."""
 
@@ -37,6 +40,8 @@ class Lazy(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         named = kwargs or {}
+        if getattr(USE, "refused", False):
+            raise NotImplementedError(f"{func} of a tensor whose numbers are not there yet")
 
         def real() -> Any:
             return func(*tree_map(made, args), **tree_map(made, named))

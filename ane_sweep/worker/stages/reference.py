@@ -31,14 +31,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
     import torch
 
-    from ane_sweep.worker.models import _build
+    from ane_sweep.worker.models import _build, _turns
     from ane_sweep.worker.stages._arrays import StackWriter
 
     if params["model"]["task"] == "tensors":
         return _given.leave(params, inputs, out)
     model, checkpoint = params["model"], inputs.get("checkpoint")
     options = building.options(params)
-    module, its_ports = _build.build(params, inputs, "original")
+    module, its_ports = _build.build(params, inputs, "original", lazy=True)
     ports = its_ports()
     full, count = options.head == "last", params["texts"]["count"]
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
@@ -51,9 +51,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
                 {"texts": source},
             )
         save(out / name, {**feeds, "valid": valid})
-    with torch.inference_mode(), StackWriter(out / "outputs.npz", len(valid)) as stack:
-        for index in range(len(valid)):
-            results = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))
+    rows = [tuple(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs) for index in range(len(valid))]
+    with StackWriter(out / "outputs.npz", len(valid)) as stack:
+        for index, results in enumerate(_turns.results(module, rows)):
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
     digest = hashlib.sha256((out / "inputs.npz").read_bytes()).hexdigest()[:16]
     return StageResult(realised={**said, "texts_count": len(valid), "texts_digest": digest})
@@ -113,9 +113,11 @@ def feed(name: str, ids, valid, model: dict[str, Any], module):
         start = np.full((len(ids), 1), model["arch"].get("decoder_start_token_id", 0), np.int32)
         return np.concatenate([start, ids[:, :-1]], axis=1)[:, None]
     if name == "inputs_embeds":
+        from ane_sweep.worker.models import _turns
+
         hf = getattr(module, "inner", module).hf  # beneath the padding, where there is one
-        with torch.inference_mode():
-            return hf.get_input_embeddings()(torch.from_numpy(ids)).numpy()[:, None]
+        (rows,) = _turns.results(hf.get_input_embeddings(), [(torch.from_numpy(ids),)])
+        return rows.numpy()[:, None]
     raise ValueError(f"do not know what to feed the graph input {name!r} with")
 
 
