@@ -8,6 +8,7 @@ from typing import Any
 
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
+from ane_sweep.runner.remaining import expected
 
 LAST = [name for name, stage in STAGES.items() if stage.last]  # in this order, when all timings are taken
 
@@ -26,13 +27,14 @@ def in_rounds(tasks: list[Task]) -> list[Task]:
 
 
 class Lanes:
-    """Hands ready tasks to the lanes, first come first: inputs done, and an estimated peak that fits beside those running.
+    """Hands ready tasks to the lanes: inputs done, and an estimated peak that fits beside those running; in the plan's
+    order, or with `longest_first` the one before all others that begins the longest way to the end.
 
     What is ready waits in one queue for each size of peak, of which a plan has few: 100,000 tasks are handed out as
     quickly, each, as ten.
     """
 
-    def __init__(self, tasks: list[Task], outcomes: dict[str, Any], budget: int):
+    def __init__(self, tasks: list[Task], outcomes: dict[str, Any], budget: int, longest_first: bool = False):
         self.tasks = tasks
         self.outcomes = outcomes
         self.budget = budget
@@ -42,10 +44,17 @@ class Lanes:
         self.left = len(tasks)
         self.needs = [{key for key in task.inputs.values() if key not in outcomes} for task in tasks]
         self.behind: dict[str, list[int]] = {}  # key -> places of the tasks that need it
-        self.ready: dict[int, list[int]] = {}  # bytes -> a heap of places
+        self.ready: dict[int, list[tuple[float, int]]] = {}  # bytes -> a heap of (minus seconds still to come, place)
         for place, needs in enumerate(self.needs):
             for key in needs:
                 self.behind.setdefault(key, []).append(place)
+        self.to_come = [0.0] * len(tasks)
+        for place in reversed(
+            range(len(tasks) if longest_first else 0)
+        ):  # a plan names a task before those that need it
+            after = (self.to_come[other] for other in self.behind.get(tasks[place].key, ()))
+            self.to_come[place] = expected(tasks[place], {}) + max(after, default=0.0)
+        for place, needs in enumerate(self.needs):
             if not needs:
                 self._make_ready(place)
 
@@ -69,7 +78,7 @@ class Lanes:
                 room = self.budget - sum(self.running.values())
                 fitting = [heap for size, heap in self.ready.items() if heap and (size <= room or not self.running)]
                 if fitting:
-                    task = self.tasks[heapq.heappop(min(fitting))]
+                    task = self.tasks[heapq.heappop(min(fitting))[1]]
                     self.left -= 1
                     self.running[task.key] = task.memory_bytes
                     return task
@@ -85,4 +94,5 @@ class Lanes:
                 self._make_ready(place)
 
     def _make_ready(self, place: int) -> None:
-        heapq.heappush(self.ready.setdefault(self.tasks[place].memory_bytes, []), place)
+        waiting = self.ready.setdefault(self.tasks[place].memory_bytes, [])
+        heapq.heappush(waiting, (-self.to_come[place], place))

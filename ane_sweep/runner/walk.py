@@ -80,7 +80,7 @@ def execute(
     prepared = [task for task in todo if not task.alone]
     began, minutes = time.monotonic(), settings["budget_minutes"]
     worker.until = None if minutes is None else began + PREPARING_SHARE * 60 * minutes
-    lanes = Lanes(prepared, worker.outcomes, budget)
+    lanes = Lanes(prepared, worker.outcomes, budget, longest_first=minutes is None)  # else the most informative first
     if settings["store"] is not None:
         worker.shared = open_shared(settings["store"], display.say, stop=worker.stop)
     with worker.parents, interruptible(worker.stop, worker.parents):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,7 @@ def task(key: str, *inputs: str, memory: int = 1) -> Task:
     )  # fmt: skip
 
 
-def walk(tasks: list[Task], budget: int, lanes: int = 3, failing: frozenset[str] = frozenset()):
+def walk(tasks: list[Task], budget: int, lanes: int = 3, failing: frozenset[str] = frozenset(), longest_first=False):
     """Perform the tasks in real threads; returns (order of starts, most bytes at once, outcomes)."""
     lock, started, now, most = threading.Lock(), [], 0, 0
 
@@ -43,7 +44,7 @@ def walk(tasks: list[Task], budget: int, lanes: int = 3, failing: frozenset[str]
         return Outcome(StageStatus.FAILED if item.key in failing else StageStatus.OK)
 
     outcomes: dict[str, Outcome] = {}
-    work = Lanes(tasks, outcomes, budget)
+    work = Lanes(tasks, outcomes, budget, longest_first)
     threads = [threading.Thread(target=work.walk, args=(perform,)) for _ in range(lanes)]
     for thread in threads:
         thread.start()
@@ -66,17 +67,30 @@ def test_one_that_never_fits_runs_alone_rather_than_never():
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.lists(st.integers(0, 20), max_size=3)), min_size=1, max_size=14),
     st.integers(1, 4),
+    st.booleans(),
 )
-def test_any_dag_is_walked_once_in_order_within_the_budget(shape, lanes):
+def test_any_dag_is_walked_once_in_order_within_the_budget(shape, lanes, longest_first):
     tasks = [
         task(str(i), *(str(j) for j in sorted(set(inputs)) if j < i), memory=memory)
         for i, (memory, inputs) in enumerate(shape)
     ]
-    started, most, outcomes = walk(tasks, budget=30, lanes=lanes)
+    tasks = [replace(one, seconds=float(one.memory_bytes)) for one in tasks]
+    started, most, outcomes = walk(tasks, budget=30, lanes=lanes, longest_first=longest_first)
     assert sorted(started) == sorted(t.key for t in tasks) == sorted(outcomes)
     assert most <= 30
     position = {key: i for i, key in enumerate(started)}
     assert all(position[upstream] < position[t.key] for t in tasks for upstream in t.inputs.values())
+
+
+def test_what_begins_the_longest_way_to_the_end_goes_before_what_stands_before_it():
+    tasks = [
+        replace(task(key, *needs), seconds=seconds)
+        for key, seconds, needs in [
+            ("small", 5.0, []), ("its score", 1.0, ["small"]), ("long", 4.0, []), ("half", 2.0, ["long"]), ("score", 2.0, ["half"])
+        ]
+    ]  # fmt: skip
+    assert walk(tasks, budget=9, lanes=1)[0] == [one.key for one in tasks]
+    assert walk(tasks, budget=9, lanes=1, longest_first=True)[0] == ["long", "small", "half", "score", "its score"]
 
 
 def test_an_exception_in_one_lane_stops_the_others_from_taking_more():
