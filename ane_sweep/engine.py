@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,8 +140,10 @@ def watched(
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
         budget = memory.memory_budget(settings["memory_gib"])
-        execute = walk.execute if settings["executor"]["name"] == "local" else afar.execute
-        return execute(plan, run, store, settings, view, budget, outcomes)
+        if settings["executor"]["name"] != "local":
+            return afar.execute(plan, run, store, settings, view, budget, outcomes)
+        beside = partial(tracking.make_ready, settings["tracking"], run.folder.parent.parent)
+        return walk.execute(plan, run, store, settings, view, budget, outcomes, beside)
     finally:
         view.close()
 

@@ -37,6 +37,7 @@ class Stage:
         self.out, self.called, self.said, self.fresh, self.ends = out, [], [], b"", {}
         self.before = lambda stage: None
         self.prints = {}
+        self.beside = None
         monkeypatch.setattr(isolate, "run_task", self.play)
 
     def play(self, task, folder: Path, **_):
@@ -61,7 +62,7 @@ class Stage:
         self.said.clear()
         folder = self.out / "runs" / run
         with Store(self.out / "cache") as store:
-            found = walk.execute(plan(), Run(folder, {}), store, SETTINGS | settings, self, 1 << 30)
+            found = walk.execute(plan(), Run(folder, {}), store, SETTINGS | settings, self, 1 << 30, beside=self.beside)
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
     def stored(self, stage: str) -> Path:

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,11 +58,13 @@ def execute(
     display: Display,
     budget: int,
     outcomes: dict[str, Outcome] | None = None,
+    beside: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
     """Run every task of the plan that is not done; returns task key -> Outcome. Raises KeyboardInterrupt.
 
     budget     bytes of memory that all lanes may use together
     outcomes   of tasks that are done already; what is run is added to them
+    beside     what this process does while others prepare; it has ended before the first timing
 
     After settings["budget_minutes"] no task begins any more (preparation ends at 70 % of them): what is left is skipped.
     """
@@ -84,11 +86,14 @@ def execute(
     if settings["store"] is not None:
         worker.shared = open_shared(settings["store"], display.say, stop=worker.stop)
     with worker.parents, interruptible(worker.stop, worker.parents):
+        aside = threading.Thread(target=beside)
+        aside.start()
         joblib.Parallel(n_jobs=settings["lanes"], backend="threading")(
             joblib.delayed(lanes.walk)(worker.perform) for _ in range(settings["lanes"])
         )
         if lanes.error is not None:
             raise lanes.error
+        aside.join()
         display.freeze()
         worker.until = None if minutes is None else began + 60 * minutes
         for task in in_rounds([task for task in todo if task.alone]):

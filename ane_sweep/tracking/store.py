@@ -86,6 +86,14 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
     return logged
 
 
+def make_ready(settings: dict[str, Any], out: Path) -> None:
+    """Loads MLflow, and makes the database of an outputs folder that has none: 2 to 3 s that a sweep need not wait for at its
+    end. What goes wrong here goes wrong again, and is said, when the sweep is logged."""
+    if settings["enabled"] and not settings["uri"]:
+        with suppress(Exception), own_database(out.resolve()) as target, _quiet():
+            _connect(target)
+
+
 def _logged(target: str, experiment: str, folder: Path, records: list[Record]) -> Logged:
     check_uri(target)
     with _quiet(), _environment(_PROBE):

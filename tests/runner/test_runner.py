@@ -93,6 +93,16 @@ def test_what_begins_the_longest_way_to_the_end_goes_before_what_stands_before_i
     assert walk(tasks, budget=9, lanes=1, longest_first=True)[0] == ["long", "small", "half", "score", "its score"]
 
 
+def test_what_is_done_beside_preparation_has_ended_when_the_first_timing_begins(tmp_path, monkeypatch):
+    stage, over, order = Stage(monkeypatch, tmp_path), threading.Event(), []
+    stage.beside = lambda: (over.wait(10), order.append("beside"))
+    stage.before = order.append
+    stage.freeze = lambda: order.append("freeze")
+    threading.Timer(0.2, over.set).start()
+    stage.sweep("one")
+    assert order == ["convert", "chunk", "score", "beside", "freeze", "latency"]
+
+
 def test_an_exception_in_one_lane_stops_the_others_from_taking_more():
     def perform(item: Task) -> Outcome:
         if item.key == "0":

@@ -44,6 +44,7 @@ from ane_sweep.tracking import (
     layout,
     links,
     log_sweep,
+    make_ready,
     naming,
     source,
     ui_command,
@@ -118,6 +119,22 @@ def test_a_parent_and_a_child_per_cell(logged):
     children = [client.get_run(run_id) for run_id in result.runs.values()]
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == {result.parent}
     assert [run.info.run_name for run in children][:2] == ["minilm original chunks=1", "minilm original chunks=2"]
+
+
+def test_the_own_database_can_be_made_before_anything_is_logged(tmp_path):
+    make_ready({"enabled": True, "uri": None}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False, "uri": None}, {"enabled": True, "uri": "http://127.0.0.1:9"}])
+def test_no_database_is_made_for_a_sweep_that_logs_elsewhere_or_nowhere(settings, tmp_path):
+    make_ready(settings, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_takes_no_database_is_for_the_log_to_complain_of(tmp_path):
+    (tmp_path / "file").touch()
+    make_ready({"enabled": True, "uri": None}, tmp_path / "file")
 
 
 def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged):
