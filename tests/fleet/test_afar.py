@@ -423,7 +423,11 @@ def test_who_waits_for_a_timing_that_moves_waits_for_the_new_one(company):
     one, two = timed("latency1", program="convert"), timed("latency2", 2, program="convert")
     evidence = timed("evidence", 0, program="convert")
     evidence.stage, evidence.after = "evidence", (one.key, two.key)
-    company.hurts = {"latency1": [lambda *_: None], "latency2": [is_done_and_leaves]}
+
+    def hangs_there(machine, text):
+        return None if machine == "a" else Future("finished", company.perform(machine, text))
+
+    company.hurts = {"latency1": [hangs_there], "latency2": [is_done_and_leaves]}
     found = company.sweep(plan=planned([task("convert"), one, two, evidence]))
     assert {outcome.status for outcome in found.values()} == {"ok"}
     stages = [stage for stage, _ in company.done]
