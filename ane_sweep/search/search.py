@@ -56,6 +56,7 @@ class Search:
     trials: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    doubted: set[str] = field(default_factory=set)  # what was told already of what tasks doubt
     lacking: str | None = None  # an objective that a cell which was timed does not have
     how: str = "nothing had to be timed: all that the goal asks for is known before"
 
@@ -73,7 +74,9 @@ class Search:
             self._perform(self._part(self.open(), wanted))
             self._drop()
         known = self.known(self.open())
-        if any(figure(record, name) is None for record in known.values() for name in self.goal.figures):
+        if not known:
+            self.how = "as none was left"
+        elif any(figure(record, name) is None for record in known.values() for name in self.goal.figures):
             self._time(self._order(known))
         else:
             self.never |= dict.fromkeys(known, SETTLED)
@@ -140,6 +143,14 @@ class Search:
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
         settings = {**self.settings, "budget_minutes": left}
         engine.watched(part, self.run, settings, self.store, self.audience, self.outcomes)
+        self._tell_doubts()
+
+    def _tell_doubts(self) -> None:
+        """At once, as a search over what changes nothing is better ended early; each once."""
+        for doubt in (doubt for outcome in self.outcomes.values() for doubt in outcome.result.doubts):
+            if doubt not in self.doubted:
+                self.doubted.add(doubt)
+                self.audience.tell(f"doubt: {doubt}")
 
     def _drop(self) -> None:
         """Leave out what breaks a limit by what is known by now, and what went wrong."""

@@ -162,7 +162,7 @@ def attempt(task: TaskRequest) -> TaskResult:
             found = run_stage(task)
         finally:
             lift_memory_limit()  # what follows must not fail: even a traceback takes memory
-        doubts: list[str] = []
+        doubts = [*found.doubts]
         return TaskResult(
             task.stage,
             task.key,

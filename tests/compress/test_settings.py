@@ -30,6 +30,12 @@ def test_the_last_override_that_matches_holds():
     )  # fmt: skip
 
 
+def test_an_override_that_matches_no_weight_is_said_once_and_one_that_matches_an_op_is_not():
+    overrides = [{"match": pattern, "bits": 2} for pattern in ("*nowhere*", "a", "b_o?", "linear", "*nowhere*")]
+    [doubt] = settled([weight("a"), weight("b")], kind="palettized", overrides=overrides).doubts
+    assert doubt.startswith("precision.weights.overrides: *nowhere* matches no weight") and doubt.endswith("are a, b")
+
+
 def test_blocks_and_groups_that_do_not_divide_give_way():
     done = settled([weight()], kind="linear", bits=4, granularity="per_block", block_size=32)
     assert (

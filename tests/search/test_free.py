@@ -43,6 +43,7 @@ def played(tmp_path, monkeypatch):
         result = TaskResult(task.stage, task.key, "ok")
         if task.stage in ("convert", "compress"):
             result.metrics = [Metric("package_bytes", bits * 1e6, "bytes")]
+            result.doubts = ["*nowhere* matches no weight"] if "*nowhere*" in str(task.params) else []
         elif task.stage == "chunk":
             result.realised = {"cut_behind": ["op:x"] if "cuts" in task.label else None}
         elif task.stage == "predict":
@@ -123,6 +124,13 @@ def test_free_bits_by_pattern_beside_a_list(played):
     assert seen == {(p, a, b) for p in ("p8", "p4") for a in (2, 3, 4) for b in (2, 4)} and len(records) == 12
     assert [rule["match"] for rule in rules[0]] == ["*h_0*", "*h_1*"]
     assert set(found.never.values()) == {SETTLED} and answer.sound(records[0])
+
+
+def test_a_pattern_that_matches_no_weight_is_told_once_and_leaves_its_cells_in_doubt(played, capsys):
+    found, records, _ = played("precision=p8", "precision.overrides.*nowhere*=range(2,5)", "minimise=latency_ms")
+    assert capsys.readouterr().err.count("doubt: *nowhere* matches no weight") == 1
+    assert len(records) == 3 and {r.status for r in records} == {"degraded"}
+    assert "*nowhere* matches no weight" in answer.said(found, records, explain=False)
 
 
 def test_several_objectives_are_asked_of_nsga_and_give_a_front(played):

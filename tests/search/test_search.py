@@ -123,6 +123,11 @@ def test_a_recipe_that_calibrates_has_its_reference_before(played):
     assert timed == [] and set(found.never.values()) == {SETTLED}
 
 
+def test_where_no_cell_is_left_the_summary_does_not_say_that_all_is_known(played):
+    found, _, timed = played("package_mb<=1")
+    assert timed == [] and found.summary(6) == "0 of 6 cells timed, as none was left"
+
+
 def test_several_objectives_give_a_front(played):
     found, records, _ = played("minimise=latency_ms", "maximise=psnr_db")
     assert sorted(named(found, records)) == [("fp16", 1), ("p4", 1)]

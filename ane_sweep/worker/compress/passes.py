@@ -32,7 +32,7 @@ class Compression(AbstractGraphPass):
     def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None, keep: Keep = lambda array: array):
         self.recipe, self.bits, self.keep = recipe, bits, keep
         self.palettes = Palettes()
-        self.resolved = Resolved({}, {}, {})
+        self.resolved = Resolved({}, {}, {}, [])
         self.numbers = 0
 
     def apply(self, prog: Any) -> None:

@@ -33,11 +33,13 @@ class Weight:
 
 @dataclass
 class Resolved:
-    """What is done: weight -> its recipe, what could not be done as asked, and what stays as it is, with the reason."""
+    """What is done: weight -> its recipe, what could not be done as asked, and what stays as it is, with the reason.
+    doubts: sentences on overrides that change nothing."""
 
     settings: dict[str, recipes.Recipe]
     adapted: dict[str, str]
     left: dict[str, str]
+    doubts: list[str]
 
 
 def weights_of(program: Any) -> list[Weight]:
@@ -59,7 +61,7 @@ def weights_of(program: Any) -> list[Weight]:
 
 def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> Resolved:
     """The setting of each weight. `bits`: what a mixed recipe gives each, by name."""
-    done = Resolved({}, {}, {})
+    done = Resolved({}, {}, {}, _unmatched(weights, recipe))
     for weight in weights:
         setting = {name: value for name, value in recipe.items() if name not in ("skip", "overrides", "activations")}
         for override in recipe["overrides"]:
@@ -76,6 +78,19 @@ def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] 
         if change:
             done.adapted[weight.name] = change
     return done
+
+
+def _unmatched(weights: list[Weight], recipe: recipes.Recipe) -> list[str]:
+    """A sentence for each pattern of overrides that no weight answers to, with names that would."""
+    patterns = dict.fromkeys(override["match"] for override in recipe["overrides"])
+    names = [weight.name for weight in weights]
+    few = ", ".join(dict.fromkeys([*names[:1], *names[len(names) // 2 :][:1], *names[-1:]]))
+    return [
+        f"precision.weights.overrides: {pattern} matches no weight, nor the name or type of an op that reads one, so it "
+        f"changes nothing; of {len(names)} weights some are {few}"
+        for pattern in patterns
+        if not any(weight.matches(pattern) for weight in weights)
+    ]
 
 
 def _stays(weight: Weight, recipe: recipes.Recipe, least: int) -> str | None:

@@ -22,6 +22,7 @@ class StageResult:
     realised  what really happened (runtime, numerics, inputs ...), merged into the record's `realised`
     facts     for later tasks and the planner (cut_points, parameter_bytes ...), never shown as a result
     timing    of the stage that times
+    doubts    sentences: the cell is done, but not all that was asked for holds
     """
 
     metrics: list[Metric] = field(default_factory=list)
@@ -29,3 +30,4 @@ class StageResult:
     facts: dict[str, Any] = field(default_factory=dict)
     timing: Timing | None = None
     placement: list[Placement] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)

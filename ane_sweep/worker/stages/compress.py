@@ -66,4 +66,5 @@ def _result(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
         ],
         realised={"weights_compressed": len(resolved.settings), "weights_left": len(resolved.left)},
         facts={"adapted": len(resolved.adapted)},
+        doubts=resolved.doubts,
     )
