@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from ane_sweep.runner.awaited import Awaited
 from ane_sweep.runner.binding import Binding, program
 from ane_sweep.runner.gate import Gate
 from ane_sweep.runner.line import Line
-from ane_sweep.runner.tries import Flight, Lost, Tries
+from ane_sweep.runner.tries import Flight, Lost, Tries, failed
 from ane_sweep.runner.wire import Wire
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -70,10 +71,8 @@ class Sweep:
                     self._consider(key)
                 looked = 0.0
                 while self.awaited.left:
-                    try:
+                    with suppress(Empty):
                         self.heard.get(timeout=_TICK_S)()
-                    except Empty:
-                        pass
                     if time.monotonic() - looked >= _TICK_S:
                         looked = time.monotonic()
                         self._look()
@@ -107,7 +106,7 @@ class Sweep:
 
     def _submit(self, task: Task) -> None:
         if self.line.dead is not None:
-            return self._fail(task, self.line.dead)
+            return self._settle(task, failed(self.line.dead))
         name, takes = self.tries.next(task), self.binding.takes(task, self.line.spots)
         self.flights[task.key] = Flight(task, takes, name)
         if takes is None:
@@ -156,6 +155,7 @@ class Sweep:
     def _lose(self, flight: Flight, lost: Lost) -> None:
         task = flight.task
         self.line.wire.forget(task.key)
+        self.home.shares.lost(on := lost.on or flight.began)
         enough = self.tries.enough(task, flight.began, lost)
         if lost.on is not None:
             self.binding.refuse(task, lost.on, lost.why)
@@ -163,9 +163,9 @@ class Sweep:
                 enough = f"no other worker fits {task.label}"
             enough = enough and f"{self.binding.said(task)}; {enough}"
         if enough is not None:
-            return self._fail(task, enough)
-        if flight.began or lost.on:
-            self.display.say(f"{task.label} was lost on {flight.began or lost.on} ({lost.why}): it runs again")
+            return self._settle(task, failed(enough))
+        if on is not None:
+            self.display.say(f"{task.label} was lost on {on} ({lost.why}): it runs again")
         if lost.on is not None and self._move(task, f"{lost.on} cannot"):
             return
         del self.flights[task.key]
@@ -180,15 +180,12 @@ class Sweep:
             if key not in self.flights:
                 self._consider(key)
 
-    def _fail(self, task: Task, why: str) -> None:
-        self._settle(task, Outcome(StageStatus.FAILED, why))
-
     def _move(self, task: Task, why: str) -> bool:
         """Have another machine time a program, where one is like its own; what that one timed is forgotten."""
         if (to := self.binding.other(task, self.line.spots)) is None:
             return False
-        self.binding.bind(task, to)
         self.display.say(f"{why}: {to}, which is like it, times its programs anew")
+        self.home.shares.moved(self.binding.bound[program(task)])
         anew = self.binding.moved(task, to, self.flights, self.home.worker.outcomes)
         for one in anew:
             if self.flights.pop(one.key, None) is not None:
@@ -245,7 +242,7 @@ class Sweep:
         if there:
             self._submit(task)
         else:
-            self._fail(task, f"no worker fits {self._lack(flight)}")
+            self._settle(task, failed(f"no worker fits {self._lack(flight)}"))
 
     def _lack(self, flight: Flight) -> str:
         takes = flight.takes or needs.of(flight.task, flight.task.place)
@@ -296,4 +293,5 @@ def execute(
     sweep = Sweep(plan, settings, display, homecoming.Home(worker, run, store, settings), at, certificates)
     with worker.parents, walk.interruptible(worker.stop, worker.parents):
         sweep.walk()
+    run.note_machines(sweep.home.shares.machines)
     return worker.outcomes

@@ -18,6 +18,7 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.bridge.trouble import explained
 from ane_sweep.runner import errand, walk
+from ane_sweep.runner.shares import Shares
 from ane_sweep.runner.tries import Lost
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -45,6 +46,7 @@ class Home:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self.shares = Shares.of(self.run)
         self.shelf = errand.shelf(self.settings["store"])
 
     def say_once(self, line: str) -> None:
@@ -99,9 +101,13 @@ class Home:
         if not wanted():
             return Lost("nobody waits for it any more")
         try:
-            return self._outcome(task, answer)
+            outcome = self._outcome(task, answer)
         except OSError as error:  # this disk: it costs this task, as it would without a fleet
             return Outcome(StageStatus.FAILED, f"on the machine that sweeps: {explained(error)}")
+        if isinstance(outcome, Outcome) and outcome.done:
+            made = outcome.status is StageStatus.OK
+            self.shares.did(answer.machine, answer.host, (outcome.result.seconds or 0.0) if made else 0.0)
+        return outcome
 
     def forget(self, task: Task) -> None:
         """Of a timing that is to be taken anew."""

@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 
 LOSSES = 2  # of a task that was lost while it ran
@@ -55,3 +57,8 @@ class Tries:
             return None
         said = "" if lost.on else f", last{f' on {began}' if began else ''}: {lost.why}"
         return f"lost {made} times{said}"
+
+
+def failed(why: str) -> Outcome:
+    """What is recorded of a task that nobody tries any more."""
+    return Outcome(StageStatus.FAILED, why)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from played import SETTINGS, Stage, task
 
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.fleet import members
@@ -124,6 +125,7 @@ class Company:
         with Store(self.out / "home" / "cache") as store:
             run, plan = Run(self.out / "runs" / run, {}), plan or _plan()
             found = afar.execute(plan, run, store, told, self.stage, 1 << 30, outcomes)
+            self.shares = disk.read_json(run.folder / "run.json")["machines"]
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
 
@@ -185,6 +187,8 @@ def test_a_worker_that_is_lost_in_a_task_costs_one_more_try(company):
     assert {outcome.status for outcome in found.values()} == {"ok"}
     assert [stage for stage, _ in company.done].count("latency1") == 2
     assert any("was lost on" in line and "runs again" in line for line in company.stage.said)
+    assert (company.shares["a"]["lost"], company.shares["server"]["lost"]) == (1, 1)
+    assert company.shares["server"]["seconds"] == 0.2, "of the processes that did the work"
 
 
 def test_lost_twice_it_is_recorded_with_the_reason_and_the_rest_runs(company):
@@ -244,6 +248,8 @@ def test_timings_that_are_under_way_move_together(company):
     found = company.sweep()
     assert {outcome.status for outcome in found.values()} == {"ok"}
     assert by(found["latency1"]) == by(found["latency2"])
+    assert (company.shares["a"]["moved"], company.shares["b"]["moved"]) == (1, 0)
+    assert company.shares["b"]["tasks"] == 2 and company.shares["server"]["tasks"] == 2
     assert sum("does not come back" in line for line in company.stage.said) == 1
 
 
