@@ -12,17 +12,18 @@ from rich.style import Style
 from rich.text import Text
 
 from ane_sweep import installed, tracking
-from ane_sweep.bridge import record
+from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.bridge.trouble import explained
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
+from ane_sweep.outward import visible
 from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
-from ane_sweep.report import drift, page, screen
+from ane_sweep.report import drift, machines, page, screen
 from ane_sweep.results import assemble, timeline
 from ane_sweep.runner import afar, display, walk
 from ane_sweep.store import files, runs
@@ -194,6 +195,8 @@ def show(folder: Path, records: list[Record]) -> None:
         console.print(screen.as_table(records, width, within), width=width)
     else:
         print(screen.as_text(records, width, within), end="")
+    for line in machines.lines(records, disk.read_json(folder / "run.json") or {}):
+        console.print(visible(line), soft_wrap=True, markup=False, highlight=False)
     print(f"records: {shown(folder / record.FILE_NAME)}")
 
 

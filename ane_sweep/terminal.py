@@ -24,12 +24,15 @@ EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whate
     IN_DOUBT: "it ran, but the answer is in doubt: degraded or skipped cells, or nothing could be tested",
     INTERRUPTED: "interrupted",
 }
+AGAIN = "interrupted; the same command goes on where it stopped"
+KEPT = "interrupted; what was prepared is kept, and the same command begins with the text"
+STOPPED = {"sweep": AGAIN, "best": AGAIN, "calibrate": AGAIN, "generate": KEPT, "classify": KEPT}  # by verb
 SWEEP_EXITS = EXIT_CODES | {
     OK: "every cell that could run is ok",
     NOT_ALL_OK: "a cell failed, or ran elsewhere than asked; a nightly: a regression",
     BAD_CONFIGURATION: "a wrong word, an unusable folder, or all cells refused; nothing was run",
     IN_DOUBT: "a cell is degraded or was skipped; a nightly: nothing could be compared",
-    INTERRUPTED: "interrupted; the same command goes on where it stopped",
+    INTERRUPTED: AGAIN,
 }
 
 PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "–": "-", "—": "-"}

@@ -42,7 +42,12 @@ def speaks_of_space(error: BaseException) -> bool:
     """Whether an error means a full disk or an exhausted quota, also where native code says it only in words."""
     if isinstance(error, OSError) and error.errno in _SPACE_ERRNOS:
         return True
-    return not isinstance(error, MemoryError) and any(sign in str(error).lower() for sign in _SPACE_SIGNS)
+    return not isinstance(error, MemoryError) and tells_of_space(str(error))
+
+
+def tells_of_space(text: str) -> bool:
+    """The same of what somebody said."""
+    return any(sign in text.lower() for sign in _SPACE_SIGNS)
 
 
 def no_space_reason(where: str | os.PathLike[str] | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.planner import config
 from ane_sweep.planner.matrix import Request
+from ane_sweep.terminal import count
 
 SWEEP, TINY = "calibrate", "calibrate_tiny"
 _TABLE = Path(__file__).parent / "probes.csv"
@@ -46,7 +47,8 @@ def shown(cell: Cell) -> str:
     arch = cell.model_options.get("arch") or {}
     layers, wide = arch.get("num_hidden_layers", "?"), arch.get("hidden_size", "?")
     net = "encoder" if cell.model.endswith("bert") else "linear pairs"
+    chunks = count(cell.chunks, "chunk") if isinstance(cell.chunks, int) else f"{cell.chunks} chunks"
     return (
         f"{net} {layers} x {wide} ({arch.get('intermediate_size', '?')} inside), {cell.variant}, {cell.precision}, "
-        f"{cell.seq_len} tokens, {cell.chunks} chunks, {cell.compute_units}"
+        f"{cell.seq_len} tokens, {chunks}, {cell.compute_units}"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import outward
+from ane_sweep import outward, terminal
 from ane_sweep.bridge import record
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare import match
@@ -134,7 +134,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
         if cell.last_p is not None:
             lines.append(
                 f"{cell.label}: the last run ({cell.stamps[-1]}) stands out, {cell.levels[-1]:.4g} ms ({cell.last_percent:+.1f} %), "
-                f"p = {cell.last_p:.2g} against {len(cell.steady)} runs before"
+                f"p = {cell.last_p:.2g} against {terminal.count(len(cell.steady), 'run')} before"
             )
     few = [cell for cell in cells if not cell.tested]
     calm = [cell for cell in cells if cell.tested and not cell.found and cell.last_p is None]
@@ -142,8 +142,9 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
     for count, said in ((long, "no step, and the last run does not stand out"), (len(calm) - long, SHORT)):
         lines += [f"{count} of {len(cells) - len(few)} cells: {said}"] if count else []
     if few:
+        most = max(len(cell.levels) for cell in few)
         lines.append(
-            f"{len(few)} of {len(cells)} cells could not be tested: {max(len(cell.levels) for cell in few)} runs at most, "
+            f"{len(few)} of {len(cells)} cells could not be tested: {terminal.count(most, 'run')} at most, "
             f"where the last one is held against {FEWEST_BEFORE} before it, and a step needs {FEWEST}"
         )
     return outward.visible("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")

@@ -15,11 +15,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from hydra import main as hydra_main
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
-from hydra._internal.utils import create_config_search_path
+from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -38,6 +37,7 @@ from ane_sweep.planner import help, interpolation, option_files, schema, served,
 from ane_sweep.planner.paths import conf_dir
 
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
+_NOT_SHOWN = ("config_path", "config_name", "run", "experimental_rerun")  # of Hydra's parser
 _ALONE = threading.Lock()
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
@@ -252,6 +252,11 @@ def parse(lines: Iterable[str]) -> list[Override]:
     return parsed
 
 
+def spelled(word: str) -> str:
+    """`executor=dask` is short for its name: the key has more under it."""
+    return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
+
+
 def _parsed(parser: OverridesParser, line: str) -> Override:
     """One override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
     try:
@@ -286,22 +291,32 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def pass_to_hydra(args: list[str]) -> bool:
-    """Let Hydra answer its own questions (--cfg, --info, --hydra-help ...); True when it did."""
+    """Let Hydra answer its own questions (--cfg, --info, --hydra-help ...) of what a sweep would compose; True when it did.
+    hydra.main would look for options in another order."""
     if not any(arg.split("=")[0] in HYDRA_FLAGS for arg in args):
         return False
     if "-m" in args or "--multirun" in args:
         raise ConfigError("--cfg and --info show one configuration: leave out -m, and give each key one value")
-    words = [arg for arg in args if "=" in arg and not arg.startswith("-")]
-    given = help.config_dir(args)
-    composer = Composer(given)
-    composer.compose(words)  # what cannot be composed is said by us; Hydra has tracebacks for it
-    for group, name in sorted(composer.own & composer._names(conf_dir())):
-        print(
-            f"note: --cfg and --info show the shipped {group}={name}; a sweep takes yours, which has its name",
-            file=sys.stderr,
-        )
-    own = [] if given else [word for folder in help.own_folders(None) for word in ("--config-dir", str(folder))]
+    parser = get_args_parser()
+    parser.prog = "ane-sweep"
+    given = parser.parse_args(args)
+    if foreign := [name for name in _NOT_SHOWN if getattr(given, name)]:
+        raise ConfigError([f"--{name.replace('_', '-')}: beside --cfg and --info nothing reads it" for name in foreign])
+    composer = Composer(given.config_dir)
+    words = [str(one.input_line) for one in parse(map(spelled, given.overrides))]
+    try:  # what cannot be composed is said by us; Hydra has tracebacks for it
+        composer.compose(words)
+    except ConfigError as error:
+        raise ConfigError([one for word in words for one in composer.problems(word)] or error.problems) from None
+    for note in help.own_notes(given.config_dir):
+        print(f"note: {note}", file=sys.stderr)
+    if given.hydra_help:
+        composer.hydra.hydra_help("config", parser, given)
+    elif given.cfg:
+        composer.hydra.show_cfg("config", words, given.cfg, given.package, given.resolve)
+    elif given.info:
+        composer.hydra.show_info(given.info, "config", words)
+    else:
+        composer.hydra.shell_completion("config", words)
     GlobalHydra.instance().clear()
-    sys.argv = ["ane-sweep", *args, *own, f"hydra.searchpath=[{Checkpoints.scheme()}://]"]
-    hydra_main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(lambda config: None)()
     return True

@@ -27,7 +27,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
-    overrides = compose.parse(map(_spelled, given.overrides))
+    overrides = compose.parse(map(compose.spelled, given.overrides))
     swept = [o for o in overrides if o.is_sweep_override()]
     if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
         raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
@@ -52,17 +52,10 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
         )
     tracking, told = inherited.settle(request.settings["tracking"])
     settings = {**request.settings, "tracking": tracking}
-    found = [] if given.config_dir else help.own_folders(None)
-    own = [
-        f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
-    ]
     axes = varying(request.axes, request.cells)
-    return replace(request, axes=axes, settings=settings, notes=[*request.notes, *own, *told])
-
-
-def _spelled(word: str) -> str:
-    """`executor=dask` is short for its name: the key has more under it."""
-    return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
+    return replace(
+        request, axes=axes, settings=settings, notes=[*request.notes, *help.own_notes(given.config_dir), *told]
+    )
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:

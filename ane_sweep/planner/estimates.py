@@ -20,8 +20,13 @@ History = Mapping[str, Sequence[Past]]  # by stage
 GIB = 1 << 30
 # As worker/grow/repeats.py has it, for blocks that are all alike; those that come in turns hold more at once.
 _GROWN_FROM, _AT_ONCE = 9, 5
-_MORE = 1.3  # 2.4 to 2.5 bytes a byte of these few, gpt2-large's and gpt2-xl's peaks say, where all blocks take 1.9
-_IN_FULL = ("seq2seq", "tensors")  # two lists of blocks; a module of the user's own
+# 2.4 to 2.5 bytes a byte of these few, gpt2-large's and gpt2-xl's peaks say, where all blocks take 1.9. fp32, which is cast
+# to nothing, took 1.4 of gpt2-medium's.
+_MORE = {"fp16": 1.3, "fp32": 1.0}
+_JOINED = (
+    0.8  # of what all blocks take: a cache's two functions are joined with all their weights (gpt2-medium: 2.75 GiB)
+)
+_IN_FULL = ("seq2seq", "tensors", "denoiser")  # two lists of blocks; a module of the user's own; lists of two
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
 
@@ -41,16 +46,31 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
 
 
 def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> int:
-    """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone."""
-    task = cell.model_options["task"]
-    serves = families.serves(cell.family) if STAGES[stage].grown and task not in _IN_FULL else None
-    if serves is None or cell.precision_options["compute"] == "fp32" or cell.cache == "stateful":
+    """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone.
+
+    Of what nobody has seen (a module of the user's own) and of two lists of blocks (T5) all are taken: an upper bound.
+    """
+    if not STAGES[stage].grown or cell.model_options["task"] in _IN_FULL:
         return work
-    layers = arch.get(serves.layers)
+    layers, share = _blocks(cell, arch)
+    if layers < _GROWN_FROM:
+        return work
+    held = int(work * (1 - share * (layers - _AT_ONCE)) * _MORE[cell.precision_options["compute"]])
+    return max(held, int(work * _JOINED)) if cell.cache == "stateful" else min(held, work)
+
+
+def _blocks(cell: Cell, arch: Mapping[str, Any]) -> tuple[int, float]:
+    """(how many blocks there are, the share of all parameters that one has); a family of our own has blocks and little else."""
+    task, serves = cell.model_options["task"], families.serves(cell.family)
+    if serves is None:
+        layers = arch.get(cell.model_options["arch_keys"]["layers"])
+        return (layers, 1 / (layers + 1)) if isinstance(layers, int) else (0, 0.0)
+    own = sizing.own(arch, serves, task)
+    layers = own.get(serves.layers)
     if not isinstance(layers, int) or layers < _GROWN_FROM:
-        return work
-    whole, less = (sizing.estimate({**arch, serves.layers: count}, serves, task) for count in (layers, layers - 1))
-    return int(work * (1 - (whole - less) / whole * (layers - _AT_ONCE)) * _MORE)
+        return 0, 0.0
+    whole, less = (sizing.estimate({**own, serves.layers: count}, serves, task) for count in (layers, layers - 1))
+    return layers, (whole - less) / whole
 
 
 def seconds(stage: str, work: int, history: History) -> float | None:

@@ -142,6 +142,14 @@ def own_folders(config_dir: str | None) -> list[Path]:
     return [here] if is_own and not (here / "config.yaml").exists() else []
 
 
+def own_notes(config_dir: str | None) -> list[str]:
+    """What is said where a folder is taken that nobody named."""
+    found = [] if config_dir else own_folders(None)
+    return [
+        f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
+    ]
+
+
 def config_dir(args: list[str]) -> str | None:
     """The last value of --config-dir, whatever else the words are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

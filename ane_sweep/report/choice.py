@@ -1,4 +1,5 @@
-"""Which cells are worth having: per work, the Pareto front of latency, package size and PSNR, and the best under limits.
+"""Which cells are worth having: per work, the Pareto front of latency, package size, PSNR and the score of a task where the
+cells have one, and the best under limits.
 
 A work is what cells do alike, so that their figures can be weighed: the same reference outputs, timed by the same runtime
 on the same chip, of a fleet by the same worker. A cell in doubt wins only where no sound one keeps to the limits, and is
@@ -22,6 +23,15 @@ FIGURES = {
     "psnr_db": ("PSNR", "dB", 1.0, 1),
 }
 GOALS = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
+# The same of what a task gave (score=...); the first that all cells of a work have is weighed with these three.
+SCORES = {
+    "perplexity": ("perplexity", "", 1.0, -1),
+    "accuracy": ("accuracy", "", 1.0, 1),
+    "label_agreement": ("label agreement", "", 1.0, 1),
+    "task_top1_agreement": ("top1 agreement", "", 1.0, 1),
+    "embedding_rank_agreement": ("embedding rank agreement", "", 1.0, 1),
+}
+_ALL = FIGURES | SCORES
 Same = Callable[[Record, Record], bool]
 
 
@@ -37,12 +47,26 @@ class Winner:
 def figure(record: Record, name: str) -> float | None:
     """A measured figure in its shown unit, or None; an infinite one weighs nothing, and JSON has no word for it."""
     value = record.value(name)
-    return value / FIGURES[name][2] if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return value / _ALL[name][2] if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def ranked(records: Sequence[Record]) -> list[int]:
     """Positions of the cells that have all three figures: the only ones that can be weighed against each other."""
     return [n for n, record in enumerate(records) if all(figure(record, name) is not None for name in FIGURES)]
+
+
+def offered(records: Sequence[Record]) -> dict[str, tuple[str, str, float, int]]:
+    """Of the figures above those that a limit can be set on."""
+    among = [records[n] for n in ranked(records)]
+    return FIGURES | {n: one for n, one in SCORES.items() if any(figure(record, n) is not None for record in among)}
+
+
+def goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, str]:
+    """What ranked cells of one work are weighed by: figure -> what the best at it is called."""
+    among = [records[n] for n in cells]
+    score = next((n for n in SCORES if among and all(figure(record, n) is not None for record in among)), None)
+    word = {} if score is None else {score: f"{'best' if SCORES[score][3] > 0 else 'lowest'} {SCORES[score][0]}"}
+    return GOALS | word
 
 
 def works(records: Sequence[Record]) -> list[list[int]]:
@@ -75,10 +99,12 @@ def ane_shares(record: Record) -> dict[str, float]:
 
 
 def front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
-    """Of these cells (None: all) the sound ones that no other beats: none is as good in all three figures and better in one."""
+    """Of these cells (None: all) the sound ones that no other beats: none is as good in all figures that they are weighed by,
+    and better in one."""
     among = set(range(len(records)) if cells is None else cells)
     kept = [n for n in ranked(records) if n in among and sound(records[n])]
-    gains = {n: tuple(FIGURES[name][3] * (figure(records[n], name) or 0.0) for name in FIGURES) for n in kept}
+    names = goals(records, [n for n in ranked(records) if n in among])
+    gains = {n: tuple(_ALL[name][3] * _known(records[n], name) for name in names) for n in kept}
     return [n for n in kept if not any(beats(gains[other], gains[n]) for other in kept)]
 
 
@@ -87,9 +113,10 @@ def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def winners(records: Sequence[Record], cells: Sequence[int], limits: dict[str, float], same: Same) -> list[Winner]:
-    """The fastest, the smallest and the most accurate of some cells of one work; one that is several of these comes once."""
+    """The fastest, the smallest, the most accurate and that of the best score of the cells of one work; one that is several
+    of these comes once."""
     found: dict[int, Winner] = {}
-    for goal, word in GOALS.items():
+    for goal, word in goals(records, cells).items():
         first, tied = best(records, goal, limits, same, cells)
         if first is not None:
             winner = found.setdefault(first, Winner(first))
@@ -103,8 +130,9 @@ def best(
 ) -> tuple[int | None, list[int]]:
     """(position of the best cell, positions of those that cannot be told apart from it).
 
-    goal    a name of FIGURES: the least, or of PSNR the most; among cells that are alike there, the fastest
-    limits  name -> the most that is allowed (of PSNR the least), in shown units; `ane`: the least percent of ops
+    goal    a name of FIGURES or SCORES: the least, or of PSNR the most; among cells that are alike there, the fastest
+    limits  name -> the most that is allowed (of PSNR the least), in shown units; `ane`: the least percent of ops. Of
+            what a cell has no figure of, nobody knows that it keeps to it
     same    whether the latencies of two cells cannot be told apart; other figures have no noise and tie when equal
     """
     among = set(range(len(records)) if cells is None else cells)
@@ -112,17 +140,16 @@ def best(
     fit = [n for n in fit if sound(records[n])] or fit
     if not fit:
         return None, []
-    sign = FIGURES[goal][3]
+    sign = _ALL[goal][3]
     first = max(fit, key=lambda n: (sign * _known(records[n], goal), -_known(records[n], "latency_median_ms")))
     return first, [n for n in fit if n != first and _tied(records[first], records[n], goal, same)]
 
 
 def _fits(record: Record, limits: dict[str, float]) -> bool:
     shares = ane_shares(record).values()
-    return all(
-        min(shares, default=0.0) >= limit if name == "ane" else FIGURES[name][3] * (_known(record, name) - limit) >= 0
-        for name, limit in limits.items()
-    )
+    known = {name: min(shares, default=0.0) if name == "ane" else figure(record, name) for name in limits}
+    signs = {name: 1 if name == "ane" else _ALL[name][3] for name in limits}
+    return all((one := known[name]) is not None and signs[name] * (one - limit) >= 0 for name, limit in limits.items())
 
 
 def _tied(one: Record, other: Record, goal: str, same: Same) -> bool:
@@ -199,7 +226,7 @@ def facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
         {
             "cell": n,
             "work": place[n],
-            **{name: _known(records[n], name) for name in FIGURES},
+            **{name: figure(records[n], name) for name in offered(records)},
             "ane": ane_shares(records[n]),
             "sound": sound(records[n]),
             "same": tied[n],

@@ -11,7 +11,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, read_records
-from ane_sweep.report import beside, drift, estimates, first, inside, off_ane, searched, table, tips, views
+from ane_sweep.report import beside, drift, estimates, first, inside, machines, off_ane, searched, table, tips, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
@@ -51,7 +51,8 @@ def sections(sweep: Sweep) -> list[Section]:
         return [Section("Cells", [Para("This sweep has no records.")])]
     told = with_cells(sweep.records, sweep.runs)
     made = [
-        first.section(sweep.cells), _cells(sweep, told), searched.section(sweep.search, sweep.records),
+        first.section(sweep.cells), _cells(sweep, told), machines.section(sweep.records, sweep.info),
+        searched.section(sweep.search, sweep.records),
         off_ane.section(sweep.cells),
         estimates.section(sweep.cells), _placement(sweep), _tips(sweep), _axes(sweep), inside.section(sweep.cells),
         _ladder(sweep), _failures(sweep), _drift(sweep),

@@ -57,6 +57,7 @@ def _columns(records: list[Record]) -> list[Column]:
     for name, head, digits in (("psnr_db", "PSNR dB", ".1f"), ("package_bytes", PACKAGE, ".3g")):
         known = [choice.figure(record, name) for record in records]
         found.append(Column(head, ["-" if value is None else format(value, digits) for value in known], True))
+    found += table.task_columns(records)
     if any(choice.ane_shares(record) for record in records):
         shares = [min(choice.ane_shares(record).values(), default=None) for record in records]
         found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in shares], True))
@@ -74,7 +75,7 @@ def limits(cells: views.Cells) -> Widget:
     }
     axes = [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30]
     chips = list(dict.fromkeys(chip for record in cells.records for chip in choice.ane_shares(record)))
-    return Widget("limits", [(axes, list(choice.FIGURES.items()), chips)])
+    return Widget("limits", [(axes, list(choice.offered(cells.records).items()), chips)])
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
@@ -92,7 +93,9 @@ def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
 def _reading(records: list[Record]) -> Widget:
     """How to read the picture."""
     untested = choice.untested(records)
-    bars = "bars: middle half of the samples; area: package size; ringed: no sound cell beats it; dashed: in doubt"
+    score = any(choice.goals(records, work).keys() - choice.GOALS.keys() for work in choice.works(records))
+    beaten = f"in latency, size{', PSNR and score' if score else ' and PSNR'} together"
+    bars = f"bars: middle half of the samples; area: package size; ringed: no sound cell beats it {beaten}; dashed: in doubt"
     return Widget("reading", [(f"In the picture, {bars}.{f' Latencies: {untested}.' if untested else ''}",)])
 
 
@@ -113,8 +116,8 @@ def facts(cells: views.Cells) -> dict[str, Any]:
         "cells": known,
         "works": names if len(works) > 1 else [""],
         "choice": choice.facts(cells.records, choice.same_timing),
-        "figures": {name: [head, unit, sign] for name, (head, unit, _, sign) in choice.FIGURES.items()},
-        "goals": choice.GOALS,
+        "figures": {name: [head, unit, sign] for name, (head, unit, _, sign) in choice.offered(cells.records).items()},
+        "goals": [choice.goals(cells.records, work) for work in works],
         "ties": TIES,
     }
 

@@ -48,15 +48,15 @@ function limited() {
   const chip = byId("chip") ? byId("chip").value : "";
   const share = (cell) => Math.min(...(chip ? [cell.ane[chip] ?? 0] : Object.values(cell.ane).length ? Object.values(cell.ane) : [0]));
   const keeps = (cell, [name, limit]) => name === "ane" ? share(cell) >= limit
-    : facts.figures[name][2] * (cell[name] - limit) >= 0;
+    : cell[name] !== null && facts.figures[name][2] * (cell[name] - limit) >= 0;
   return new Map((facts.choice || []).filter((cell) => shown.has(cell.cell) && limits.every((limit) => keeps(cell, limit)))
     .map((cell) => [cell.cell, cell]));
 }
 
-// The fastest, smallest and most accurate of each work: sound cells before those in doubt, as choice.py has it.
-function winners(among) {
+// The fastest, smallest, most accurate and that of the best score of each work: sound cells before those in doubt, as choice.py has it.
+function winners(among, work) {
   const found = new Map(), sound = among.filter((cell) => cell.sound), fit = sound.length ? sound : among;
-  for (const [goal, word] of Object.entries(facts.goals)) {
+  for (const [goal, word] of Object.entries(facts.goals[work])) {
     const sign = facts.figures[goal][2];
     const first = fit.reduce((a, b) => sign * b[goal] > sign * a[goal]
       || b[goal] === a[goal] && b.latency_median_ms < a.latency_median_ms ? b : a);
@@ -83,7 +83,7 @@ function best(fit) {
   facts.works.forEach((name, work) => {
     const among = [...fit.values()].filter((cell) => cell.work === work);
     if (among.length && name) put(line("of", work), name, "", heads.length);
-    if (among.length) winners(among).forEach((winner) => {
+    if (among.length) winners(among, work).forEach((winner) => {
       const cell = cells[winner.cell.cell], made = line(winner.cell.sound ? "" : "doubt", work, winner.cell.cell), said = note(winner);
       put(made, winner.goals.join(", "), "goals");
       put(made, cell.short, "name");

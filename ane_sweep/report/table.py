@@ -55,7 +55,7 @@ def columns(records: list[Record]) -> list[Column]:
     if any(record.value("throughput_per_s") is not None for record in records):
         found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
     found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
-    found += _task_columns(records)
+    found += task_columns(records)
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
     bits = [record.value("bits_per_weight") for record in records]
     if any(bits) and any(axis.startswith("precision") for axis in axes):
@@ -74,7 +74,7 @@ _TASKS = {  # what a score is about first, and what fp32 torch says there
 }  # fmt: skip
 
 
-def _task_columns(records: list[Record]) -> list[Column]:
+def task_columns(records: list[Record]) -> list[Column]:
     """Of each score that cells have (score=...) its main figure; of one that torch has too, both: `1.83 (1.82)`."""
     found = []
     for name, torchs in _TASKS.items():

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ane_sweep.bridge import trouble
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
@@ -52,8 +53,9 @@ class Errand(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """What came of it. `missing`: inputs that the shared store does not hold whole, then nothing was run; `files`: those of
-    a task whose result is not stored, and what it printed."""
+    """What came of it. `missing`: inputs that the shared store does not hold whole, then nothing was run; `unable`: what is
+    wrong with this machine, where another one may do it; `files`: those of a task whose result is not stored, and what it
+    printed."""
 
     machine: str
     host: dict[str, Any]
@@ -62,6 +64,7 @@ class Answer(msgspec.Struct):
     reason: str | None = None
     result: dict[str, Any] | None = None
     missing: list[str] = []
+    unable: str | None = None
     files: dict[str, str] = {}
     stopped: bool = False
 
@@ -114,8 +117,10 @@ def perform(text: str) -> str:
             _done(errand, answer)
         except Interrupted:
             answer.stopped = True
-        except (StoreError, OSError) as error:  # a full disk, a store out of reach: this task's trouble
-            answer.status, answer.reason = "failed", f"on {answer.machine}: {error}"
+        except OSError as error:
+            answer.unable = trouble.explained(error)
+        except StoreError as error:
+            answer.unable = str(error)
     return msgspec.json.encode(answer).decode()
 
 
@@ -134,7 +139,8 @@ def _begin(errand: Errand, machine: str) -> None:
         worker = get_worker()
     except ValueError:  # called by a test, without one
         return
-    worker.log_event(topic(errand.sweep), {"key": errand.task["key"], "machine": machine})
+    name = worker.get_current_task()  # of this try: one that was given up says nothing about the next
+    worker.log_event(topic(errand.sweep), {"key": errand.task["key"], "name": name, "machine": machine})
 
 
 def topic(sweep: str) -> str:
@@ -148,6 +154,9 @@ def _done(errand: Errand, answer: Answer) -> None:
     outcomes = {}
     for stage, key in errand.inputs.values():
         folder = store.intact(stage, key) or shared_store.pull(store, stage, key)
+        if folder is None and (why := shared_store.tally.unpulled.get((stage, key))) is not None:
+            answer.unable = why
+            return
         if folder is None:
             answer.missing.append(key)
         outcomes[key] = Outcome(StageStatus.CACHED, folder=folder)
@@ -157,11 +166,12 @@ def _done(errand: Errand, answer: Answer) -> None:
     try:
         outcome = _outcome(errand, task, outcomes, folder, store)
         _told(task, outcome, folder, answer)
+        if outcome.status == StageStatus.FAILED and trouble.tells_of_space(outcome.reason or ""):
+            answer.unable = outcome.reason
         if outcome.done and task.stage not in walk.UNSTORED:
             shared_store.push(store, task.stage, task.key, again=errand.again)
             if (why := shared_store.tally.unpushed.get((task.stage, task.key))) is not None:
-                answer.status, answer.result = StageStatus.FAILED.value, None
-                answer.reason = f"made on {answer.machine}, which cannot write to the shared store: {why}"
+                answer.unable = f"it cannot write to the shared store: {why}"
     finally:
         store.discard(folder)
 

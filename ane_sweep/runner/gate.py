@@ -35,10 +35,10 @@ class State:
 
 
 def look(busy_limit: float) -> State:
-    """This machine now; what the platform does not tell is not doubted."""
+    """This machine now; what the platform does not tell is not doubted. Watching the processor takes time: where it may be
+    used whole nobody does."""
     passing, lasting = [], []
-    busy = 1 - _idle_share()
-    if busy > busy_limit:
+    if busy_limit < 1 and 1 - _idle_share() > busy_limit:
         passing.append("other programs were using the processor")
     if hot(host.thermal()) or _pressure() != "nominal":
         passing.append("the machine was hot")

@@ -16,7 +16,10 @@ from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.trouble import explained
 from ane_sweep.runner import errand, walk
+from ane_sweep.runner.shares import Shares
+from ane_sweep.runner.tries import Lost
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
 
@@ -43,6 +46,7 @@ class Home:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self.shares = Shares.of(self.run)
         self.shelf = errand.shelf(self.settings["store"])
 
     def say_once(self, line: str) -> None:
@@ -66,7 +70,8 @@ class Home:
         if STAGES[task.stage].network or task.folders:
             return self._made_here(task)
         for key in task.inputs.values():
-            self._share(self.worker.plan.tasks[key])
+            if (why := self._share(self.worker.plan.tasks[key])) is not None:
+                return Outcome(StageStatus.FAILED, why)
         return None
 
     def asked(self, task: Task, sweep: str) -> str:
@@ -76,32 +81,46 @@ class Home:
         again = task.key in self._damaged or self.shelf.damage(task.stage, task.key) is not None
         return errand.asked(plain, sweep, inputs, self.settings, again)
 
-    def arrived(self, task: Task, future: Any, wanted: Callable[[], bool]) -> Outcome | str:
-        """The outcome that a future brings; or why it has to be asked for again. Nothing of what is not `wanted` is kept."""
+    def arrived(self, task: Task, future: Any, wanted: Callable[[], bool]) -> Outcome | Lost:
+        """The outcome that a future brings; or why there is none. Nothing of what is not `wanted` is kept."""
         try:
             answer = msgspec.json.decode(future.result(timeout=_GATHER_S), type=errand.Answer)
         except Exception as error:  # the worker went down with it, and Dask says so in many ways
-            return f"its answer was lost with its worker ({type(error).__name__})"
+            return Lost(f"its answer was lost with its worker ({type(error).__name__})")
         if answer.stopped:
-            return f"it was stopped on {answer.machine}"
+            return Lost(f"it was stopped on {answer.machine}")
+        if answer.unable is not None:
+            return Lost(f"on {answer.machine}: {answer.unable}", on=answer.machine)
+        for key in answer.missing:
+            if (why := self._share(self.worker.plan.tasks[key], again=True)) is not None:
+                return Outcome(StageStatus.FAILED, why)
         if answer.missing:
-            for key in answer.missing:
-                self._share(self.worker.plan.tasks[key], again=True)
-            return f"what it is made from was not whole in the shared store, as {answer.machine} found; it was put there again"
-        return self._outcome(task, answer) if wanted() else "nobody waits for it any more"
+            return Lost(
+                f"what it is made from was not whole in the shared store, as {answer.machine} found; it was put there again"
+            )
+        if not wanted():
+            return Lost("nobody waits for it any more")
+        try:
+            outcome = self._outcome(task, answer)
+        except OSError as error:  # this disk: it costs this task, as it would without a fleet
+            return Outcome(StageStatus.FAILED, f"on the machine that sweeps: {explained(error)}")
+        if isinstance(outcome, Outcome) and outcome.done:
+            made = outcome.status is StageStatus.OK
+            self.shares.did(answer.machine, answer.host, (outcome.result.seconds or 0.0) if made else 0.0)
+        return outcome
 
     def forget(self, task: Task) -> None:
         """Of a timing that is to be taken anew."""
         (self.run.task_folder(task) / "result.json").unlink(missing_ok=True)
 
-    def _outcome(self, task: Task, answer: errand.Answer) -> Outcome | str:
+    def _outcome(self, task: Task, answer: errand.Answer) -> Outcome | Lost:
         folder = self.run.task_folder(task)
         disk.remove_tree(folder)
         (folder / "out").mkdir(parents=True)
         for name, content in errand.files_of(answer).items():
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):
-                return f"{answer.machine} answered with a file outside of the task's folder"
+                return Lost(f"{answer.machine} answered with a file outside of the task's folder")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         status, result = StageStatus(answer.status), errand.result_of(answer)
@@ -114,8 +133,10 @@ class Home:
             result.facts["measured_on"] = told
         if outcome.done and self._stored(task):
             if (place := self.shelf.pull(self.store, task.stage, task.key)) is None:
+                if (why := self.shelf.tally.unpulled.get((task.stage, task.key))) is not None:
+                    return Outcome(StageStatus.FAILED, f"made on {answer.machine}, it could not be brought here: {why}")
                 self._damaged.add(task.key)
-                return f"what {answer.machine} made did not arrive whole from the shared store"
+                return Lost(f"what {answer.machine} made did not arrive whole from the shared store")
             self._pushed.add(task.key)
             outcome.folder = place
             if status is StageStatus.CACHED:
@@ -142,14 +163,17 @@ class Home:
             return None
         return self.shelf.pull(self.store, task.stage, task.key) if self.shelf.has(task.stage, task.key) else None
 
-    def _share(self, task: Task, again: bool = False) -> None:
-        """Have an artifact of this machine's cache in the shared store."""
+    def _share(self, task: Task, again: bool = False) -> str | None:
+        """Have an artifact of this machine's cache in the shared store; why it cannot be."""
         if not self._stored(task):
-            return
+            return None
         with self._lock:
             if again or task.key not in self._pushed:
                 self.shelf.push(self.store, task.stage, task.key, again)
+                if (why := self.shelf.tally.unpushed.get((task.stage, task.key))) is not None:
+                    return f"{task.stage} cannot be put into store={self.shelf.url} from the machine that sweeps: {why}"
                 self._pushed.add(task.key)
+        return None
 
 
 @dataclass

@@ -25,7 +25,7 @@ def offered(member: members.Member, prepare: int) -> dict[str, float]:
     return {**dict.fromkeys(labels, ENOUGH), **slots}
 
 
-def of(task: Task, spot: str, memory_gib: float | None = None) -> dict[str, float]:
+def of(task: Task, spot: str) -> dict[str, float]:
     """What a task takes. `spot`: the label of where it must run; "": anywhere."""
     taken = {tools_label(members.tools()): 1.0}
     if spot:

@@ -348,4 +348,4 @@ def further(first: Outcome) -> Outcome | None:
 
 def _worth_another_try(earlier: TaskResult) -> bool:
     """Whether an interrupted run's failure was the host's passing trouble: a full disk, by now perhaps emptied."""
-    return earlier.status == "failed" and "no space left on device" in (earlier.reason or "")
+    return earlier.status == "failed" and trouble.tells_of_space(earlier.reason or "")

@@ -11,7 +11,6 @@ from ane_sweep.fleet import link
 from ane_sweep.runner import errand
 
 CONNECT_S = 5.0
-_ENOUGH = 1e6  # of a label: any number of tasks may hold it at once
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Spot:
 
 
 class Wire:
-    """One connection. What it hears goes into `heard` as calls: `began(key, machine)`, `ended(wire, name, key, future)`.
+    """One connection. What it hears goes into `heard` as calls: `began(key, name, machine)`, `ended(wire, name, key, future)`.
 
     A wire that is cut stays cut: the next one is another, and whatever an old one still says names it.
     """
@@ -37,15 +36,15 @@ class Wire:
         certificates: Path,
         sweep: str,
         heard: "Queue[Callable[[], None]]",
-        began: Callable[[str, str], None],
+        began: Callable[[str, str, str], None],
         ended: Callable[["Wire", str, str, Any], None],
     ):
         self.at, self.sweep, self._heard, self._ended = at, sweep, heard, ended
         self.client = link.connected(at, certificates, CONNECT_S)
         self._futures: dict[str, Any] = {}
 
-        def event(said: Any) -> None:  # (when, {key, machine})
-            heard.put(partial(began, said[1]["key"], said[1]["machine"]))
+        def event(said: Any) -> None:  # (when, {key, name, machine})
+            heard.put(partial(began, said[1]["key"], said[1]["name"], said[1]["machine"]))
 
         self.client.subscribe_topic(errand.topic(sweep), event)
 

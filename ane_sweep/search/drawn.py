@@ -17,6 +17,7 @@ from ane_sweep.search.goal import figure
 from ane_sweep.search.order import Order, Predicted
 from ane_sweep.search.search import HOPELESS, NOT_WRONG, PHASES, SETTLED, Search
 from ane_sweep.search.study import Drawn, Study
+from ane_sweep.terminal import count
 
 BATCH = 8  # cells that are prepared before the first of them is timed, where an estimate orders them
 REFUSED = 100  # one after the other, and no cell is left that is worth asking for
@@ -67,7 +68,7 @@ class Free(Search):
         return self.records(self.plan)
 
     def summary(self, cells: int) -> str:
-        return f"{len(self.tried)} cells tried, {len(self.trials)} of them timed, {self.how}"
+        return f"{count(len(self.tried), 'cell')} tried, {len(self.trials)} of them timed, {self.how}"
 
     def words(self, key: str) -> list[str]:
         """What bounds the search is left out."""

@@ -107,6 +107,10 @@ class Run:
         """What it had of a store that machines share, and what it could not place there."""
         self._note(store={"url": url, **facts})
 
+    def note_machines(self, machines: dict[str, Any]) -> None:
+        """What each machine of a fleet did."""
+        self._note(machines=machines)
+
     def publish(self) -> None:
         """It has been reported and logged."""
         self._note(published=True)

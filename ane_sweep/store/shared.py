@@ -47,11 +47,12 @@ class Manifest:
 
 @dataclass
 class Tally:
-    """What a process had of a store: (stage, key) of what was pulled and pushed; of what was not pushed, with the reason."""
+    """What a process had of a store: (stage, key) of what was pulled and pushed; of what could not be, with the reason."""
 
     pulled: list[tuple[str, str]] = field(default_factory=list)
     pushed: list[tuple[str, str]] = field(default_factory=list)
     unpushed: dict[tuple[str, str], str] = field(default_factory=dict)
+    unpulled: dict[tuple[str, str], str] = field(default_factory=dict)
     pulled_bytes: int = 0
     pushed_bytes: int = 0
 
@@ -102,21 +103,25 @@ class Shared:
     def pull(self, store: Store, stage: str, key: str, inputs: Mapping[str, Origin] | None = None) -> Path | None:
         """The artifact's folder in the cache, copied there unless it was there; None where the store has none that is whole,
         or none that was made from `inputs`."""
+        self.tally.unpulled.pop((stage, key), None)
         here = store.intact(stage, key)
         if here is not None and (inputs is None or _inputs(here) == inputs):
             return here
         manifest = self._manifest(stage, key) if stage in self._stages else None
+        if manifest is None and (why := self._resting("read")) is not None:
+            self.tally.unpulled[stage, key] = why
         if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
             self._known.discard((stage, key))
             return None
         try:
             aside = store.stage_aside(stage, key)
         except StoreError as error:  # this disk: the task that now runs says the same
-            self._say(f"{stage} could not be pulled: {error}")
+            self._not_pulled(stage, key, str(error))
             return None
         try:
             result = self._fetch(manifest, aside)
             if result is None:
+                self.tally.unpulled[stage, key] = self._resting("read") or "the sweep was stopped"
                 return None
             store.remove(stage, key)  # what lies there cannot be used
             folder = store.commit(aside, stage, key, result, manifest.listing.inputs)
@@ -125,8 +130,11 @@ class Shared:
                 self._damaged[stage, key] = str(error)
             self._say(f"store={self.url}: {stage} {key[:12]} is refused: {error}; it is made again, and replaced there")
             return None
-        except (StoreError, OSError) as error:  # this disk, or a manifest that names what no disk can hold
-            self._say(f"{stage} could not be pulled: {error}")
+        except OSError as error:  # this disk, or a manifest that names what no disk can hold
+            self._not_pulled(stage, key, trouble.explained(error))
+            return None
+        except StoreError as error:
+            self._not_pulled(stage, key, str(error))
             return None
         finally:
             store.discard(aside)
@@ -181,6 +189,15 @@ class Shared:
             f"{len(tally.pushed)} pushed ({size(tally.pushed_bytes)}){left}"
         )
 
+    def _not_pulled(self, stage: str, key: str, why: str) -> None:
+        self.tally.unpulled[stage, key] = why
+        self._say(f"{stage} could not be pulled: {why}")
+
+    def _resting(self, side: str) -> str | None:
+        """Why the store is left alone just now."""
+        until, why = self._rests.get(side, (0.0, ""))
+        return why if time.monotonic() < until else None
+
     def _manifest(self, stage: str, key: str) -> Manifest | None:
         text = self._reach("read", lambda: self._remote.read(_place(stage, key)))
         return _as_manifest(text, stage, key)
@@ -199,7 +216,7 @@ class Shared:
         return result
 
     def _brought(self, file: File, path: Path) -> bool:
-        there = self._reach("read", lambda: self._remote.get(_blob(file), path))
+        there = self._reach("read", lambda: self._remote.get(_blob(file), path), path)
         if there is None:
             return False
         if not there or files.sha256(path) != file.sha256:
@@ -222,8 +239,9 @@ class Shared:
         self._remote.write(_place(mine.stage, mine.key), text)
         return sent + len(text)
 
-    def _reach(self, side: str, do: Callable[[], T]) -> T | None:
-        """What `do` returns; None where the store cannot be read or written, which is said once, and then left alone."""
+    def _reach(self, side: str, do: Callable[[], T], to: Path | None = None) -> T | None:
+        """What `do` returns; None where the store cannot be read or written, which is said once, and then left alone. Raises
+        StoreError where there is no space for `to`."""
         until, _ = self._rests.get(side, (0.0, ""))
         if self._stop.is_set() or time.monotonic() < until:
             return None
@@ -232,9 +250,8 @@ class Shared:
         except Exception as error:  # file systems have no error in common, and none costs a cell
             if self._stop.is_set():
                 return None
-            if side == "read" and trouble.speaks_of_space(error):
-                self._say("no space left here for what the store has: artifacts are made here, if they fit")
-                return None
+            if to is not None and trouble.speaks_of_space(error):
+                raise StoreError(trouble.no_space_reason(to)) from error
             reason = remote.why(error)
             rest = float("inf") if remote.is_forbidden(error) else REST_S
             self._rests[side] = (time.monotonic() + rest, reason)

@@ -143,7 +143,15 @@ def _said(ready: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(session: "Session", prompt: str, how: dict[str, Any], write: Callable[[str], None]) -> dict[str, Any]:
-    """What came of a prompt, written as it comes."""
+    """What came of a prompt, written as it comes; where it ends in the midst, on a line that is whole."""
+    try:
+        return _events(session, prompt, how, write)
+    except KeyboardInterrupt:
+        write("\n")
+        raise
+
+
+def _events(session: "Session", prompt: str, how: dict[str, Any], write: Callable[[str], None]) -> dict[str, Any]:
     found: dict[str, Any] = {"prompt_tokens": 0, "samples": []}
     for event in session.ask(prompt=prompt, **how):
         if event["event"] == "prompt":

@@ -11,7 +11,7 @@ from ane_sweep.fleet import members
 from ane_sweep.machine import host
 from ane_sweep.planner import config, plan
 from ane_sweep.runner import needs
-from ane_sweep.runner.afar import _barriers
+from ane_sweep.runner.awaited import prepared_for
 from ane_sweep.runner.wire import Spot
 
 ME = members.me()
@@ -137,12 +137,12 @@ def test_a_timing_takes_its_machine_alone_and_a_preparation_any_with_the_memory_
 
 def test_timings_of_a_place_wait_for_all_that_is_prepared_for_them_and_for_no_other():
     made = planned("-m", "machine=m1,d", "chunks=1,2")
-    found = _barriers(list(made.tasks.values()))
+    found = prepared_for(list(made.tasks.values()))
     for task in made.tasks.values():
         if task.stage == "latency":
-            stages = {made.tasks[key].stage for key in found[task.key]}
-            assert "convert" in stages and not any(made.tasks[key].alone for key in found[task.key])
-            assert {made.tasks[key].place for key in found[task.key]} <= {"", task.place}
+            stages = {made.tasks[key].stage for key in found[task.place]}
+            assert "convert" in stages and not any(made.tasks[key].alone for key in found[task.place])
+            assert {made.tasks[key].place for key in found[task.place]} <= {"", task.place}
 
 
 def test_facts_travel_as_json():

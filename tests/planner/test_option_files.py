@@ -114,7 +114,10 @@ def test_every_shipped_file_passes():
 
 def test_hydras_own_view_says_the_same_of_a_wrong_word(tmp_path, capsys):
     folder = folder_with(tmp_path, "model", BOMB)
-    for words, said in ((["precision=8"], "precision=8"), (["--config-dir", folder, "model=mine"], "5,000 values")):
+    for words, said in (
+        (["precision=8"], "precision=8: unknown"),
+        (["--config-dir", folder, "model=mine"], "5,000 values"),
+    ):
         assert main(["--cfg", "job", *words]) == 2
         error = capsys.readouterr().err
         assert said in error and "Traceback" not in error
@@ -122,10 +125,25 @@ def test_hydras_own_view_says_the_same_of_a_wrong_word(tmp_path, capsys):
     assert "n_layer: 2" in capsys.readouterr().out
 
 
-def test_hydras_own_view_says_that_a_sweep_takes_the_option_of_the_users_folder(tmp_path, capsys):
-    (tmp_path / "precision").mkdir()
-    (tmp_path / "precision" / "fp16.yaml").write_text("name: fp16\ncompute: fp32\n")
-    assert main(["--cfg", "job", "--config-dir", str(tmp_path)]) == 0
-    assert "a sweep takes yours, which has its name" in (err := capsys.readouterr().err) and "precision=fp16" in err
-    assert main(["--cfg", "job"]) == 0
-    assert "note:" not in capsys.readouterr().err
+@pytest.mark.parametrize("named", [True, False])
+def test_hydras_own_view_shows_the_option_that_a_sweep_takes(named, tmp_path, monkeypatch, capsys):
+    """One of the user's folder that has the name of a shipped one; ./conf is taken unnamed."""
+    folder = tmp_path / "conf" / "precision"
+    folder.mkdir(parents=True)
+    shipped = (conf_dir() / "precision" / "fp16.yaml").read_text(encoding="utf-8")
+    (folder / "fp16.yaml").write_text(shipped.replace("compute: fp16", "compute: fp32"))
+    monkeypatch.chdir(tmp_path)
+    words = ["--config-dir", "conf"] if named else []
+    assert main(["--cfg", "job", "--package", "precision", *words]) == 0
+    shown = capsys.readouterr()
+    assert "compute: fp32" in shown.out and ("options of ./conf come before" in shown.err) is not named
+    [cell] = config.load(["model=tiny-gpt2", *words]).cells
+    assert cell.precision_options["compute"] == "fp32"
+    assert main(["--cfg", "job", "--config-dir", "conf", "--config-name", "x"]) == 2
+    assert "--config-name: beside --cfg" in capsys.readouterr().err
+
+
+def test_hydras_own_view_of_a_search_and_of_a_short_word(capsys):
+    assert main(["best", "--cfg", "job", "executor=dask", "psnr_db>=40", "minimise=package_mb", "chunks=3"]) == 0
+    said = capsys.readouterr().out
+    assert "name: dask" in said and "chunks: 3" in said

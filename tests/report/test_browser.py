@@ -8,6 +8,7 @@ import browsers
 import constructed
 import pytest
 
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.record import Status
 from ane_sweep.report import choice, document, first, page
 
@@ -31,6 +32,17 @@ def path(sweep, tmp_path_factory):
     where = tmp_path_factory.mktemp("page") / "report.html"
     where.write_text(page.as_html(sweep), encoding="utf-8")
     return where
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    """(sweep, its page): the cells of the first work have a score of their task."""
+    records = constructed.records(40, seed=3)
+    for n in choice.works(records)[0]:
+        records[n].metrics.append(Metric("perplexity", 3 - n % 7 / 10 + n / 1000))
+    sweep, where = document.Sweep(records), tmp_path_factory.mktemp("scored") / "report.html"
+    where.write_text(page.as_html(sweep), encoding="utf-8")
+    return sweep, where
 
 
 def column(tab, head: str) -> list[str]:
@@ -136,6 +148,20 @@ def test_limits_choose_as_the_rule_in_python_does(sweep, path, opened, limits):
         doubtful = [row.cell for row in rows if not row.sound]
         assert tab.locator("#best tr.doubt[data-cell]").count() == len(doubtful)
         assert tab.locator("#best tr.note.doubt").count() == len(doubtful), "none wins unmarked"
+
+
+@pytest.mark.parametrize("limits", [{}, {"perplexity": 2.8}])
+def test_the_score_of_a_task_chooses_and_limits_too(scored, opened, screenshots, limits):
+    sweep, where = scored
+    with opened(where) as tab:
+        for name, value in limits.items():
+            tab.locator(f"input[data-limit={name}]").fill(str(value))
+        tab.screenshot(path=screenshots / f"report-scored-{len(limits)}.png")
+        rows = first.rows(sweep.cells, choice.works(sweep.records), limits)
+        assert [row[:2] for row in winners(tab)] == [[row.goals, row.name] for row in rows]
+        assert any("lowest perplexity" in row.goals for row in rows)
+        found = {row.work for row in rows}
+        assert len(found) == (1 if limits else len(choice.works(sweep.records))), "of others no perplexity is known"
 
 
 def test_a_filter_leaves_each_work_its_own_front_and_an_impossible_limit_says_so(sweep, path, opened):

@@ -249,6 +249,26 @@ def test_the_front_is_what_nothing_beats():
     assert choice.front(records) == [0, 1, 3, 4]
 
 
+def test_a_score_that_all_cells_have_is_weighed_with_the_rest_and_the_page_says_so():
+    records = [cell(1, 10, 70), cell(2, 10, 70), cell(3, 10, 70)]
+    for record, score in zip(records, (5.0, 4.0, 4.5)):
+        assert choice.front(records) == [0]
+        record.metrics.append(Metric("perplexity", score))
+    assert choice.front(records) == [0, 1], "slower, but better at its task; the third is neither"
+    found = choice.winners(records, [0, 1, 2], {}, choice.same_timing)
+    assert [(one.cell, one.goals) for one in found] == [
+        (0, ["fastest", "smallest", "most accurate"]),
+        (1, ["lowest perplexity"]),
+    ]
+    assert choice.best(records, "package_bytes", {"perplexity": 4.6}, choice.same_timing)[0] == 1
+    sweep = document.Sweep(records)
+    assert "ringed: no sound cell beats it in latency, size, PSNR and score together" in page.as_html(sweep)
+    assert "| lowest perplexity |" in page.as_markdown(sweep)
+    del records[0].metrics[-1]
+    assert choice.goals(records, [0, 1, 2]) == choice.GOALS, "what one has not is weighed of none"
+    assert choice.best(records, "package_bytes", {"perplexity": 9}, choice.same_timing)[0] == 1, "and is no figure"
+
+
 def test_the_best_under_a_constraint():
     records = [cell(1, 10, 50), cell(2, 5, 70), cell(3, 4, 80)]
     never = lambda one, other: False  # noqa: E731

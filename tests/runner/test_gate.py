@@ -63,6 +63,11 @@ def test_a_battery_is_said_and_not_waited_for():
     assert found.doubts == ["the machine ran on battery"] and not found.in_vain and machine.now == 0
 
 
+def test_nobody_who_waits_for_nothing_is_told_less():
+    machine = Machine(BUSY)
+    assert machine.gate(0).wait(threading.Event()) == Look(False, 0.0, ["busy"], ["busy"]) and not machine.states
+
+
 def test_an_interrupted_sweep_does_not_wait():
     stop = threading.Event()
     stop.set()
@@ -81,6 +86,9 @@ def test_what_a_look_sees(monkeypatch):
     for name in ("power", "low_power", "thermal"):
         monkeypatch.setattr(host, name, lambda: None)
     assert ready.look(0.6) == State()
+    monkeypatch.setattr(ready, "_idle_share", lambda: pytest.fail("nothing to look for"))
+    assert ready.look(1) == State(), "the whole processor may be used"
+    monkeypatch.setattr(ready, "_idle_share", lambda: 0.5)
     monkeypatch.setattr(ready.pressure, "pressure", lambda: "heavy")
     assert ready.look(0.6) == State(["the machine was hot"])
 

@@ -28,7 +28,10 @@ def doctor(args: list[str], world: World | None = None) -> int:
         "[--json] [uri=URI] [store=URL] [out=PATH]",
         "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
         "ane-sweep doctor uri=http://127.0.0.1:5000",
-        {OK: "this host can run sweeps", NOT_ALL_OK: "it cannot: a probe that is needed says no"},
+        {
+            OK: "this host can run sweeps",
+            NOT_ALL_OK: "it cannot, or not with that store: a probe that is needed says no",
+        },
     )
     parser.json("able, stand_in, probes (each with probe, can, evidence, remedy, needed)", "a line a probe")
     parser.key(
@@ -64,5 +67,10 @@ def as_text(found: list[Finding], able: bool) -> str:
             rows.append(("", Text("->", justify="right"), finding.remedy))
     lines.append(tables.aligned(rows, width=WIDTH))
     missing = [finding.probe for finding in found if finding.needed and not finding.can]
-    lines.append("this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}")
+    if missing == ["store"]:
+        lines.append(
+            "this host can run sweeps, but not with that store: they would go on without it, and share nothing"
+        )
+    else:
+        lines.append("this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}")
     return "\n".join(lines)

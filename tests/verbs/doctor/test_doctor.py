@@ -161,6 +161,13 @@ def test_no_probe_is_left_out_of_the_flips():
     assert {probe(Machine()).probe for probe in probes.PROBES} == {name for name, *_ in FLIPS}
 
 
+def test_a_store_that_cannot_be_used_keeps_no_host_from_running_sweeps(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert doctor.doctor([f"store=file://{tmp_path}/file/store"], Machine()) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "this host can run sweeps, but not with that store: they would go on without it, and share nothing"
+
+
 def test_what_is_needed_decides_the_exit_code(capsys):
     assert doctor.doctor([], Machine(python=(3, 9, 0), free=None)) == 1
     text = capsys.readouterr().out
