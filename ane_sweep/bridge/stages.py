@@ -38,7 +38,8 @@ class Stage:
     reads        data files that decide its result beside code, as patterns below the package
     warm         modules that its process loads whatever it is asked: it is forked from a parent that has them (runner/warm.py).
                  Nothing: it is started cold
-    grown        a model of families is built and held a few blocks at a time (worker/grow/), which the estimate of memory knows
+    holds        how much of a model of families it holds at once, which the estimate of memory knows: all of it, "few blocks"
+                 (worker/grow/) or "a layer" (worker/models/_turns.py)
     ignores      modules that its code reaches and that decide nothing of its result
     """
 
@@ -66,7 +67,7 @@ class Stage:
     limited: bool = True
     reads: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
-    grown: bool = False
+    holds: Literal["all", "few blocks", "a layer"] = "all"
     ignores: tuple[str, ...] = ()
 
     def guess(self, work: int) -> float:

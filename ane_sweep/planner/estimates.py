@@ -18,6 +18,7 @@ from ane_sweep.store.past import Past
 History = Mapping[str, Sequence[Past]]  # by stage
 
 GIB = 1 << 30
+_BY_LAYER_FROM = GIB  # as worker/models/_turns.py has it
 # As worker/grow/repeats.py has it, for blocks that are all alike; those that come in turns hold more at once.
 _GROWN_FROM, _AT_ONCE = 9, 5
 # 2.4 to 2.5 bytes a byte of these few, gpt2-large's and gpt2-xl's peaks say, where all blocks take 1.9. fp32, which is cast
@@ -46,13 +47,16 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
 
 
 def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> int:
-    """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone.
+    """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone, and
+    of a reference of large weights a layer, which is no more than a block or what stands outside of all blocks.
 
     Of what nobody has seen (a module of the user's own) and of two lists of blocks (T5) all are taken: an upper bound.
     """
-    if not STAGES[stage].grown or cell.model_options["task"] in _IN_FULL:
+    if STAGES[stage].holds == "all" or cell.model_options["task"] in _IN_FULL:
         return work
     layers, share = _blocks(cell, arch)
+    if STAGES[stage].holds == "a layer":
+        return work if work < _BY_LAYER_FROM or not layers else int(work * max(share, 1 - share * layers))
     if layers < _GROWN_FROM:
         return work
     held = int(work * (1 - share * (layers - _AT_ONCE)) * _MORE[cell.precision_options["compute"]])

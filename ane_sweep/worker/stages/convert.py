@@ -27,7 +27,7 @@ from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
 STAGE = Stage(
     order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, guess_s=8, guess_per_gb=6,
     leaves="program", artifact=True,
-    warm=("torch", "transformers.modeling_utils", "coremltools"), grown=True,
+    warm=("torch", "transformers.modeling_utils", "coremltools"), holds="few blocks",
 )  # fmt: skip
 
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
