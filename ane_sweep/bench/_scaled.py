@@ -54,14 +54,14 @@ def main(cells: int, how: str) -> None:
         with open_store(out) as store:
             plan = step("plan", lambda: plan_for(request, store, out))
             step("told", lambda: overview.describe(plan, store.has, ROOM, (ROOM, ROOM)))
-            if how == "walk":
-                _walked(plan, request, store, out, step)
-    print(json.dumps({"cells": len(plan.cells), "tasks": len(plan.tasks), "steps": said}))
+            page_bytes = _walked(plan, request, store, out, step) if how == "walk" else 0
+    print(json.dumps({"cells": len(plan.cells), "tasks": len(plan.tasks), "page_bytes": page_bytes, "steps": said}))
 
 
 def _walked(
     plan: Plan, request: Request, store: Store, out: Path, step: Callable[[str, Callable[[], Any]], Any]
-) -> None:
+) -> int:
+    """Bytes of the report's page."""
     isolate.run_task = _played  # type: ignore[assignment]
     walk.Gate.wait = lambda *_: SimpleNamespace()  # type: ignore[assignment,method-assign]  # it looks for 0.2 s, idle
     run = runs.open_run(out, plan, [], request.settings)
@@ -69,7 +69,7 @@ def _walked(
     outcomes = step("walk", lambda: walk.execute(plan, run, store, request.settings, view, ROOM))
     records = step("records", lambda: _records(plan, run, outcomes))
     step("written", lambda: _end(run, records))
-    step("report", lambda: page.write(run.folder))
+    return step("report", lambda: page.write(run.folder)).stat().st_size
 
 
 def _records(plan: Plan, run: runs.Run, outcomes: dict[str, Any]) -> list[record.Record]:

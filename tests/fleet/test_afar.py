@@ -124,6 +124,7 @@ class Company:
         self.patch.setattr(line, "AGAIN_S", 0.01)
         with Store(self.out / "home" / "cache") as store:
             run, plan = Run(self.out / "runs" / run, {}), plan or _plan()
+            run.folder.mkdir(parents=True, exist_ok=True)
             found = afar.execute(plan, run, store, told, self.stage, 1 << 30, outcomes)
             self.shares = disk.read_json(run.folder / "run.json")["machines"]
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
