@@ -60,7 +60,7 @@ def played(tmp_path, monkeypatch):
 
     kept = {}  # what a run folder would have
 
-    def execute(plan, run, store, settings, view, budget, outcomes):
+    def execute(plan, run, store, settings, view, budget, outcomes, beside=None):
         for key, task in plan.tasks.items():
             if key in outcomes:
                 continue
