@@ -1,8 +1,9 @@
 """whole conversions, from start to package on disk, beside the plain script (load, trace, ct.convert, save); random weights
 
 `ANE_SWEEP_MODELS=gpt2,ladder-tiny` converts other options, `ANE_SWEEP_VARIANTS=original` one variant, `ANE_SWEEP_RUNS=1` once
-instead of three times (the median is told). `ANE_SWEEP_PLAIN=0` leaves the plain script out. `--keep` takes the place of
-the rows of the same name, so that it may be run in pieces; `--phases` says where the time goes.
+instead of three times (the median is told), `ANE_SWEEP_SEQ_LEN=128` for that many tokens. `ANE_SWEEP_PLAIN=0` leaves the plain
+script out. `--keep` takes the place of the rows of the same name, so that it may be run in pieces; `--phases` says where the
+time goes.
 """
 
 import json
@@ -23,7 +24,7 @@ from ane_sweep.bridge.protocol import peak_bytes
 from ane_sweep.planner.paths import conf_dir
 
 MODELS = "gpt2,gpt2-xl,ladder-base,ladder-medium,ladder-large,ladder-xl,sd-1.4-unet,pythia-6.9b"
-SEQ_LEN, TARGET = 512, "iOS18"
+SEQ_LEN, TARGET = int(os.environ.get("ANE_SWEEP_SEQ_LEN", "512")), "iOS18"
 WITHOUT_PLAIN = ("pythia-6.9b",)  # its weights in fp32 and in fp16 are more than 24 GiB
 BARS = {"gpt2-xl": "at most 0.25, 4 GiB", "ladder-xl": "under 60 s", "pythia-6.9b": "under 8 GiB"}
 
@@ -63,7 +64,8 @@ def _row(name: str, variant: str) -> Row:
             plain = False  # it will not have more memory the next time
     own, other = _median(ours), _median(theirs) if plain else None
     ratio = f"{own['wall_s'] / other['wall_s']:.2f} ({own['cpu_s'] / other['cpu_s']:.2f} of CPU)" if other else ""
-    what = f"{name} {variant}" + (f" (median of {runs})" if runs > 1 else " (one run)")
+    tokens = "" if SEQ_LEN == 512 else f", {SEQ_LEN} tokens"
+    what = f"{name} {variant}{tokens}" + (f" (median of {runs})" if runs > 1 else " (one run)")
     blocks = f", {ours[0]['ops']:.0f} ops, {own['package_bytes'] / 1e9:.2f} GB"
     told = _told(other) if other else "" if wanted is plain else "killed: this host's memory is not enough"
     return Row(what, _told(own) + blocks, told, ratio, BARS.get(name, ""))
