@@ -20,7 +20,7 @@ SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured tho
     "not_done.md": "10 and 25 %, 64 MB",
     "precisions.md": "40 dB",
     "records.md": "60 MB",
-    "rulings.md": "1 %, 10 %, 25 %, 200 dB",
+    "rulings.md": "1 %, 10 %, 25 %, 200 dB, 1 GiB",
     "timings.md": "30 s, 3.5 %, 10 %, 20 %, 30 %, 50 %, 100 %, 98 and 83, 77 and 53",
     "models.md": "2 and 7 %, 30 s",
     "packages.md": "60 MB",
