@@ -1,4 +1,4 @@
-"""A fleet of four workers on this machine, hurt in turn: kill -9 of each role, a cut, a clock, a damaged artifact, two sweeps"""
+"""A fleet of four workers on this machine, hurt in turn: kill -9 of each role, sleep, a cut, a clock, a damaged artifact, two sweeps"""
 
 import contextlib
 import tempfile
@@ -84,6 +84,24 @@ def _parent(shelf: _shelf.Shelf, out: str) -> list[Record]:
     return shelf.again(sweep).end()
 
 
+def _asleep(shelf: _shelf.Shelf, out: str) -> list[Record]:
+    """A lid is closed: all of a worker's machine stands still while it times, and goes on when the sweep has ended."""
+    import psutil
+
+    sweep = shelf.sweep(*WORDS, out=out)
+    nanny = _shelf.worker_of(shelf.caught("latency")).parent()
+    assert nanny is not None
+    machine = [nanny, *nanny.children(recursive=True)]
+    for process in machine:
+        process.suspend()
+    try:
+        return sweep.end()
+    finally:
+        for process in machine:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
 def _cut(shelf: _shelf.Shelf, out: str) -> list[Record]:
     with _shelf.proxy(shelf.port) as (port, cut):
         sweep = shelf.sweep(*WORDS, out=out, address=f"tls://127.0.0.1:{port}")
@@ -116,6 +134,7 @@ FAULTS: dict[str, Callable[[_shelf.Shelf, str], list[Record]]] = {
     "kill -9 of a worker's nanny": _nanny,
     "kill -9 of the scheduler": _scheduler,
     "kill -9 of the sweep, then the same command": _parent,
+    "a worker's machine sleeps while it times": _asleep,
     "every connection of the sweep cut": _cut,
     "a byte of every artifact in the store changed": _damaged,
     "two sweeps at once": _two,
