@@ -29,9 +29,9 @@ def rows(cells: Cells) -> list[list[str]]:
     for n, record in enumerate(cells.records):
         alike.setdefault(published.told_by(record, cells.flat[n]), n)
     for row in published.rows():
-        n = next((n for n in alike.values() if row.matches(cells.records[n], cells.flat[n])), None)
-        if n is not None and row.figures:
-            found.append(_line(row, cells.records[n], cells.names[n]))
+        found_in = next((n for n in alike.values() if row.matches(cells.records[n], cells.flat[n])), None)
+        if found_in is not None and row.figures:
+            found.append(_line(row, cells.records[found_in], cells.names[found_in]))
     return found
 
 

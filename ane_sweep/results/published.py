@@ -38,8 +38,8 @@ class Row:
         return self.texts[name]
 
     def matches(self, record: Record, cell: dict[str, Any] | None = None) -> bool:
-        """Whether the record (`cell`: its flat cell, where it is known) is of this row's request. Compute units count under every runtime: what we estimate and
-        predict beside a published figure depends on them wherever a program runs."""
+        """Whether the record is of this row's request; `cell`: its flat cell, where it is known. Compute units count under every
+        runtime: what we estimate and predict beside a published figure depends on them wherever a program runs."""
         if not self.request:
             return False
         cell = flat_cell(record) if cell is None else cell
