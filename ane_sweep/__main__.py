@@ -13,7 +13,7 @@ try:
 
     from ane_sweep import terminal, verbs
     from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished
-    from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, NOT_ALL_OK, OK, asks_help, say
+    from ane_sweep.terminal import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, asks_help, say
     from ane_sweep.verbs import _pages
 except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of ours is there yet
     print("interrupted", file=sys.stderr)
@@ -64,7 +64,7 @@ def main(args: Sequence[str]) -> int:
     except SystemExit as ended:  # argparse, after a help text
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
-        say(terminal.STOPPED.get(verb, EXIT_CODES[INTERRUPTED]))
+        say(verbs.stopped(verb))
         return INTERRUPTED
 
 

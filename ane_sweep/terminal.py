@@ -26,7 +26,6 @@ EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whate
 }
 AGAIN = "interrupted; the same command goes on where it stopped"
 KEPT = "interrupted; what was prepared is kept, and the same command begins with the text"
-STOPPED = {"sweep": AGAIN, "best": AGAIN, "calibrate": AGAIN, "generate": KEPT, "classify": KEPT}  # by verb
 SWEEP_EXITS = EXIT_CODES | {
     OK: "every cell that could run is ok",
     NOT_ALL_OK: "a cell failed, or ran elsewhere than asked; a nightly: a regression",

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, STOPPED, asks_help, columns
+from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, asks_help, columns
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.what, self.example = what, example
         always = (OK, BAD_CONFIGURATION, INTERRUPTED)
-        self.exits = {code: EXIT_CODES[code] for code in always}
-        self.exits |= {INTERRUPTED: STOPPED.get(verb, EXIT_CODES[INTERRUPTED]), **(exits or {})}
+        self.exits = {code: EXIT_CODES[code] for code in always} | dict(exits or {})
         self.keys: dict[str, Word] = {}
         self.takes_matrix = False
 

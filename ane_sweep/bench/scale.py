@@ -6,7 +6,7 @@ from typing import Any
 
 from ane_sweep.bench import Row, said
 
-PLANNED, WALKED = (1_000, 3_000, 10_000), (300, 1_000, 3_000, 10_000)
+PLANNED, WALKED = (1_000, 3_000, 10_000), (1_000, 3_000, 10_000)
 MB = 1e6
 LINEAR = "at most 1.1"
 
@@ -31,14 +31,15 @@ def run(planned: tuple[int, ...] = PLANNED, walked: tuple[int, ...] = WALKED) ->
         ends = _seconds(one, "records", "written")
         rows.append(
             Row(
-                f"{_size(one)}, processes played: a task of it, its records, its report; memory, the page",
+                f"{_size(one)}, processes played: a task of it, its records, its report",
                 f"{milliseconds:.2f} ms, {ends:.1f} s, {_seconds(one, 'report'):.1f} s of CPU; {_peak(one, 'report'):.0f} MB, "
-                f"{one['page_bytes'] / MB:.1f} MB",
+                f"a page of {one['page'] / MB:.1f} MB",
             )
         )
     rows += [
         _growth("the same: exponent of time, the report left out", walks, "walk", "records", "written"),
         _growth("exponent of the report's time", walks, "report"),
+        _growth_of_memory("exponent of memory, the report included", walks, "report"),
     ]
     return rows
 

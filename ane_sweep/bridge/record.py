@@ -200,7 +200,7 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
 
 def flat_cell(record: Record) -> dict[str, Any]:
     """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
-    return dict(_flatten(record.cell))
+    return _flattened(record.cell, "", {})
 
 
 def as_typed(name: str) -> str:
@@ -221,13 +221,22 @@ def varying_names(cells: list[dict[str, Any]]) -> list[str]:
     belongs to that axis and is none of its own. A missing key counts as a value.
     """
     names = list(dict.fromkeys(key for cell in cells for key in cell))
-    values = {name: [_hashable(cell.get(name)) for cell in cells] for name in names}
-    varying = [name for name in names if len(set(values[name])) > 1]
+    varying = [name for name in names if _varies([cell.get(name) for cell in cells])]
+    values = {
+        name: [_hashable(cell.get(name)) for cell in cells] for name in (*varying, "family", "size") if name in names
+    }
     if "model" in varying:
         told = {name for name in ("family", "size") if name in values and _follows(values[name], values["model"])}
         varying = [name for name in varying if name not in told]
     plain = [name for name in varying if "." not in name]
     return [n for n in varying if n in plain or not any(_follows(values[n], values[axis]) for axis in plain)]
+
+
+def _varies(values: list[Any]) -> bool:
+    first = values[0]
+    if isinstance(first, (dict, list)):
+        return len(set(map(_hashable, values))) > 1
+    return any(value is not first and (type(value) is not type(first) or value != first) for value in values)
 
 
 def _follows(dependent: list, axis: list) -> bool:
@@ -239,12 +248,13 @@ def _hashable(value: Any) -> tuple[str, Any]:
     return type(value).__name__, json.dumps(value, sort_keys=True, default=str) if nested else value
 
 
-def _flatten(values: dict[str, Any], prefix: str = ""):
+def _flattened(values: dict[str, Any], prefix: str, found: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
+            _flattened(value, f"{prefix}{key}.", found)
         else:
-            yield f"{prefix}{key}", value
+            found[prefix + key] = value
+    return found
 
 
 def _finite(value: Any) -> Any:

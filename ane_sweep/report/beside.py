@@ -1,5 +1,7 @@
 """Published, predicted, planned and measured figures of the same request, side by side."""
 
+from typing import Any
+
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips
@@ -23,11 +25,13 @@ NOTE = (
 
 def rows(cells: Cells) -> list[list[str]]:
     """A row per published figure that some record matches, in the order of the published file."""
-    found = []
+    found, alike = [], dict[tuple[Any, ...], int]()
+    for n, record in enumerate(cells.records):
+        alike.setdefault(published.told_by(record, cells.flat[n]), n)
     for row in published.rows():
-        n = next((n for n, record in enumerate(cells.records) if row.matches(record)), None)
-        if n is not None and row.figures:
-            found.append(_line(row, cells.records[n], cells.names[n]))
+        found_in = next((n for n in alike.values() if row.matches(cells.records[n], cells.flat[n])), None)
+        if found_in is not None and row.figures:
+            found.append(_line(row, cells.records[found_in], cells.names[found_in]))
     return found
 
 

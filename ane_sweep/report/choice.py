@@ -50,9 +50,11 @@ def figure(record: Record, name: str) -> float | None:
     return value / _ALL[name][2] if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def ranked(records: Sequence[Record]) -> list[int]:
-    """Positions of the cells that have all three figures: the only ones that can be weighed against each other."""
-    return [n for n, record in enumerate(records) if all(figure(record, name) is not None for name in FIGURES)]
+def ranked(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
+    """Positions, of these cells (None: of all), of those that have all three figures: the only ones that can be weighed
+    against each other."""
+    among = range(len(records)) if cells is None else sorted(set(cells))
+    return [n for n in among if all(figure(records[n], name) is not None for name in FIGURES)]
 
 
 def offered(records: Sequence[Record]) -> dict[str, tuple[str, str, float, int]]:
@@ -101,11 +103,16 @@ def ane_shares(record: Record) -> dict[str, float]:
 def front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
     """Of these cells (None: all) the sound ones that no other beats: none is as good in all figures that they are weighed by,
     and better in one."""
-    among = set(range(len(records)) if cells is None else cells)
-    kept = [n for n in ranked(records) if n in among and sound(records[n])]
-    names = goals(records, [n for n in ranked(records) if n in among])
+    among = ranked(records, cells)
+    kept = [n for n in among if sound(records[n])]
+    names = goals(records, among)
     gains = {n: tuple(_ALL[name][3] * _known(records[n], name) for name in names) for n in kept}
-    return [n for n in kept if not any(beats(gains[other], gains[n]) for other in kept)]
+    unbeaten: list[tuple[float, ...]] = []
+    for gain in sorted(set(gains.values()), reverse=True):  # who beats another comes before it
+        if not any(beats(other, gain) for other in unbeaten):
+            unbeaten.append(gain)
+    best = set(unbeaten)
+    return [n for n in kept if gains[n] in best]
 
 
 def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -135,8 +142,7 @@ def best(
             what a cell has no figure of, nobody knows that it keeps to it
     same    whether the latencies of two cells cannot be told apart; other figures have no noise and tie when equal
     """
-    among = set(range(len(records)) if cells is None else cells)
-    fit = [n for n in ranked(records) if n in among and _fits(records[n], limits)]
+    fit = [n for n in ranked(records, cells) if _fits(records[n], limits)]
     fit = [n for n in fit if sound(records[n])] or fit
     if not fit:
         return None, []
@@ -164,13 +170,13 @@ def _known(record: Record, name: str) -> float:
     return value
 
 
-def ties(records: Sequence[Record], same: Same) -> dict[int, list[int]]:
+def ties(records: Sequence[Record], same: Same, cells: Iterable[int] | None = None) -> dict[int, list[int]]:
     """For each ranked cell, those whose latency cannot be told apart from its own. Only near ones are asked about.
 
     Sorted by latency, a cell is compared with its neighbours until twelve in a row differ: what lies further away
     differs too.
     """
-    order = sorted(ranked(records), key=lambda n: _known(records[n], "latency_median_ms"))
+    order = sorted(ranked(records, cells), key=lambda n: _known(records[n], "latency_median_ms"))
     found: dict[int, list[int]] = {n: [] for n in order}
     for place, n in enumerate(order):
         apart = 0
@@ -220,13 +226,14 @@ def _span(record: Record) -> tuple[float, float]:
 
 def facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
     """What the page's script needs of each ranked cell, in shown units."""
-    tied = ties(records, same)
-    place = {n: number for number, cells in enumerate(works(records)) for n in cells}
+    found, names = works(records), offered(records)
+    tied = {n: others for cells in found for n, others in ties(records, same, cells).items()}
+    place = {n: number for number, cells in enumerate(found) for n in cells}
     return [
         {
             "cell": n,
             "work": place[n],
-            **{name: figure(records[n], name) for name in offered(records)},
+            **{name: figure(records[n], name) for name in names},
             "ane": ane_shares(records[n]),
             "sound": sound(records[n]),
             "same": tied[n],

@@ -11,7 +11,20 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import Record, Status, read_records
-from ane_sweep.report import beside, drift, estimates, first, inside, machines, off_ane, searched, table, tips, views
+from ane_sweep.report import (
+    beside,
+    drift,
+    estimates,
+    first,
+    inside,
+    machines,
+    many,
+    off_ane,
+    searched,
+    table,
+    tips,
+    views,
+)
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
@@ -36,6 +49,9 @@ class Sweep:
         self.drift = self.drift and self.drift.told()
         self.runs = outward.told(self.runs)
         self.cells = views.Cells(self.records)
+        self.places = many.shown(self.records)  # of the cells that have a row and a point each
+        few = len(self.places) < len(self.records)
+        self.shown = views.Cells([self.records[n] for n in self.places]) if few else self.cells
 
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
@@ -51,10 +67,10 @@ def sections(sweep: Sweep) -> list[Section]:
         return [Section("Cells", [Para("This sweep has no records.")])]
     told = with_cells(sweep.records, sweep.runs)
     made = [
-        first.section(sweep.cells), _cells(sweep, told), machines.section(sweep.records, sweep.info),
+        first.section(sweep.shown), _cells(sweep, told), machines.section(sweep.records, sweep.info),
         searched.section(sweep.search, sweep.records),
         off_ane.section(sweep.cells),
-        estimates.section(sweep.cells), _placement(sweep), _tips(sweep), _axes(sweep), inside.section(sweep.cells),
+        estimates.section(sweep.shown), _placement(sweep), _tips(sweep), _axes(sweep), inside.section(sweep.shown),
         _ladder(sweep), _failures(sweep), _drift(sweep),
         _published(sweep), _doubts(told), _provenance(sweep),
     ]  # fmt: skip
@@ -72,34 +88,35 @@ def _doubts(told: list[Doubt]) -> Section | None:
 
 def _cells(sweep: Sweep, told: list[Doubt]) -> Section:
     """The table, each row with the numbers of its own doubts; what is true of all stands above."""
-    records = sweep.records
+    records = sweep.shown.records
     parts = estimates.whole_table(table.columns(records), records)
     parts[-1] = table.Column(
         "status", [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     )
     rows = [[part.cells[n] for part in parts] for n in range(len(records))]
-    timed = {n for n, record in enumerate(records) if record.value("latency_median_ms") is not None}
-    numbered = [(number, doubt) for number, doubt in enumerate(told, 1) if doubt.doubts_figures]
-    everywhere = [number for number, doubt in numbered if len(timed) > 1 and timed <= set(doubt.cells)]
-    numbers = [[k for k, doubt in numbered if n in doubt.cells and k not in everywhere] for n in range(len(records))]
+    timed = {n for n, record in enumerate(sweep.records) if record.value("latency_median_ms") is not None}
+    numbered = [(number, set(doubt.cells)) for number, doubt in enumerate(told, 1) if doubt.doubts_figures]
+    everywhere = [number for number, cells in numbered if len(timed) > 1 and timed <= cells]
+    numbers = [[k for k, cells in numbered if n in cells and k not in everywhere] for n in sweep.places]
     grid = Grid([part.head for part in parts], rows, [part.numeric for part in parts], list(range(len(rows))))
     grid.tones, grid.doubts = [record.status.value for record in records], numbers
     said = [told[number - 1] for number in everywhere if not told[number - 1].meaning]  # the others stand in the head
-    return Section("Cells", [grid, *(Para(f"Of every cell: {doubt.text}") for doubt in said)], kind="cells")
+    some = [Para(many.note(len(records), len(sweep.records)))] if len(records) < len(sweep.records) else []
+    return Section("Cells", [*some, grid, *(Para(f"Of every cell: {doubt.text}") for doubt in said)], kind="cells")
 
 
 def _axes(sweep: Sweep) -> Section | None:
     plots = []
-    for axis in sweep.cells.axes:
-        if svg := views.by_axis(sweep.cells, axis):
+    for axis in sweep.shown.axes:
+        if svg := views.by_axis(sweep.shown, axis):
             plots.append((svg, f"by {axis}; lines join cells that differ in nothing else"))
     if not plots:
         return None
-    return Section("Latency by axis", [Plots(plots, series_legend(sweep.cells.shades), sweep.cells.shade)])
+    return Section("Latency by axis", [Plots(plots, series_legend(sweep.shown.shades), sweep.shown.shade)])
 
 
 def _placement(sweep: Sweep) -> Section | None:
-    found = views.placements(sweep.cells)
+    found = views.placements(sweep.shown)
     if not found:
         return None
     legend = [("ANE", "--ane"), ("GPU", "--gpu"), ("CPU", "--cpu")]
@@ -113,7 +130,7 @@ def _placement(sweep: Sweep) -> Section | None:
             f"{100 * entry.cost_share.ane:.0f}",
             _estimated(record, entry),
         ]
-        for name, record in zip(sweep.cells.names, sweep.records)
+        for name, record in zip(sweep.shown.names, sweep.shown.records)
         for entry in record.placement
     ]
     heads = [
@@ -147,11 +164,11 @@ def _more(what: str, left: int) -> str:
 
 
 def _ladder(sweep: Sweep) -> Section | None:
-    svg = views.ladder(sweep.cells)
+    svg = views.ladder(sweep.shown)
     if svg is None:
         return None
-    labels = sweep.cells.names
-    known = [views.ladder_steps(record) for record in sweep.records]
+    labels = sweep.shown.names
+    known = [views.ladder_steps(record) for record in sweep.shown.records]
     steps = [words for words in views.LADDER.values() if any(words in values for values in known)]
     rows = [[label, *(_short(values.get(s)) for s in steps)] for label, values in zip(labels, known) if values]
     grid = Grid(

@@ -40,6 +40,7 @@ _STYLE: Any = {
     "xtick.labelsize": 11, "ytick.labelsize": 11,
     "axes.formatter.useoffset": False, "axes.formatter.limits": (-4, 7),
 }  # fmt: skip
+TICKS = 40  # more words beside each other cannot be read
 WIDTH = 380 / 72  # inches: a phone's column, so that letters are as large as the page's; 72 points an inch
 NAME = 11  # size of the words inside a plot
 Span = tuple[float, int]  # width, series
@@ -183,7 +184,13 @@ def frame(
     if ticks is not None:
         crowded = sum(map(len, ticks)) > 38
         words = [tick if len(tick) <= 22 else tick[:21] + "…" for tick in ticks]
-        axes.set_xticks(range(len(ticks)), words, rotation=28 if crowded else 0, ha="right" if crowded else "center")
+        every = math.ceil(len(ticks) / TICKS)
+        axes.set_xticks(
+            range(0, len(ticks), every),
+            words[::every],
+            rotation=28 if crowded else 0,
+            ha="right" if crowded else "center",
+        )
         axes.grid(axis="x", visible=False)
         axes.set_xlim(-0.4, len(ticks) - 0.6)
     else:

@@ -91,7 +91,8 @@ def _names(axes: Any, spots: Sequence[Spot], placed: Sequence[tuple[float, float
     taken += [(low, y - 1, high, y + 1) for _, y, low, high in placed]
     bounds = (frame.x0, 0.0, width, height - frame.y0)
     found = []
-    for n in sorted(range(len(spots)), key=lambda n: (not spots[n].front, not spots[n].sound, spots[n].ms)):
+    named = [n for n, spot in enumerate(spots) if spot.label]
+    for n in sorted(named, key=lambda n: (not spots[n].front, not spots[n].sound, spots[n].ms)):
         wide = _LETTER * len(spots[n].label)
         for x, y, anchor, far in _sides(taken[n], placed[n]):
             start = x - wide * ("start", "middle", "end").index(anchor) / 2

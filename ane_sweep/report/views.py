@@ -61,10 +61,13 @@ def by_axis(cells: Cells, axis: str) -> str | None:
     groups: dict[tuple[str, ...], list[tuple[float, float, int]]] = defaultdict(list)
     others = [name for name in cells.axes if name != axis]
     rest = {n: tuple(cells.value(n, name) for name in others) for n in timed}
-    lanes = list(dict.fromkeys(rest.values()))
+    lanes, rank = (
+        {lane: number for number, lane in enumerate(dict.fromkeys(rest.values()))},
+        {v: k for k, v in enumerate(values)},
+    )
     for n in timed:  # cells that differ in something else stand beside each other, or their bars would hide others
-        aside = (lanes.index(rest[n]) - (len(lanes) - 1) / 2) * min(0.1, 0.6 / len(lanes))
-        x, y = values.index(cells.value(n, axis)) + aside, cells.records[n].value("latency_median_ms")
+        aside = (lanes[rest[n]] - (len(lanes) - 1) / 2) * min(0.1, 0.6 / len(lanes))
+        x, y = rank[cells.value(n, axis)] + aside, cells.records[n].value("latency_median_ms")
         groups[rest[n]].append((x, y, cells.series(n)))
         radius = 3.4 if len(timed) < 120 else 2.2
         points.append((float(x), y, n, cells.series(n), radius, f"{cells.names[n]}: {y:.4g} ms"))

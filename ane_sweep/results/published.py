@@ -37,16 +37,27 @@ class Row:
     def __getitem__(self, name: str) -> str:
         return self.texts[name]
 
-    def matches(self, record: Record) -> bool:
-        """Whether the record is of this row's request. Compute units count under every runtime: what we estimate and
-        predict beside a published figure depends on them wherever a program runs."""
+    def matches(self, record: Record, cell: dict[str, Any] | None = None) -> bool:
+        """Whether the record is of this row's request; `cell`: its flat cell, where it is known. Compute units count under every
+        runtime: what we estimate and predict beside a published figure depends on them wherever a program runs."""
         if not self.request:
             return False
-        cell = flat_cell(record)
+        cell = flat_cell(record) if cell is None else cell
         wanted: dict[str, Any] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
         if "runtime" not in wanted and traits(record.realised.get("runtime")).needs == "checkpoint":
             return False
         return all(worded(cell.get(key)) == worded(value) for key, value in wanted.items())
+
+
+def told_by(record: Record, cell: dict[str, Any]) -> tuple[Any, ...]:
+    """What of a record decides which rows match it."""
+    return *(worded(cell[key]) if key in cell else None for key in _asked()), record.realised.get("runtime")
+
+
+@cache
+def _asked() -> tuple[str, ...]:
+    """Whatever some row's request names or means."""
+    return tuple(dict.fromkeys([*DEFAULTS, *(key for row in rows() for key in row.request)]))
 
 
 @cache

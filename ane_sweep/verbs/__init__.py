@@ -1,11 +1,15 @@
 """One word of the command line a file: the file's name is the verb, its function of that name takes the words behind it
 and returns an exit code. Its docstring begins with its line in `ane-sweep --help`, "`ane-sweep WORDS`: what it does". A name
-that begins with `_` is a helper's; one that ends with it is a word of Python's own.
+that begins with `_` is a helper's; one that ends with it is a word of Python's own. `STOPPED` is what a verb says that was
+interrupted, where that is more than the word.
 """
 
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+
+from ane_sweep.terminal import EXIT_CODES, INTERRUPTED
 
 _HERE = Path(__file__).parent
 
@@ -17,9 +21,14 @@ def names() -> list[str]:
 
 def find(verb: str) -> Callable[[list[str]], int]:
     """A verb's function; its module is imported now, so that each verb starts at once."""
-    stem = next(stem for stem in _stems() if stem.rstrip("_") == verb)
-    found: Callable[[list[str]], int] = getattr(import_module(f"{__name__}.{stem}"), stem)
+    module = _module(verb)
+    found: Callable[[list[str]], int] = getattr(module, module.__name__.rpartition(".")[2])
     return found
+
+
+def stopped(verb: str) -> str:
+    """What a verb says that was interrupted."""
+    return str(getattr(_module(verb), "STOPPED", EXIT_CODES[INTERRUPTED]))
 
 
 def lines() -> list[str]:
@@ -35,6 +44,11 @@ def summaries() -> dict[str, tuple[str, str]]:
         words, _, what = path.read_text(encoding="utf-8").partition("\n")[0].strip('"`').partition("`: ")
         found[stem.rstrip("_")] = (words, what)
     return found
+
+
+def _module(verb: str) -> ModuleType:
+    stem = next(stem for stem in _stems() if stem.rstrip("_") == verb)
+    return import_module(f"{__name__}.{stem}")
 
 
 def _stems() -> list[str]:

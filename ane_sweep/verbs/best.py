@@ -5,13 +5,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, tell
+from ane_sweep.terminal import AGAIN, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK, tell
 from ane_sweep.verbs._matrix import requested
 from ane_sweep.words import Parser, asks_help
 
 if TYPE_CHECKING:
     from ane_sweep.planner.matrix import Request
     from ane_sweep.planner.space import Space
+
+STOPPED = AGAIN
 
 
 def best(args: list[str]) -> int:
@@ -26,7 +28,7 @@ def best(args: list[str]) -> int:
         "precision.overrides.PATTERN=range(2,9), the bits of weights that match: cells are planned as Optuna asks. KEY: as of "
         "a sweep (ane-sweep --help); search.trials, search.seed, budget_minutes bound it. Quote words with < and > from the shell.",
         "ane-sweep best -m model=minilm precision=fp16,p6,p4 chunks=1,2 'psnr_db>=40' 'package_mb<=25' minimise=latency_ms",
-        {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt"},
+        {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt", INTERRUPTED: STOPPED},
     )
     parser.add_argument("--explain", action="store_true", help="what each axis bought")
     parser.json("goal, summary, how, best, words, trials, never", "text")

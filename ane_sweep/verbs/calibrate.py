@@ -10,8 +10,10 @@ from dataclasses import asdict
 
 from ane_sweep import tables
 from ane_sweep.errors import ConfigError
-from ane_sweep.terminal import OK, SWEEP_EXITS, count, shown, tell
+from ane_sweep.terminal import AGAIN, OK, SWEEP_EXITS, count, shown, tell
 from ane_sweep.words import Parser
+
+STOPPED = AGAIN
 
 
 def calibrate(args: list[str]) -> int:

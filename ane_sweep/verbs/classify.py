@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.outward import visible
-from ane_sweep.terminal import NOT_ALL_OK, OK, count, say, tell
+from ane_sweep.terminal import INTERRUPTED, KEPT, NOT_ALL_OK, OK, count, say, tell
 from ane_sweep.verbs import _talk
 from ane_sweep.words import Parser, amount
 
 if TYPE_CHECKING:
     from ane_sweep.talk.cells import Partner
     from ane_sweep.talk.session import Session
+
+STOPPED = KEPT
 
 _SHOWN = 10  # texts that two cells label differently
 
@@ -50,7 +52,7 @@ def _parser() -> Parser:
         "has a text a line; it is predicted in a tight loop, which is timed: the first call, the loop, and a call after a "
         "pause. On a terminal without either, one line after the other is asked for.",
         "ane-sweep classify model=distilbert file=reviews.txt count=1821",
-        {NOT_ALL_OK: "the program could not be made, or died"},
+        {NOT_ALL_OK: "the program could not be made, or died", INTERRUPTED: STOPPED},
     )
     _talk.shared(parser, "texts, one a line,")
     parser.key("text", "TEXT", "one text (default: standard input)")

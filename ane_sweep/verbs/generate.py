@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.outward import visible
-from ane_sweep.terminal import NOT_ALL_OK, OK, count, say, tell
+from ane_sweep.terminal import INTERRUPTED, KEPT, NOT_ALL_OK, OK, count, say, tell
 from ane_sweep.verbs import _talk
 from ane_sweep.words import Parser, amount
 
 if TYPE_CHECKING:
     from ane_sweep.talk.cells import Partner
     from ane_sweep.talk.session import Session
+
+STOPPED = KEPT
 
 _CHANCE = ("temperature", "top_k", "top_p")
 _SEED = 2**32 - 1  # the largest that numpy takes
@@ -45,7 +47,7 @@ def _parser() -> Parser:
         "is read from standard input, on a terminal one after the other. The text goes to standard output as it comes, "
         "what it took to standard error. Without temperature, top_k and top_p the likeliest token is taken.",
         'ane-sweep generate model=gpt2 prompt="Hello, I\'m a language model," temperature=0.8 top_k=40',
-        {NOT_ALL_OK: "the program could not be made, or died"},
+        {NOT_ALL_OK: "the program could not be made, or died", INTERRUPTED: STOPPED},
     )
     _talk.shared(parser, "a prompt")
     parser.key("prompt", "TEXT", "what the text begins with (default: standard input)")

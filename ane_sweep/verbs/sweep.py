@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import OK, tell
+from ane_sweep.terminal import AGAIN, OK, tell
 from ane_sweep.verbs._matrix import requested
 
 if TYPE_CHECKING:
     from ane_sweep.planner.matrix import Request
+
+STOPPED = AGAIN
 
 
 def sweep(args: list[str]) -> int:

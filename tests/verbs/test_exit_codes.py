@@ -26,7 +26,7 @@ from ane_sweep.report import drift
 from ane_sweep.search import goal
 from ane_sweep.search import run as search_run
 from ane_sweep.talk import cells, session
-from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK, STOPPED
+from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK
 from ane_sweep.verbs import _workers, doctor
 from ane_sweep.verbs import run as running
 from ane_sweep.verbs.doctor.probes import Finding
@@ -276,12 +276,13 @@ def test_a_verb_keeps_what_its_help_promises(verb, code, room, capsys):
     assert "Traceback" not in said.err
 
 
-@pytest.mark.parametrize("verb", STOPPED)
+@pytest.mark.parametrize("verb", ["sweep", "best", "calibrate", "generate", "classify"])
 def test_what_is_interrupted_says_how_to_go_on_as_its_help_does(verb, monkeypatch, capsys):
+    said = verbs.stopped(verb)
     main([verb, "--help"])
-    assert f"  130  {STOPPED[verb]}\n" in capsys.readouterr().out
+    assert said != EXIT_CODES[INTERRUPTED] and f"  130  {said}\n" in capsys.readouterr().out
     monkeypatch.setattr(command.Parser, "read", raising(KeyboardInterrupt()))
-    assert main([verb, *TINY]) == INTERRUPTED and capsys.readouterr().err == f"{STOPPED[verb]}\n"
+    assert main([verb, *TINY]) == INTERRUPTED and capsys.readouterr().err == f"{said}\n"
 
 
 def test_the_table_is_the_one_that_everybody_uses():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep.terminal import STOPPED
+from ane_sweep.terminal import AGAIN, KEPT
 
 TINY = ["model=tiny-gpt2", "weights=random"]
 SEARCH = [
@@ -47,7 +47,7 @@ def seen(folder: Path) -> tuple[list[str], dict]:
 @pytest.mark.slow
 @pytest.mark.ci
 def test_a_search_that_is_interrupted_goes_on_with_its_trials(tmp_path):
-    assert interrupted(started(tmp_path, *SEARCH), "trial 2")[-1] == STOPPED["best"]
+    assert interrupted(started(tmp_path, *SEARCH), "trial 2")[-1] == AGAIN
     [stamp], found = seen(tmp_path)
     timings = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/runs/*/tasks/latency-*/result.json")}
     assert timings and not found
@@ -63,4 +63,4 @@ def test_a_search_that_is_interrupted_goes_on_with_its_trials(tmp_path):
 @pytest.mark.slow
 def test_a_text_that_is_interrupted_ends_its_line(tmp_path):
     process = started(tmp_path, "generate", "model=tale", "prompt=Once upon a time", "samples=1000", "temperature=1")
-    assert interrupted(process, "model=tale")[-1] == STOPPED["generate"]
+    assert interrupted(process, "model=tale")[-1] == KEPT
