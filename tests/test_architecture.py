@@ -30,12 +30,11 @@ FLOORS = (
     {"engine"},
     {"nightly", "api", "search", "talk", "calibration"},
     {"verbs"},
-    {"__main__", "proof"},
-    {"bench"},
+    {"__main__"},
 )
 # The stand-in's compiler, in the worker alone: a tool that is asked for is answered by coremltools' drop-in.
 DOORS = {("machine.tools", "coreml_anywhere.native")}
-WORKER_ROOMS = ("worker", "reference", "coreml_anywhere", "proof")
+WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
 IN_PROCESS = {
     "verbs.run",
     "verbs.diff",
@@ -124,7 +123,7 @@ def test_no_module_imports_itself_by_way_of_others():
         assert module not in behind, f"{module} is among what it imports"
 
 
-@pytest.mark.parametrize("module", [module for module, path in NAMES.items() if room(path) not in ("bench", "proof")])
+@pytest.mark.parametrize("module", NAMES)
 def test_the_wall_between_planner_and_worker(module):
     """Followed through modules, not only for what a file imports itself."""
     everything = reached(module)  # and the packages that these lie in, whose own files are run first
@@ -137,10 +136,9 @@ def test_the_wall_between_planner_and_worker(module):
         assert not [other for other in everything if other.partition(".")[0] == "worker"]
 
 
-def test_nothing_imports_how_we_check_ourselves():
-    for module in NAMES:
-        here = module.partition(".")[0]
-        assert here in ("bench", "proof") or not {other.partition(".")[0] for other in own(module)} & {"bench", "proof"}
+@pytest.mark.parametrize("module", NAMES)
+def test_the_package_imports_nothing_of_the_tests(module):
+    assert "tests" not in imports(NAMES[module])
 
 
 def test_hydra_and_mlflow_have_one_door_each():

@@ -11,13 +11,13 @@ import pytest
 from ane_sweep import verbs
 from ane_sweep import words as command
 from ane_sweep.__main__ import main
-from ane_sweep.bench.__main__ import NAMES
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.planner import config, free, help
 from ane_sweep.planner.schema import KEYS
 from ane_sweep.search import goal
 from ane_sweep.terminal import EXIT_CODES
 from ane_sweep.verbs import _pages
+from tests.bench.__main__ import NAMES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def test_every_module_that_is_run_exists():
 
 
 def test_every_benchmark_exists():
-    benchmarks = {name for names in named(r"ane_sweep\.bench ([\w ]+)`") for name in names.split()}
+    benchmarks = {name for names in named(r"tests\.bench ([\w ]+)`") for name in names.split()}
     assert benchmarks and benchmarks <= set(NAMES)
     assert benchmarks == set(NAMES), "figures.md lists them"
 

@@ -5,7 +5,7 @@ luck, so a thousand of them say nothing about what the next process would give. 
 one figure a process, on a log scale (a ratio is what people ask for, and scatter grows with the figure):
 within one sweep round by round (from five rounds on), across sweeps side by side, in both cases by Student's t on
 trimmed means (Yuen 1974), which a process that met a busy machine does not blind. With one process a side nothing can
-be tested and the answer says so. Which test, and why: `python -m ane_sweep.bench alarms`, ane_sweep/docs/rulings.md.
+be tested and the answer says so. Which test, and why: `python -m tests.bench alarms`, ane_sweep/docs/rulings.md.
 """
 
 import math

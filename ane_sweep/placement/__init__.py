@@ -10,5 +10,5 @@ predict.py    all of it put together                    advice.py            wha
 work.py       what a program asks of each unit          formulas.py          ... times rates: milliseconds
 latency.py    an estimate with anchor and band          measured.py          rates of this machine
 withheld.py   forms that get no estimate                choice.py            Neural Engine or GPU
-agree.py      predicted against planned                 proof/placement/     rates fitted, and how good all this is
+agree.py      predicted against planned                 tests/proof/placement/  rates fitted, and how good all this is
 """

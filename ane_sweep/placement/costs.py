@@ -14,7 +14,7 @@ Rates = dict[str, float]  # "class/regime/unit" -> work per ms (bytes or FLOP)
 
 @cache
 def fitted() -> Rates:
-    """The rates shipped with the package: `python -m ane_sweep.proof.placement.score --fit` writes them."""
+    """The rates shipped with the package: `python -m tests.proof.placement.score --fit` writes them."""
     content: dict[str, Any] = json.loads(RATES_FILE.read_text(encoding="utf-8"))
     return content["rates"]
 

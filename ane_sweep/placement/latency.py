@@ -2,7 +2,7 @@
 
 The sums are in formulas.py, what they multiply in work.py. Bytes a second and dispatch of a Neural Engine are the chip's own
 (data/chips.json), its FLOP a second its family's; a GPU's FLOP a second and all of a CPU are the chip's; the rest is shared. All but the
-chip table is fitted to published figures (data/latency.json, `python -m ane_sweep.proof.placement.score --fit`); measured.py puts in
+chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`); measured.py puts in
 what this machine measured of itself. A chip without figures of the unit in question has no estimate, and no other chip's number.
 Bands hold nine in ten published rows whose table had part neither in the fit nor in the band.
 """

@@ -2,7 +2,7 @@
 
 A product takes a task that brings its operand onto the chip and one that multiplies; what follows it and works value by
 value (relu, a table, a scale, a bias by channel) is done on the way out and takes none. Which records the rules were
-written on, and how they fare on the others: `python -m ane_sweep.proof.placement.compiler`. Of other families nothing
+written on, and how they fare on the others: `python -m tests.proof.placement.compiler`. Of other families nothing
 is known: `count` gives None.
 """
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ane_sweep.bench import _pool, alarms
+from tests.bench import _pool, alarms
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ane_sweep.bench import Row, _kept, _phased, conversions, phases
+from tests.bench import Row, _kept, _phased, conversions, phases
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ane_sweep.bench import estimates
 from ane_sweep.placement import chips, formulas, latency, work
-from ane_sweep.proof.placement import nets, tables, terms
 from ane_sweep.results import published
+from tests.bench import estimates
+from tests.proof.placement import nets, tables, terms
 
 # what the nets ask for at 224x224, as their authors say: FLOP, and bytes of their weights in fp16
 WORK = {"ResNet50": (8.2e9, 51.0e6), "MobileNetV2": (0.6e9, 6.9e6), "MobileNetV3-small": (0.11e9, 5.0e6)}

@@ -1,6 +1,6 @@
 """The bench history: its file, and that a slowdown of a fifth is said."""
 
-from ane_sweep.bench import __main__, history
+from tests.bench import __main__, history
 
 VERSIONS = {"torch": "2.13.0"}
 

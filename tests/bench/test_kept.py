@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep.bench import Row, _kept
-from ane_sweep.bench.__main__ import NAMES, main
+from tests.bench import Row, _kept
+from tests.bench.__main__ import NAMES, main
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {path.name: path for path in (ROOT / "README.md", *(ROOT / "ane_sweep" / "docs").glob("*.md"))}
@@ -49,7 +49,7 @@ def test_every_figure_with_a_unit_is_kept_beside_its_bench_or_is_a_setting(name)
         figure for figure in FIGURE.findall(text) if figure not in numbers(kept() + " " + SETTINGS.get(name, ""))
     ]
     assert without == [], (
-        "say it with `python -m ane_sweep.bench NAME --keep`, or in bench/kept/by_hand.json with what was done"
+        "say it with `python -m tests.bench NAME --keep`, or in bench/kept/by_hand.json with what was done"
     )
 
 
@@ -79,7 +79,7 @@ def test_keep_adds_an_entry_and_writes_the_topic(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(_kept, "TOPIC", tmp_path / "figures.md")
     _kept.FOLDER.mkdir()
     _kept.TOPIC.write_text("# Measured\n\n| benchmark | what |\n| --- | --- |\n| old | row |\n")
-    monkeypatch.setattr("ane_sweep.bench.quiet.run", lambda: [Row("a", "1.5 s", bar="under 2 s")])
+    monkeypatch.setattr("tests.bench.quiet.run", lambda: [Row("a", "1.5 s", bar="under 2 s")])
     assert main(["quiet", "--keep"]) == 0
     assert main(["quiet", "--keep"]) == 0
     assert [entry["rows"] for entry in _kept.entries("quiet")] == [

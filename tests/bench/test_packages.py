@@ -6,9 +6,9 @@ import pytest
 from placement.by_hand import conv_chain
 from verbs.test_packages_of_others import detector
 
-from ane_sweep.bench import _trial, packages
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.mil import package
+from tests.bench import _trial, packages
 
 
 def tried(path, capsys):

@@ -2,8 +2,8 @@
 
 import csv
 
-from ane_sweep.bench import _kept, _placed
 from ane_sweep.bridge.building import Options
+from tests.bench import _kept, _placed
 
 
 def published():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ane_sweep import reference
-from ane_sweep.bench import _programs, lint
+from tests.bench import _programs, lint
 
 
 def test_a_chain_of_layers_is_as_large_as_asked_and_runs(tmp_path):

@@ -8,13 +8,13 @@ from dataclasses import replace
 import played
 from rich.console import Console
 
-from ane_sweep.bench.scale import exponent
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.planner import config
 from ane_sweep.runner import display
 from ane_sweep.runner.lanes import Lanes
+from tests.bench.scale import exponent
 
 
 def steps(do) -> int:

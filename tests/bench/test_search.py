@@ -2,8 +2,8 @@
 
 import pytest
 
-from ane_sweep.bench import search
 from ane_sweep.search.order import Predicted
+from tests.bench import search
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """Whole sweeps on a fleet of this machine, over TLS: four workers with different chips, two of them played by coremltools'
-stand-in, and one of them killed in the midst of a timing. `python -m ane_sweep.bench faults` does more, and counts.
+stand-in, and one of them killed in the midst of a timing. `python -m tests.bench faults` does more, and counts.
 """
 
 import pytest
 
-from ane_sweep.bench import _shelf
 from ane_sweep.store import files
+from tests.bench import _shelf
 
 CHIPS = {"mini-1": "m1", "mini-2": "m2", "mini-4": "m4", "pro-5": "m5"}
 PLAYED = (

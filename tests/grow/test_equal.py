@@ -2,8 +2,8 @@
 
 import pytest
 
-from ane_sweep.bench import growing
-from ane_sweep.bench.growing import Case
+from tests.bench import growing
+from tests.bench.growing import Case
 
 ALL = list(growing.cases())
 CI = [

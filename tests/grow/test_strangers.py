@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ane_sweep.bench import growing
 from ane_sweep.planner import modules
+from tests.bench import growing
 from tests.grow import strangers
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from ane_sweep.proof.upstream import ane_transformers as apple
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
+from tests.proof.upstream import ane_transformers as apple
 
 FIXTURE = Path(__file__).parent / "ane_transformers.npz"
 # Apple's layer norm adds 1e-7 where the checkpoint's says 1e-12, for fp16's sake; the rest is fp32 in another order.

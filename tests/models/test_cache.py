@@ -7,12 +7,12 @@ import pytest
 import torch
 from tiny import refused
 
-from ane_sweep.bench import families
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL, Options
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 from ane_sweep.worker.stages import reference
+from tests.bench import families
 
 TOLERANCE = 1e-4  # of the output's peak, as in test_families
 SEQ = 19

@@ -6,7 +6,6 @@ import pytest
 import torch
 import transformers
 
-from ane_sweep.bench import families
 from ane_sweep.bridge import families as declared
 from ane_sweep.bridge import model_tasks
 from ane_sweep.errors import ConfigError
@@ -14,6 +13,7 @@ from ane_sweep.planner import checkpoints, served
 from ane_sweep.planner.checkpoints import NOISE
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, weights
+from tests.bench import families
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 PATH = {"kind": "path", "digest": "x", "allow_pickle": False}

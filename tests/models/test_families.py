@@ -11,13 +11,13 @@ import pytest
 import torch
 from tiny import refused
 
-from ane_sweep.bench import families
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.model_tasks import TEXTS
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 from ane_sweep.worker.stages import reference
+from tests.bench import families
 
 TOLERANCE = 1e-4
 TINY = {option["name"]: option for option in families.tiny_options()}

@@ -9,7 +9,6 @@ import torch
 import transformers
 from tiny import option
 
-from ane_sweep.bench import families
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.model_tasks import ONE_SIZE, vocabulary
 from ane_sweep.errors import ConfigError
@@ -19,6 +18,7 @@ from ane_sweep.store.cache import open_store
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, weights
 from ane_sweep.worker.stages import _seeds, reference
+from tests.bench import families
 
 NAMES = [one["name"] for one in families.tiny_options() if one["task"] in ONE_SIZE]
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}

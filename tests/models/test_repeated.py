@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from ane_sweep.bench import families
 from ane_sweep.bridge.building import DECODE, PREFILL, Options
 from ane_sweep.bridge.model_tasks import TEXTS
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _classes, _masks, weights
+from tests.bench import families
 
 OPTIONS = {option["name"]: option for option in families.tiny_options()}
 LENGTH = 12

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from ane_sweep.bench import families
 from ane_sweep.worker.models import _build, _lazy, _turns
 from ane_sweep.worker.stages import _seeds
+from tests.bench import families
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 

@@ -7,7 +7,7 @@ import pytest
 
 from ane_sweep.placement import costs, legality, programs
 from ane_sweep.placement.chips import get
-from ane_sweep.proof.placement import cases
+from tests.proof.placement import cases
 
 NUMPY = {"fp16": np.float16, "fp32": np.float32, "int32": np.int32}
 BOTH_OUTPUTS = "topk"  # the study returned the values alone; here the indices are returned too, and cast

@@ -8,7 +8,7 @@ from placement.by_hand import Writer
 
 from ane_sweep.placement import chips, costs, judge, legality, notch, path
 from ane_sweep.placement.sites import Site, Tensor
-from ane_sweep.proof.placement.compiler_forms import Net
+from tests.proof.placement.compiler_forms import Net
 
 M4 = chips.get("m4")
 CLAIMS = Path(legality.__file__).parent / "data" / "claims.csv"

@@ -4,7 +4,7 @@ import pytest
 
 from ane_sweep.placement import chips, legality, tasks
 from ane_sweep.placement.sites import Site, Tensor
-from ane_sweep.proof.placement import compiler, compiler_forms
+from tests.proof.placement import compiler, compiler_forms
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from ane_sweep.placement import chips, choice, formulas, here, latency, withheld, work
 from ane_sweep.placement.sites import Site, Tensor
-from ane_sweep.proof.placement import choices, nets
+from tests.proof.placement import choices, nets
 
 ENCODER = "transformer tokens=128 width=768 layers=6 heads=12 mask=input"
 DECODER = "transformer tokens=512 width=768 layers=12 heads=12 mask=const vocab=50257"

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ane_sweep.placement import costs, laws
-from ane_sweep.proof.placement import cases, fit, score, tables, terms
 from ane_sweep.stats.ranks import spearman
+from tests.proof.placement import cases, fit, score, tables, terms
 
 
 @pytest.fixture(scope="module")

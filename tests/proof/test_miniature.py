@@ -13,7 +13,7 @@ from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status
 from ane_sweep.planner import config
 from ane_sweep.planner.paths import conf_dir
-from ane_sweep.proof import miniature, notebooks
+from tests.proof import miniature, notebooks
 
 HWX = Path(__file__).parents[1] / "hwx" / "samples" / "conv.hwx"
 pytestmark = pytest.mark.timeout(1800)  # all rows are one sweep of some minutes, which the first test waits for

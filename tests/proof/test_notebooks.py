@@ -9,9 +9,9 @@ import pytest
 from ane_sweep.__main__ import main
 from ane_sweep.planner import config
 from ane_sweep.planner.settle import plan_for
-from ane_sweep.proof import notebooks
 from ane_sweep.results import published
 from ane_sweep.store.cache import open_store
+from tests.proof import notebooks
 
 ROWS = notebooks.rows()
 PLANNED = [row for row in ROWS if not (row.verb or row.needs or "./" in row.command)]
@@ -56,7 +56,7 @@ def test_every_command_plans(requests, tmp_path):
 
 def test_the_topic_is_the_list(requests):
     said = notebooks.text(lambda row: requests[row].cells if row in requests else [])
-    assert notebooks.TOPIC.read_text() == said, "python -m ane_sweep.proof.notebooks writes it"
+    assert notebooks.TOPIC.read_text() == said, "python -m tests.proof.notebooks writes it"
 
 
 def test_published_figures_of_the_notes_stand_beside_some_row(requests):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ane_sweep import data
-from ane_sweep.proof.tale import __main__ as making
-from ane_sweep.proof.tale import grammar, language, torn
+from tests.proof.tale import __main__ as making
+from tests.proof.tale import grammar, language, torn
 
 
 def test_the_texts_that_ship_are_those_of_the_grammar_letter_by_letter(tmp_path):

@@ -7,9 +7,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from ane_sweep.bench import families
-from ane_sweep.bench._side import inputs_for
 from ane_sweep.bridge.model_tasks import ONE_SIZE
+from tests.bench import families
+from tests.bench._side import inputs_for
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 CASES = [

@@ -5,7 +5,6 @@ import pytest
 import yaml
 from tiny import option
 
-from ane_sweep.bench import families
 from ane_sweep.bridge import recipes
 from ane_sweep.mil import graph, package
 from ane_sweep.mil.cuts import SLACK
@@ -14,6 +13,7 @@ from ane_sweep.planner.paths import conf_dir
 from ane_sweep.worker.runtimes import reference as runtime
 from ane_sweep.worker.stages import calibrate, chunk, compress, convert, reference
 from ane_sweep.worker.stages._arrays import Inputs
+from tests.bench import families
 
 OPTIONS = {o["name"]: o for o in (*families.tiny_options(), option("probe-tiny"))}
 TWELVE = yaml.safe_load((conf_dir() / "sweep" / "recipes.yaml").read_text())["axes"]["precision"][1:]

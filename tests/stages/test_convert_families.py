@@ -10,10 +10,10 @@ from itertools import combinations
 import pytest
 from tiny import refused
 
-from ane_sweep.bench import families
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.model_tasks import vocabulary
 from ane_sweep.worker.stages import _package, convert
+from tests.bench import families
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 VARIANTS = ("original", "split_einsum")
@@ -154,7 +154,7 @@ def test_the_asked_for_part_of_a_norm_is_fp32(tmp_path, name, variant, norm, wid
 @pytest.mark.slow
 def test_published_op_counts():
     """What is off by more than a tenth is what the authors' graphs do otherwise: with it, ours count as theirs."""
-    from ane_sweep.bench import opcounts
+    from tests.bench import opcounts
 
     found = opcounts.counts()
     assert [ops for _, ops, _ in found] == pytest.approx([928, 1072, 1272, 1356, 1352, 366, 450], abs=5)

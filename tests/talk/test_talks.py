@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from ane_sweep.__main__ import main
-from ane_sweep.bench import talk
 from ane_sweep.errors import AneSweepError, StageError
 from ane_sweep.planner import config, overview, paths
 from ane_sweep.talk import cells
 from ane_sweep.talk.session import Session
 from ane_sweep.verbs.generate import _asked, _parser
+from tests.bench import talk
 
 TINY = ("model=tiny-gpt2", "weights=random", "seq_len=32")
 PROMPT = "Hello, I'm"

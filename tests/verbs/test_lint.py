@@ -9,11 +9,11 @@ import pytest
 from placement.by_hand import Writer, conv_chain
 
 from ane_sweep.__main__ import main
-from ane_sweep.bench import lint as bench
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import package
 from ane_sweep.verbs.devices import devices
 from ane_sweep.verbs.lint import lint
+from tests.bench import lint as bench
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_devices(capsys):
 
 
 def test_16500_ops_in_a_process_of_its_own(tmp_path):
-    """Under 3 s on two quiet cores (`python -m ane_sweep.bench lint` says 1.1 s); the bar here leaves room for company."""
+    """Under 3 s on two quiet cores (`python -m tests.bench lint` says 1.1 s); the bar here leaves room for company."""
     path = bench.build(tmp_path)
     code = (
         "import sys; from ane_sweep.verbs.lint import lint; lint(sys.argv[1:]); "

@@ -1,16 +1,17 @@
-"""`ane-sweep doctor [--json] [uri=URI] [store=URL]`: what this host can do, and how to get what is missing"""
+"""`ane-sweep doctor [--json] [--confirm RUN] [uri=URI] [store=URL]`: what this host can do, and how to get what is missing"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 from rich.text import Text
 
 from ane_sweep import tables
+from ane_sweep.bridge.record import read_records
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import stand_in
 from ane_sweep.planner import inherited
-from ane_sweep.store import remote
+from ane_sweep.store import remote, runs
 from ane_sweep.terminal import NOT_ALL_OK, OK, tell
-from ane_sweep.verbs.doctor import shared
+from ane_sweep.verbs.doctor import confirm, shared
 from ane_sweep.verbs.doctor.probes import PROBES, Finding
 from ane_sweep.verbs.doctor.world import World
 from ane_sweep.words import Parser
@@ -25,21 +26,29 @@ def doctor(args: list[str], world: World | None = None) -> int:
     """
     parser = Parser(
         "doctor",
-        "[--json] [uri=URI] [store=URL] [out=PATH]",
+        "[--json] [--confirm RUN] [uri=URI] [store=URL] [out=PATH]",
         "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
         "ane-sweep doctor uri=http://127.0.0.1:5000",
         {
             OK: "this host can run sweeps",
-            NOT_ALL_OK: "it cannot, or not with that store: a probe that is needed says no",
+            NOT_ALL_OK: "it cannot, or not with that store: a probe that is needed says no; "
+            "--confirm: a record contradicts what we assume of Macs",
         },
     )
-    parser.json("able, stand_in, probes (each with probe, can, evidence, remedy, needed)", "a line a probe")
+    parser.json(
+        "able, stand_in, probes (each with probe, can, evidence, remedy, needed); --confirm: stand_in, checks", "lines"
+    )
+    parser.add_argument(
+        "--confirm", metavar="RUN", help="check a Mac's run (a name, or last) against what we assume of Core ML"
+    )
     parser.key(
         "uri", "URI", "the tracking URI to ask (default: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder)"
     )
     parser.key("store", "URL", "a store that machines share, to be written, read and deleted in (default: none)")
     parser.outputs()
     given = parser.read(args)
+    if given.confirm is not None:
+        return confirm.confirm(read_records(runs.find_run(given.out, given.confirm).folder), as_json=given.json)
     if given.store is not None and (wrong := remote.problem("store", given.store)):
         raise ConfigError(wrong)
     world = world or World(out=given.out, uri=given.uri or inherited.tracking_uri())

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
-from ane_sweep.proof.upstream import children, exclusions, report, suites, tighten, verdict
-from ane_sweep.proof.upstream.exclusions import Exclusion
-from ane_sweep.proof.upstream.plugin import REACHED, Settings
+from tests.proof.upstream import children, exclusions, report, suites, tighten, verdict
+from tests.proof.upstream.exclusions import Exclusion
+from tests.proof.upstream.plugin import REACHED, Settings
 
 RULE = "undefined"
 

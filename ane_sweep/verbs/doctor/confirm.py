@@ -1,0 +1,174 @@
+"""`ane-sweep doctor --confirm RUN`: check a Mac's records against what this project assumes about Core ML.
+
+Everything about Core ML here was written without a Mac. Each check below is one assumption; its state is
+`confirmed`, `contradicted` (the code is wrong about Macs: please report it with the record) or `not seen`.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ane_sweep import tables
+from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.runtimes import RUNTIMES, traits
+from ane_sweep.terminal import NOT_ALL_OK, OK, tell
+
+CONFIRMED, CONTRADICTED, NOT_SEEN = "confirmed", "contradicted", "not seen"
+NATIVE_SLACK = 1.05  # what Core ML says a call took may not exceed what we saw, but for the clock's grain
+LEAST_PSNR_DB = 40.0
+Answer = tuple[str, str]
+TORCH_ON_GPU = [name for name, one in RUNTIMES.items() if one.hardware == "Apple" and one.needs == "checkpoint"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One assumption. `judge` gets the records of cells that ran on Core ML."""
+
+    what: str
+    judge: Callable[[Sequence[Record]], Answer]
+
+
+def confirm(records: Sequence[Record], *, as_json: bool = False) -> int:
+    """Print one line for each assumption and return the exit code: 1 if a record contradicts any of them."""
+    found = check(records)
+    scripted = any(record.host.get("stand_in") for record in records)
+    if scripted:
+        found = [(what, "scripted" if state == CONFIRMED else state, seen) for what, state, seen in found]
+    if as_json:
+        tell(stand_in=scripted, checks=[{"what": what, "state": state, "seen": seen} for what, state, seen in found])
+    else:
+        if scripted:
+            print("a stand-in answered for the Mac: nothing here is confirmed by one")
+        print(tables.aligned((state, f"{what}: {seen}") for what, state, seen in found))
+    return NOT_ALL_OK if any(state == CONTRADICTED for _, state, _ in found) else OK
+
+
+def check(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+    """Return (assumption, state, what the records show) for each assumption about Core ML."""
+    mine = [r for r in records if traits(r.cell.get("runtime")).coreml or traits(r.realised.get("runtime")).coreml]
+    found = [(check.what, *check.judge(mine)) for check in CHECKS]
+    return [*found, ("PyTorch runs on the GPU", *_mps(records))]
+
+
+def _stage(name: str) -> Callable[[Sequence[Record]], Answer]:
+    """A stage ended well wherever it ran."""
+
+    def judge(records: Sequence[Record]) -> Answer:
+        ended = [stage for record in records for stage in record.stages if stage.stage == name]
+        ended = [stage for stage in ended if stage.status not in ("unavailable", "blocked", "skipped")]
+        bad = [stage for stage in ended if stage.status not in ("ok", "cached")]
+        if bad:
+            return CONTRADICTED, f"{len(bad)} of {len(ended)} ended badly, one as {bad[0].status}: {bad[0].reason}"
+        return (CONFIRMED, f"{len(ended)} ended well") if ended else (NOT_SEEN, "it did not run")
+
+    return judge
+
+
+def _planned(records: Sequence[Record]) -> Answer:
+    plans = [entry for record in records for entry in record.placed("planned")]
+    if not plans:
+        return NOT_SEEN, "no record holds a plan"
+    ops = {unit: sum(getattr(plan.ops, unit) for plan in plans) for unit in ("cpu", "gpu", "ane")}
+    return (CONFIRMED if any(ops.values()) else CONTRADICTED), f"ops over {len(plans)} plans: {ops}"
+
+
+def _ordered(first: str, second: str, slack: float = 1.0) -> Callable[[Sequence[Record]], Answer]:
+    """Metric `first` is at most `slack` times `second`, in the median over records that have both."""
+
+    def judge(records: Sequence[Record]) -> Answer:
+        pairs = [(record.value(first), record.value(second)) for record in records]
+        shares = [a / b for a, b in pairs if a is not None and b]
+        if not shares:
+            return NOT_SEEN, f"no record holds both {first} and {second}"
+        share = statistics.median(shares)
+        return (CONFIRMED if share <= slack else CONTRADICTED), f"{share:.2f} times, median of {len(shares)}"
+
+    return judge
+
+
+def _numbers(records: Sequence[Record]) -> Answer:
+    """fp32 programs and fp16 ones alike come near torch; a wrong input name or layout would not."""
+    values = [value for record in records if (value := record.value("psnr_db")) is not None]
+    if not values:
+        return NOT_SEEN, "nothing was scored"
+    return (CONFIRMED if min(values) >= LEAST_PSNR_DB else CONTRADICTED), f"PSNR {min(values):.1f} dB at least"
+
+
+def _source(name: str) -> Callable[[Sequence[Record]], Answer]:
+    """A source of evidence gave something; where it did not, it says why, which contradicts nothing."""
+
+    def judge(records: Sequence[Record]) -> Answer:
+        told = [record.realised["evidence"].get(name) for record in records if record.realised.get("evidence")]
+        told = [text for text in told if text]
+        if not told:
+            return NOT_SEEN, "no evidence pass ended"
+        words = ("measured", "nominal", "moderate", "heavy", "trapping", "sleeping")
+        missing = [text for text in told if text not in words]
+        return (
+            (NOT_SEEN, missing[0]) if len(missing) == len(told) else (CONFIRMED, f"in {len(told) - len(missing)} cells")
+        )
+
+    return judge
+
+
+def _between(metric: str, low: float, high: float, unit: str) -> Callable[[Sequence[Record]], Answer]:
+    def judge(records: Sequence[Record]) -> Answer:
+        values = [value for record in records if (value := record.value(metric)) is not None]
+        if not values:
+            return NOT_SEEN, f"no record holds {metric}"
+        state = CONFIRMED if low <= min(values) and max(values) <= high else CONTRADICTED
+        return state, f"{min(values):.3g} to {max(values):.3g} {unit}, believable from {low:.3g} to {high:.3g}"
+
+    return judge
+
+
+def _verdicts(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer]:
+    """Cells that ask for a unit are seen on it. Another one is a finding about the program, not about our code."""
+
+    def judge(records: Sequence[Record]) -> Answer:
+        asked = [r for r in records if r.cell.get("compute_units") == units and r.realised.get("verdict")]
+        if not asked:
+            return NOT_SEEN, f"no cell asked for {units}"
+        there = [record for record in asked if record.realised.get("observed") == wanted]
+        if there:
+            return CONFIRMED, f"{len(there)} of {len(asked)} cells"
+        why: Any = asked[0].realised.get("verdict_reasons") or ["no reason given"]
+        return NOT_SEEN, f"none of {len(asked)} cells; {why[0]}"
+
+    return judge
+
+
+def _mps(records: Sequence[Record]) -> Answer:
+    asked = [record for record in records if record.cell.get("runtime") in TORCH_ON_GPU]
+    if not asked:
+        return NOT_SEEN, f"no cell asked for runtime={' or '.join(TORCH_ON_GPU)}"
+    if asked[0].status == "refused":
+        return NOT_SEEN, asked[0].reason or "refused"
+    if bad := [record for record in asked if record.value("psnr_db") is None]:
+        return CONTRADICTED, f"{bad[0].status}: {bad[0].reason}"
+    psnr = min(record.value("psnr_db") for record in asked)
+    return (CONFIRMED if psnr >= 60 else CONTRADICTED), f"PSNR {psnr:.1f} dB at least, in fp32"
+
+
+CHECKS = (
+    Check("Core ML compiles our programs", _stage("compile")),
+    Check("MLComputePlan answers for them", _stage("place")),
+    Check("it names a unit for their ops", _planned),
+    Check("they load, cold and cached", _stage("load")),
+    Check("a cached load is the faster one", _ordered("load_cached_ms", "load_cold_ms")),
+    Check("they predict", _stage("latency")),
+    Check("Core ML's own duration is within ours", _ordered("latency_native_median_ms", "latency_median_ms", NATIVE_SLACK)),
+    Check("their numbers are right", _numbers),
+    Check("the evidence pass ends", _stage("evidence")),
+    Check("log stream can be read", _source("log")),
+    Check("powermetrics can be read", _source("power")),
+    Check("energy of a prediction is believable", _between("energy_cpu_mj", 0.0, 1e5, "mJ")),
+    Check("proc_pid_rusage can be read", _source("footprint")),
+    Check("footprint is believable", _between("footprint_peak_bytes", 3e7, 1e12, "bytes")),
+    Check("thermal pressure can be read", _source("thermal_pressure")),
+    Check("die temperature is believable", _between("die_celsius", 15.0, 115.0, "degC")),
+    Check("the CPU is recognised", _verdicts("cpu_only", "cpu")),
+    Check("the GPU is recognised", _verdicts("cpu_and_gpu", "gpu")),
+    Check("the Neural Engine is recognised", _verdicts("cpu_and_ne", "ane")),
+)  # fmt: skip
