@@ -77,7 +77,7 @@ def reject_unknown_verb(args: list[str]) -> None:
     if first and first not in verbs.names() and "=" not in first and first[0] not in "-+~":
         import re
 
-        from ane_sweep.bridge.key import nearest, suggestion
+        from ane_sweep.errors import nearest, suggestion
 
         if first == "last" or re.fullmatch(r"\d{8}-\d{6}(-\d+)?", first):
             raise ConfigError(

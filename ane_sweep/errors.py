@@ -18,6 +18,8 @@
 Anything else that escapes is a bug of ours and keeps its traceback.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Literal
 
 End = Literal[
@@ -91,3 +93,32 @@ class Died(StageError):
 
 class Unavailable(StageError):
     pass
+
+
+# What other tools call it; where it is no choice of ours it is not suggested.
+_ELSEWHERE = {"float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+_SHOWN = 8  # choices that a sentence bears
+
+
+def suggestion(word: object, choices: Iterable[object]) -> str:
+    """` (did you mean 'chunks'?)`, or nothing when no choice is close."""
+    close = _close(str(word), [str(choice) for choice in choices])
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def nearest(word: object, choices: Iterable[object], where: str) -> str:
+    """All of a few choices; of many the nearest, how many more there are, and the command that lists them."""
+    known = [str(choice) for choice in choices]
+    if len(known) <= _SHOWN + 2:
+        return ", ".join(known)
+    first = list(dict.fromkeys([*_close(str(word), known), *known]))[:_SHOWN]
+    return f"{', '.join(first)} and {len(known) - _SHOWN} more (`{where}`)"
+
+
+def _close(word: str, choices: list[str]) -> list[str]:
+    """Choices that may be meant, the likeliest first: other tools' and other cases' spellings, small slips, beginnings."""
+    plain = word.lower().rpartition(".")[2] or word.lower()  # ct.ComputeUnit.CPU_AND_NE
+    same = [choice for choice in choices if choice.lower() in (plain, _ELSEWHERE.get(plain))]
+    begin = [choice for choice in choices if len(plain) > 2 and choice.lower().startswith(plain)]
+    slips = get_close_matches(word, choices, n=_SHOWN) + get_close_matches(plain, choices, n=_SHOWN)
+    return list(dict.fromkeys([*same, *slips, *begin]))

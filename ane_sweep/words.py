@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, NoReturn
 
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, asks_help, columns
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep import installed
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ConfigError, PackageError
+from ane_sweep.errors import ConfigError, PackageError, suggestion
 
 DEVICES = ("cpu", "cuda")
 

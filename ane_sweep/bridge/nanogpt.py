@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import foreign
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil import untrusted
 
 CKPT = "ckpt.pt"
 _ARGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
@@ -30,7 +30,7 @@ def is_checkpoint(folder: Path) -> bool:
     if not path.is_file():
         return (folder / CKPT).is_file()
     try:
-        return is_config(foreign.read_json(path))
+        return is_config(untrusted.read_json(path))
     except (OSError, ValueError, TypeError):
         return False
 

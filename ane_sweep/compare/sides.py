@@ -17,9 +17,9 @@ from typing import Any
 from ane_sweep import folders
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
-from ane_sweep.bridge.key import suggestion, worded
+from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
-from ane_sweep.errors import ConfigError, RunNotFound
+from ane_sweep.errors import ConfigError, RunNotFound, suggestion
 from ane_sweep.results.pool import in_vain
 from ane_sweep.store import runs
 

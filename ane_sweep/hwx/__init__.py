@@ -8,7 +8,7 @@
     kept        what Core ML leaves behind on a Mac, copied
     files       many of them at once
     beside      several programs side by side, a prediction beside a program
-    show        as text;  picture: one task drawn;  netplist: the compiler's input
+    netplist    the compiler's input
 
 What is known of the format is data (`data/`), a row a fact, each with its source. Nothing here is Apple's documentation:
 the files were read by others and by us, and what no table explains is shown as numbers. Standard library only.

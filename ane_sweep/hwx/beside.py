@@ -2,14 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from ane_sweep import tables
 from ane_sweep.hwx.meaning import Task
 from ane_sweep.hwx.program import Program
-from ane_sweep.hwx.show import size
-from ane_sweep.terminal import count
 
 _TOLD = ("engine", "operation", "geometry", "constant_bytes", "estimate_us")  # of a task, in which two may differ
 
@@ -75,42 +72,6 @@ def _changed(one: Task, two: Task) -> dict[str, Any]:
 def _registers(one: Task, two: Task) -> set[int]:
     both = one.registers.keys() | two.registers.keys()
     return {address for address in both if one.registers.get(address) != two.registers.get(address)}
-
-
-def text(programs: list[Program]) -> str:
-    """A column a program, and how each differs from the first."""
-    columns = [asdict(figures(program)) for program in programs]
-    rows = [(name.replace("_", " "), *(_shown(name, column[name]) for column in columns)) for name in columns[0]]
-    lines = [tables.aligned(rows), ""]
-    for program in programs[1:]:
-        found = differences(programs[0], program)
-        lines.append(f"{program.path} against {programs[0].path}: {_summary(found, programs[0], program)}")
-        lines += [f"  task {item['task']}: {_pairs(item)}" for item in found["tasks"][:20]]
-        lines += [f"  flag {name}: {_flag(here)} -> {_flag(there)}" for name, (here, there) in found["flags"].items()]
-    return "\n".join(lines)
-
-
-def _shown(name: str, value: Any) -> str:
-    return size(value) if name.endswith("bytes") else "?" if value is None else str(value)
-
-
-def _summary(found: dict[str, Any], first: Program, other: Program) -> str:
-    counts = (
-        f"{count(len(other.tasks), 'task')} against {len(first.tasks)}; "
-        if len(other.tasks) != len(first.tasks)
-        else ""
-    )
-    is_same = first.generation.layout == other.generation.layout
-    registers = f"{found['registers']} registers" if is_same else "registers not compared across generations"
-    return f"{counts}differing: {len(found['tasks'])} in what they do, {registers}, {len(found['flags'])} flags"
-
-
-def _pairs(item: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {pair[0]} -> {pair[1]}" for name, pair in item.items() if name != "task")
-
-
-def _flag(value: str | None) -> str:
-    return "absent" if value is None else value or "set"
 
 
 def ops_per_task(ane_ops: int, programs: Sequence[Program]) -> dict[str, Any]:

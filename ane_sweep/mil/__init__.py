@@ -4,6 +4,9 @@
     package.py    a .mlpackage on disk: where its protobuf and weights are, reading, writing
     compiled.py   a compiled model: its text, and what else it says of its inputs and parts
     weights.py    weight.bin: mapped reader, streaming writer
+    untrusted.py  JSON and safetensors headers from outside, read with care
+    effects.py    the modes of arithmetic, and the known effects of the Neural Engine
+    cut_words.py  cuts as a user writes them
     graph.py      a light view of a program: ops in order, what they read, write and hold
     line.py       a program as a line of ops, and where that line can be cut
     cuts.py       which of those cuts are best

@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.axes.places import Place
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, places, writer
+from ane_sweep.mil.cut_words import Place
 from ane_sweep.mil.element_types import Varying
 from ane_sweep.mil.graph import Op
 from ane_sweep.mil.line import Line, line_up

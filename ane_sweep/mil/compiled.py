@@ -13,9 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import text
+from ane_sweep.mil import text, untrusted
 from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
 from ane_sweep.mil.weights import blob_values
 
@@ -90,7 +89,7 @@ def _move_weights(model: Any, prefix: str) -> None:
 def _metadata(folder: Path) -> dict[str, Any]:
     """metadata.json, or nothing where it is missing or of another form: it only adds to what the program says."""
     try:
-        found = foreign.read_json(folder / METADATA_NAME)
+        found = untrusted.read_json(folder / METADATA_NAME)
     except (OSError, ValueError, json.JSONDecodeError):
         return {}
     first = found[0] if isinstance(found, list) and found else found

@@ -17,9 +17,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import compiled
+from ane_sweep.mil import compiled, untrusted
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobFile, refuse_pointer
 
@@ -127,7 +126,7 @@ def _model_file(path: Path) -> Path:
         return path
     manifest = path / "Manifest.json"
     try:
-        content = foreign.read_json(manifest)
+        content = untrusted.read_json(manifest)
         item = content["itemInfoEntries"][content["rootModelIdentifier"]]["path"]
     except FileNotFoundError as error:
         raise PackageError(

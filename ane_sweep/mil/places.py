@@ -1,4 +1,4 @@
-"""What the words of `cuts` (bridge/axes/places.py) come to in a program: legal cuts, or a sentence with the nearest ones.
+"""What the words of `cuts` (mil/cut_words.py) come to in a program: legal cuts, or a sentence with the nearest ones.
 
 bytes, share   the cut ahead of which the distinct weights come nearest to that; among those within NEAR of the whole
                from the nearest, the one where fewest bytes cross
@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ane_sweep.bridge.axes.places import Place
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ChunkError
+from ane_sweep.errors import ChunkError, suggestion
+from ane_sweep.mil.cut_words import Place
 from ane_sweep.mil.line import Line
 
 NEAR = 0.005  # of all weights: this much farther is accepted for fewer boundary bytes

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.key import nearest, suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, nearest, suggestion
 from ane_sweep.placement import here
 
 DATA = Path(__file__).parent / "data" / "chips.json"

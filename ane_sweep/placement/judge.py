@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep import terminal
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.mil import package as packages
 from ane_sweep.placement import chips, legality, predict, programs
 from ane_sweep.placement.chips import Chip

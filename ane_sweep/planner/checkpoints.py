@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import folders
-from ane_sweep.bridge import families, foreign, nanogpt
+from ane_sweep.bridge import families, nanogpt
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import Away, ConfigError
+from ane_sweep.mil import untrusted
 from ane_sweep.planner import architecture
 from ane_sweep.planner.checkpoint_files import File, Hub, Lookup, folder_lookup, is_folder
 
@@ -167,7 +168,7 @@ def described(config: Mapping[str, Any], serves: families.Serves | None, task: s
 def json_object(model: str, path: Path) -> dict[str, Any]:
     """What a checkpoint's JSON file holds. Raises ConfigError."""
     try:
-        value = foreign.read_json(path)
+        value = untrusted.read_json(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"model={model}: {path} cannot be read: {error}") from None
     if not isinstance(value, dict):
@@ -199,7 +200,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         listed = json_object(option["name"], index.path).get("weight_map")
         if not isinstance(listed, dict):
             raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
-        if strange := [name for name in listed.values() if not foreign.names_a_file(name)]:
+        if strange := [name for name in listed.values() if not untrusted.names_a_file(name)]:
             raise ConfigError(
                 f"model={option['name']}: {index.path} maps a tensor to {str(strange[0])[:80]!r}, which is no file beside it; "
                 "fetch it again"
@@ -249,7 +250,7 @@ def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
-        return 4 * sum(math.prod(tensor["shape"]) for tensor in foreign.safetensors_header(file.path).values())
+        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.safetensors_header(file.path).values())
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"model={option['name']}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ane_sweep.bridge import recipes
-from ane_sweep.bridge.axes import places
 from ane_sweep.bridge.axes.cut import AUTO, OWN, span
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.source import Source
 from ane_sweep.machine import host
+from ane_sweep.mil import cut_words
 from ane_sweep.placement import sizes
 
 # coremltools' bisect_model holds the program three times (measured: 0.5 GB and 3.0 bytes for each of the package's): as much
@@ -118,7 +118,7 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
     """What is known of places of one's own before there is a program: that they are beyond all weights, or all layers. Tied
     weights may be stored twice, and a model that is given has layers that nobody has counted."""
     most, counted = 2 * weight_bytes(cell.precision_options, source), "arch_keys" in cell.model_options
-    for one in places.places(cell.cuts or []):
+    for one in cut_words.places(cell.cuts or []):
         if one.kind == "bytes" and one.number >= most:
             return (
                 f"cuts: {one.word} is beyond the weights of {cell.model} at precision={cell.precision}, about {most / 2e6:.4g} MB; "

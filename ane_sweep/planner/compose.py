@@ -31,8 +31,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ane_sweep.bridge import plugins, stages
-from ane_sweep.bridge.key import nearest
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, nearest
 from ane_sweep.planner import help, interpolation, option_files, schema, served, unread
 from ane_sweep.planner.paths import conf_dir
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import folders
-from ane_sweep.bridge import foreign
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil import untrusted
 from ane_sweep.planner import checkpoint_files, sources
 
 ROOT, FILE, WEIGHTS, SAMPLES = "code", "file", "weights", "samples"  # the roles that a worker finds them under
@@ -89,7 +89,7 @@ def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) ->
             "that may read any file, named in model.kwargs)"
         )
     try:
-        header = foreign.safetensors_header(path)
+        header = untrusted.safetensors_header(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"weights={weights}: {path} is no whole safetensors file ({error})") from None
     beside[WEIGHTS] = path

@@ -6,8 +6,9 @@ from typing import Any
 from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
-from ane_sweep.bridge.key import NONE, NUMBER, Key, shown, suggestion
+from ane_sweep.bridge.key import NONE, NUMBER, Key, shown
 from ane_sweep.bridge.model_tasks import TASKS
+from ane_sweep.errors import suggestion
 from ane_sweep.planner import architecture
 from ane_sweep.store import remote
 

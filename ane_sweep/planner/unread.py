@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge import plugins
-from ane_sweep.bridge.key import nearest, suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, nearest, suggestion
 from ane_sweep.planner import schema
 
 GROUPS = ("model", "precision", "sweep")

@@ -30,7 +30,7 @@ raised by `load` where it can be known before running.
     site.py                  what an op's builder sees, the table of ops, and the two laws below as helpers
     plan.py                  block -> flat plan of closures; constants prepared once, dead values freed
     layout.py                a flat plan, and running it             limits.py   sizes beyond the memory at hand
-    numerics.py              the modes; effects.py, ane.py, fixed.py: what is known of the Neural Engine; cuda.py: on a GPU
+    numerics.py              the modes; mil/effects.py, ane.py, fixed.py: what is known of the Neural Engine; cuda.py: on a GPU
     trace.py                 watching values, and the drift of each op against fp32
     matching.py              which value of one program is which of another
     elementwise.py  linear.py  pooling.py  normalise.py  sorting.py  shapes.py  slices.py  blocks.py  indexing.py

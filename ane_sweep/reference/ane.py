@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.bridge.effects import LIMIT
+from ane_sweep.mil.effects import LIMIT
 from ane_sweep.reference import fixed
 from ane_sweep.reference.linear import attended, padded, paddings, transposed
 from ane_sweep.reference.site import Site, Step, aligned, widen

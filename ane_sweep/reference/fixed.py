@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ane_sweep.bridge.effects import GRAIN, LIMIT, RUN
+from ane_sweep.mil.effects import GRAIN, LIMIT, RUN
 
 _MOST_PRODUCTS = 1 << 15  # held at once: they stay in a core's cache, and torch hands out no smaller pieces to threads
 Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ane_sweep.bridge.effects import MODES, chosen
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil.effects import MODES, chosen
 from ane_sweep.reference import ane, cuda
 from ane_sweep.reference.site import TORCH_DTYPES, Site, Step
 

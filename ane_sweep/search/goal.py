@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ane_sweep.bridge.figures import TASK_FIGURES, Kind
-from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.record import Record
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.report import searched
 
 SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first of chips=[...] counts

@@ -10,7 +10,6 @@ from typing import Any
 
 from ane_sweep import engine, installed
 from ane_sweep.bridge.cell import AXES, Cell
-from ane_sweep.bridge.key import suggestion
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageStatus
@@ -18,7 +17,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.task import Task
 from ane_sweep.bundles import delivery
 from ane_sweep.compare import sides
-from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.errors import ConfigError, StageError, suggestion
 from ane_sweep.planner import checks, config, schema
 from ane_sweep.planner.matrix import Request, varying
 from ane_sweep.planner.settle import plan_for

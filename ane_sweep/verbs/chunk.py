@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.axes import places
 from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.mil import cut_words
 from ane_sweep.mil.package import program_paths
 from ane_sweep.terminal import NOT_ALL_OK, shown, size
 from ane_sweep.verbs import _workers
@@ -28,7 +28,7 @@ def chunk(args: list[str]) -> int:
     )
     parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
     parser.add_argument("count", metavar="COUNT", nargs="?", help="how many chunks, from 2 (without --at)")
-    parser.add_argument("--at", metavar="PLACE,...", help=f"where to cut, in place of COUNT: {places.FORMS}")
+    parser.add_argument("--at", metavar="PLACE,...", help=f"where to cut, in place of COUNT: {cut_words.FORMS}")
     _workers.shared(parser, "the folder to write: chunk_01.mlpackage and on")
     parser.add_argument(
         "--by", choices=("bytes", "layers"), default="bytes", metavar="bytes|layers",
@@ -67,12 +67,14 @@ def _cuts(given: Any) -> list[Any]:
     """The places of --at, as the axis `cuts` has them; none where a COUNT says how many. Raises ConfigError."""
     if given.at is None:
         if given.count is None:
-            raise ConfigError(f"chunk: how many? COUNT, a number from 2 to {_MOST}, or --at PLACE,...: {places.FORMS}")
+            raise ConfigError(
+                f"chunk: how many? COUNT, a number from 2 to {_MOST}, or --at PLACE,...: {cut_words.FORMS}"
+            )
         if not given.count.isdecimal() or not 2 <= int(given.count) <= _MOST:
             raise ConfigError(f"{given.count}: expected how many chunks, a number from 2 to {_MOST}")
         return []
     words = [float(word) if _NUMBER.fullmatch(word) else word for word in given.at.split(",")]
-    if problem := places.problem("--at", words):
+    if problem := cut_words.problem("--at", words):
         raise ConfigError(problem)
     if given.own != "none" or given.by != "bytes":
         raise ConfigError("--at says all cuts; leave --own and --by out")

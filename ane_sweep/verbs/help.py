@@ -4,8 +4,7 @@ from pathlib import Path
 
 import ane_sweep
 from ane_sweep import verbs
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.terminal import OK, count
 from ane_sweep.words import Parser
 

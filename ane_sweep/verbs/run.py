@@ -165,7 +165,7 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
 
 def _say_if_slow(given: argparse.Namespace) -> None:
     """A word before a long wait: every product is rounded by itself."""
-    from ane_sweep.bridge import effects
+    from ane_sweep.mil import effects
     from ane_sweep.placement import laws, programs
 
     if "products" not in effects.chosen(given.effects.split(",") if given.effects else None):

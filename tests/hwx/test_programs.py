@@ -11,7 +11,8 @@ from hwx.built import words
 import ane_sweep
 from ane_sweep.__main__ import main
 from ane_sweep.errors import PackageError
-from ane_sweep.hwx import beside, facts, files, meaning, netplist, picture, program, show, stream
+from ane_sweep.hwx import beside, facts, files, meaning, netplist, program, stream
+from ane_sweep.verbs.hwx import columns, picture, show
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -166,7 +167,7 @@ def test_several_files_are_compared_with_the_first():
     (differs,) = found.to_dict()["differences"]
     (task,) = differs["tasks"]
     assert task["operation"] == ["pass through, then relu", "pass through, then lookup table"]
-    assert "differing: 1 in what they do" in beside.text(found.programs)
+    assert "differing: 1 in what they do" in columns.text(found.programs)
     same = beside.differences(of("relu"), of("relu"))
     assert (same["tasks"], same["registers"], same["flags"]) == ([], 0, {})
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from placement.by_hand import Writer
 
-from ane_sweep.bridge.axes import places as words
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chunker, cuts, graph, places
+from ane_sweep.mil import cut_words as words
 from ane_sweep.mil.line import line_up
 
 VECTOR = ("fp16", (1, 64))

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ane_sweep import reference
-from ane_sweep.bridge import effects as ane
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil import effects as ane
 
 RNG = np.random.default_rng(19)
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ane_sweep.bridge.axes import Asked, Only, axis, places
+from ane_sweep.bridge.axes import Asked, Only, axis
 from ane_sweep.bridge.model_tasks import EMBED, NO_TEXT, TEXTS
+from ane_sweep.mil import cut_words
 
 AUTO = "auto"
 OWN = {"none": 0, "embeddings": 1, "head": 1, "both": 2}  # chunks that are set from the start
@@ -86,10 +87,10 @@ class Cut:
     """These mean something only where a model is cut."""
 
     cuts: list[float | str] | None = axis(
-        f"cuts of one's own in place of an even share, as [1811MB]: {places.FORMS}",
+        f"cuts of one's own in place of an even share, as [1811MB]: {cut_words.FORMS}",
         most=999,
         why=_NO_MODEL,
-        check=places.problem,
+        check=cut_words.problem,
         plain=None,
         only=(
             Only("own_chunks", ("none",), "cuts={value} are all cuts; use own_chunks=none, and op:NAME for that one"),

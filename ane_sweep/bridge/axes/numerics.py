@@ -1,11 +1,11 @@
-"""How the reference runtime computes: see bridge/effects.py."""
+"""How the reference runtime computes: see mil/effects.py."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep.bridge.axes import RUNS, Only, axis
-from ane_sweep.bridge.effects import MODES, chosen
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil.effects import MODES, chosen
 
 _WITH_ANE = "effects={value} mean something with numerics=ane alone, not with {numerics}"
 

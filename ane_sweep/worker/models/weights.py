@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ane_sweep.bridge import foreign, nanogpt
+from ane_sweep.bridge import nanogpt
 from ane_sweep.errors import WeightsError
+from ane_sweep.mil import untrusted
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, _lazy, _nanogpt
 
@@ -159,10 +160,10 @@ def _listed(folder: Path, name: str) -> list[Path]:
     if not index.exists():
         return []
     try:
-        shards = list(foreign.read_json(index)["weight_map"].values())
+        shards = list(untrusted.read_json(index)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{index} is not a weight index ({error!r})") from error
-    there = [foreign.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
+    there = [untrusted.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
     strange = sorted({str(shard)[:80] for shard, is_there in zip(shards, there) if not is_there})
     if strange:
         raise WeightsError(f"{index} lists {len(strange)} file(s) that are not beside it, e.g. {strange[0]!r}")
@@ -276,7 +277,7 @@ def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
     if not path.exists():
         return
     try:
-        config = dict(foreign.read_json(path))
+        config = dict(untrusted.read_json(path))
     except (OSError, ValueError, TypeError) as error:
         raise WeightsError(f"{path} is no JSON object ({error})") from error
     if differ := list(_differing(config, model["arch"], "")):

@@ -1,7 +1,7 @@
 """Stage `chunk`: one program becomes a chain of programs, without a change in numerics.
 
 params  count (a number, or "auto"), by ("bytes" | "layers" | "time"), own ("none" | "embeddings" | "head" | "both"), pipeline
-        ("manual" | "coreml" | "bisect"); cuts, places of one's own (bridge/axes/places.py), where there are any; chip
+        ("manual" | "coreml" | "bisect"); cuts, places of one's own (mil/cut_words.py), where there are any; chip
         where by=time; program_bytes, mapped_bytes where count=auto
 inputs  program: model.mlpackage
 leaves  chunk_01.mlpackage ..., or with pipeline=coreml model.mlpackage: one Core ML pipeline package of them
@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.axes import places
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.mil import cut_words
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -44,7 +44,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         asked = {
             name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
         }
-        at = tuple(places.places(params.get("cuts", [])))
+        at = tuple(cut_words.places(params.get("cuts", [])))
         request = chunker.Request(**asked, times=_times(source, params), at=at, varying=flexible.varying)
         facts = chunker.chunk(source, out, request)
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:

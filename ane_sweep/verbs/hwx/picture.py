@@ -4,9 +4,9 @@ from html import escape
 
 from ane_sweep.hwx.meaning import Task
 from ane_sweep.hwx.program import Program
-from ane_sweep.hwx.show import kernel, moved, size
 from ane_sweep.outward import visible
 from ane_sweep.terminal import count
+from ane_sweep.verbs.hwx.show import kernel, moved, size
 
 _TOP, _BOX, _ROW, _GAP, _LETTER = (
     60,

@@ -72,7 +72,7 @@ def parse(args: list[str]) -> argparse.Namespace:
 
 def _one(given: argparse.Namespace, programs: list[Any]) -> None:
     """One task of the only program, drawn."""
-    from ane_sweep.hwx import picture, show
+    from ane_sweep.verbs.hwx import picture, show
 
     if given.json:
         raise ConfigError("--task and --svg draw; --json has every task already: leave one of them out")
@@ -107,10 +107,11 @@ def _beside(package: Path, programs: list[Any]) -> dict[str, Any]:
 
 
 def _print(found: Any, content: dict[str, Any] | None) -> None:
-    from ane_sweep.hwx import beside, netplist, show
+    from ane_sweep.hwx import netplist
+    from ane_sweep.verbs.hwx import columns, show
 
     texts = [show.text(program) for program in found.programs]
-    texts += [beside.text(found.programs)] if len(found.programs) > 1 else []
+    texts += [columns.text(found.programs)] if len(found.programs) > 1 else []
     texts += [netplist.text(item) for item in found.plists]
     if content is not None:
         from ane_sweep.placement import compiled
