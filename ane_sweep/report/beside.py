@@ -62,10 +62,10 @@ def _line(row: published.Row, record: Record, label: str) -> dict[str, str]:
     }
     return {
         "published by": row["source"],
-        "on": _where(row),
-        "ours": _ours(record, label),
+        "on": _describe_device(row),
+        "ours": _describe_cell(record, label),
         **published_texts,
-        **({} if part else _measured(record)),
+        **({} if part else _measured_texts(record)),
         "ms estimated": estimate + (other if estimate else ""),
         "ANE % published": _text(_published_share(row.figures)),
         "ANE % predicted": _text(_share(entries.get("predicted"))) + (other if "predicted" in entries else ""),
@@ -85,7 +85,7 @@ _PUBLISHED = {
 }
 
 
-def _where(row: published.Row) -> str:
+def _describe_device(row: published.Row) -> str:
     """Return the device, the compute units, the OS, the batch and the chunk of a published row, as far as it states them."""
     batch = f"batch {row['batch']}" if row["batch"] not in ("", "1") else ""
     chunk = f"chunk {row['chunk_index']}" if row["chunk_index"] else ""
@@ -93,7 +93,7 @@ def _where(row: published.Row) -> str:
     return ", ".join(text for text in stated if text) or "-"
 
 
-def _ours(record: Record, label: str) -> str:
+def _describe_cell(record: Record, label: str) -> str:
     """Return our cell's model and axes, what ran it (or its status), and its labels."""
     model = str(record.cell["model"])
     label = label if model in label.split() else f"{model} {label}"
@@ -102,19 +102,19 @@ def _ours(record: Record, label: str) -> str:
     )
 
 
-def _measured(record: Record) -> dict[str, str]:
+def _measured_texts(record: Record) -> dict[str, str]:
     """Return what this host measured of the whole program, by column; no PSNR of random weights."""
     seconds, size = record.value("compile_s"), record.value("package_bytes")
     return {
         "ms measured": _text(record.value("latency_median_ms")),
-        "load ms measured": _loads(record),
+        "load ms measured": _load_text(record),
         "compile ms measured": _text(None if seconds is None else 1000 * seconds),
         "PSNR measured": "" if "weights=random" in row_labels(record) else _text(record.value("psnr_db")),
         "MB ours": _text(None if size is None else size / 1e6),
     }
 
 
-def _loads(record: Record) -> str:
+def _load_text(record: Record) -> str:
     """Return the cold and the cached load that stage load measured, else the one load before the timing."""
     both = {word: record.value(f"load_{word}_ms") for word in ("cold", "cached")}
     apart = [f"{ms:.4g} {word}" for word, ms in both.items() if ms is not None]
