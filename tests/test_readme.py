@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -136,6 +137,17 @@ def test_what_code_says_of_a_topic_is_there():
         for topic in named(r"\bdocs/(\w+\.md)", text):
             assert (ROOT / "ane_sweep" / "docs" / topic).is_file(), f"{path}: {topic}"
         assert not named(r"(\(README,|(?<!safetensors, )README \"|see the README)", text), path
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="Core ML is here")
+def test_the_stages_that_readme_calls_unavailable_are_those_of_a_plan(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "model=tiny-gpt2", "weights=random", "--json"]) == 0
+    tasks = json.loads(capsys.readouterr().out)["tasks"]
+    assert [task["stage"] for task in tasks if task["unavailable"]] == ["compile", "place"]
+    assert "load" not in {task["stage"] for task in tasks}
+    said = "`compile` and `place` are recorded as `unavailable`, and a record has no stage `load`"
+    assert said in re.sub(r"\s+", " ", README)
 
 
 def test_ci_runs_the_readmes_test_command():

@@ -200,7 +200,12 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
 
 def flat_cell(record: Record) -> dict[str, Any]:
     """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
-    return _flattened(record.cell, "", {})
+    return flat_request(record.cell)
+
+
+def flat_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Return a request (`Cell.as_dict`, or `Record.cell`) with nested options as dotted keys."""
+    return _flattened(request, "", {})
 
 
 def as_typed(name: str) -> str:

@@ -5,56 +5,120 @@ from typing import Any
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips
+from ane_sweep.report.blocks import Grid
 from ane_sweep.report.table import row_labels
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
 
 HEADS = (
-    "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "ANE % published", "ANE % predicted",
-    "ANE % planned", "ops published", "ops ours", "PSNR published", "PSNR measured", "note",
+    "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "load ms published", "load ms measured",
+    "compile ms published", "compile ms measured", "ANE % published", "ANE % predicted", "ANE % planned",
+    "ops published", "ops ours", "PSNR published", "PSNR measured", "MB published", "MB ours", "note",
 )  # fmt: skip
+WORDS = ("published by", "on", "ours", "note")  # the columns of words; the others are figures, "-" where there is none
 NOTE = (
     "Figures that others published of the same model, form, number of chunks and compute units; where a source states "
-    "no length or no units, any stand beside it. Ours of ops is the number in our converted program, with its "
-    "ratio to theirs. Estimates and predictions are for the "
-    "published chip where this sweep asked for it (chips=[...]), else for one of its family, named. What was measured "
-    "here was measured on this host; see Provenance. Not estimated: a chip without figures of its own for the units that "
-    "the program would run on; the record's `placement` says which."
+    "no length or no units, any stand beside it. A column without a figure is left out. Ours of ops is the number in "
+    "our converted program, with its ratio to theirs. Estimates and predictions are for the published chip where this "
+    "sweep asked for it (chips=[...]), else for one of its family, named. What was measured here was measured on this "
+    "host; see Provenance. Not estimated: a chip without figures of its own for the units that the program would run "
+    "on; the record's `placement` says which."
 )
 
 
+def grid(cells: Cells) -> Grid | None:
+    """Return the table without the columns in which no row has a figure; None if no published figure matches."""
+    found = rows(cells)
+    if not found:
+        return None
+    kept = [n for n, head in enumerate(HEADS) if head in WORDS or any(row[n] != "-" for row in found)]
+    heads = [HEADS[n] for n in kept]
+    return Grid(heads, [[row[n] for n in kept] for row in found], [head not in WORDS for head in heads])
+
+
 def rows(cells: Cells) -> list[list[str]]:
-    """A row per published figure that some record matches, in the order of the published file."""
+    """Return a row, in the order of HEADS, per published row that some record matches, in the order of the published file."""
     found, alike = [], dict[tuple[Any, ...], int]()
     for n, record in enumerate(cells.records):
-        alike.setdefault(published.told_by(record, cells.flat[n]), n)
+        alike.setdefault(published.matching_key(cells.flat[n], record.realised.get("runtime")), n)
     for row in published.rows():
-        found_in = next((n for n in alike.values() if row.matches(cells.records[n], cells.flat[n])), None)
-        if found_in is not None and row.figures:
-            found.append(_line(row, cells.records[found_in], cells.names[found_in]))
+        matching = (n for (*_, runtime), n in alike.items() if row.matches(cells.flat[n], runtime))
+        first = next(matching, None)
+        if first is not None and row.figures:
+            line = _line(row, cells.records[first], cells.names[first])
+            found.append([line.get(head) or ("" if head in WORDS else "-") for head in HEADS])
     return found
 
 
-def _line(row: published.Row, record: Record, label: str) -> list[str]:
+def _line(row: published.Row, record: Record, label: str) -> dict[str, str]:
+    """Return the texts of one row by column; a column without a figure is absent or empty."""
+    part = row["chunk_index"]  # a figure of one chunk: no figure of the whole program stands beside it
+    chip, entries = _chip(row["chip"], record)
+    other = "" if chip in ("", row["chip"]) else f" ({chip})"
+    estimate = "" if part else _estimate(record, chip)
+    ops_published, ops_ours = _counts(row, record)
+    published_texts = {
+        head: published.figure_text(row.figures[name]) for name, head in _PUBLISHED.items() if name in row.figures
+    }
+    return {
+        "published by": row["source"],
+        "on": _describe_device(row),
+        "ours": _describe_cell(record, label),
+        **published_texts,
+        **({} if part else _measured_texts(record)),
+        "ms estimated": estimate + (other if estimate else ""),
+        "ANE % published": _text(_published_share(row.figures)),
+        "ANE % predicted": _text(_share(entries.get("predicted"))) + (other if "predicted" in entries else ""),
+        "ANE % planned": _text(_share(entries.get("planned"))),
+        "ops published": ops_published,
+        "ops ours": ops_ours,
+        "note": row["notes"],
+    }
+
+
+_PUBLISHED = {
+    "predict_ms": "ms published",
+    "load_ms": "load ms published",
+    "compile_ms": "compile ms published",
+    "psnr_db": "PSNR published",
+    "size_mb": "MB published",
+}
+
+
+def _describe_device(row: published.Row) -> str:
+    """Return the device, the compute units, the OS, the batch and the chunk of a published row, as far as it states them."""
     batch = f"batch {row['batch']}" if row["batch"] not in ("", "1") else ""
-    where = ", ".join(text for text in (row["device"], row["compute_units"].lower(), row["os_target"], batch) if text)
-    marks = row_labels(record)
+    chunk = f"chunk {row['chunk_index']}" if row["chunk_index"] else ""
+    stated = (row["device"], row["compute_units"].lower(), row["os_target"], batch, chunk)
+    return ", ".join(text for text in stated if text) or "-"
+
+
+def _describe_cell(record: Record, label: str) -> str:
+    """Return our cell's model and axes, what ran it (or its status), and its labels."""
     model = str(record.cell["model"])
     label = label if model in label.split() else f"{model} {label}"
-    ours = f"{label}, {record.realised.get('runtime') or record.status.value}" + "".join(f" [{mark}]" for mark in marks)
-    chip, entries = _chip(row["chip"], record)
-    said = "" if chip in ("", row["chip"]) else f" ({chip})"
-    psnr = None if "weights=random" in marks else record.value("psnr_db")
-    part = row["chunk_index"]  # a figure of one chunk: no whole program's latency stands beside it
-    measured = None if part else record.value("latency_median_ms")
-    estimate = "-" if part else _estimate(record, chip)
-    where += f", chunk {part}" if part else ""
-    return [
-        row["source"], where or "-", ours, _text(row.figures.get("predict_ms")),
-        estimate + (said if estimate != "-" else ""), _text(measured),
-        _text(_published_share(row.figures)), _text(_share(entries.get("predicted"))) + (said if "predicted" in entries else ""),
-        _text(_share(entries.get("planned"))), *_counts(row, record), _text(row.figures.get("psnr_db")), _text(psnr), row["notes"],
-    ]  # fmt: skip
+    return f"{label}, {record.realised.get('runtime') or record.status.value}" + "".join(
+        f" [{mark}]" for mark in row_labels(record)
+    )
+
+
+def _measured_texts(record: Record) -> dict[str, str]:
+    """Return what this host measured of the whole program, by column; no PSNR of random weights."""
+    seconds, size = record.value("compile_s"), record.value("package_bytes")
+    return {
+        "ms measured": _text(record.value("latency_median_ms")),
+        "load ms measured": _load_text(record),
+        "compile ms measured": _text(None if seconds is None else 1000 * seconds),
+        "PSNR measured": "" if "weights=random" in row_labels(record) else _text(record.value("psnr_db")),
+        "MB ours": _text(None if size is None else size / 1e6),
+    }
+
+
+def _load_text(record: Record) -> str:
+    """Return the cold and the cached load that stage load measured, else the one load before the timing."""
+    both = {word: record.value(f"load_{word}_ms") for word in ("cold", "cached")}
+    apart = [f"{ms:.4g} {word}" for word, ms in both.items() if ms is not None]
+    return ", ".join(apart) or _text(record.value("load_ms"))
 
 
 def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
@@ -75,18 +139,22 @@ def _estimate(record: Record, chip: str) -> str:
 
 
 def _counts(row: published.Row, record: Record) -> tuple[str, str]:
-    """(ops published, ops ours with the ratio), of the whole program or of the chunk that the figure is of."""
-    units = [row.figures[name] for name in ("ops_cpu", "ops_gpu", "ops_ane") if name in row.figures]
-    theirs = row.figures.get("ops_total") or sum(units)
+    """Return (ops published, by unit where they are; ops ours with the ratio), of the whole program or of the row's chunk."""
+    units = {unit: row.figures[f"ops_{unit}"] for unit in ("cpu", "gpu", "ane") if f"ops_{unit}" in row.figures}
+    theirs = row.figures.get("ops_total") or sum(units.values())
+    if not theirs:
+        return "", ""
+    split = ", ".join(f"{published.figure_text(ops)} {unit.upper()}" for unit, ops in units.items())
+    text = published.figure_text(theirs) + (f" ({split})" if split else "")
     entry = next(iter(record.placed("predicted")), None)
-    if not theirs or entry is None:
-        return _text(theirs or None), "-"
+    if entry is None:
+        return text, ""
     part = row["chunk_index"]
     parts = [one.ops.total for one in entry.chunks if one.chunk is not None]
     if part and not (part.isdigit() and int(part) <= len(parts)):
-        return _text(theirs), "-"
+        return text, ""
     ours = parts[int(part) - 1] if part else entry.ops.total
-    return f"{theirs:g}", f"{ours} ({ours / theirs:.2f})"
+    return text, f"{ours} ({ours / theirs:.2f})"
 
 
 def _published_share(figures: dict[str, float]) -> float | None:
@@ -102,4 +170,4 @@ def _share(ops: Ops | None) -> float | None:
 
 
 def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return "" if value is None else f"{value:.4g}"

@@ -215,15 +215,12 @@ def _drift(sweep: Sweep) -> Section | None:
 
 def _tips(sweep: Sweep) -> Section | None:
     rows = tips.rows(sweep.records)
-    return Section("What each tip changed", [Grid(list(tips.HEADS), rows, [False] * 6)]) if rows else None
+    return Section("What each tip changed", [Grid(list(tips.HEADS), rows, [False] * len(tips.HEADS))]) if rows else None
 
 
 def _published(sweep: Sweep) -> Section | None:
-    rows = beside.rows(sweep.cells)
-    if not rows:
-        return None
-    grid = Grid(list(beside.HEADS), rows, [False] * 3 + [True] * 10 + [False])
-    return Section("Published beside ours", [Para(beside.NOTE), grid])
+    grid = beside.grid(sweep.cells)
+    return None if grid is None else Section("Published beside ours", [Para(beside.NOTE), grid])
 
 
 def _provenance(sweep: Sweep) -> Section:

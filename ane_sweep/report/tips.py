@@ -11,6 +11,7 @@ HEADS = (
     "ANE ops % (predicted)",
     "ms (estimated)",
     "latency ms (measured)",
+    "PSNR dB (measured)",
     "why ops stay off the ANE without it",
 )
 _FAMILY = "surgery"
@@ -25,10 +26,10 @@ def rows(records: list[Record]) -> list[list[str]]:
                 _both(_share(one, chip) for one in (before, after)),
                 _both(_estimate(one, chip) for one in (before, after)),
             ]
-            measured = _both(_text(one.value("latency_median_ms")) for one in (before, after))
-            found.append(
-                [after.cell["model"].removeprefix(f"{_FAMILY}-"), chip, *figures, measured, _why(before, chip)]
-            )
+            figures += [
+                _both(_text(one.value(name)) for one in (before, after)) for name in ("latency_median_ms", "psnr_db")
+            ]
+            found.append([after.cell["model"].removeprefix(f"{_FAMILY}-"), chip, *figures, _why(before, chip)])
     return found
 
 
@@ -37,8 +38,8 @@ def lines(records: list[Record]) -> list[str]:
     made = rows(records)
     head = ["tip by tip, without it -> with it (predicted; estimated; measured here):"] if made else []
     return head + [
-        f"  {tip} ({chip}): ANE ops {share} %; {estimate} ms; {measured} ms" + (f"; {why}" if why else "")
-        for tip, chip, share, estimate, measured, why in made
+        f"  {tip} ({chip}): ANE ops {share} %; {estimate} ms; {measured} ms; {psnr} dB" + (f"; {why}" if why else "")
+        for tip, chip, share, estimate, measured, psnr, why in made
     ]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import worded
-from ane_sweep.bridge.record import Record, flat_cell
 from ane_sweep.bridge.runtimes import traits
 
 DATA = Path(__file__).parents[1] / "data" / "published.csv"
@@ -20,6 +19,8 @@ FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms"
 DEFAULTS: dict[str, Any] = {
     "precision": "fp16",
     "chunks": 1,
+    "copies": 1,
+    "copies_sizes": None,
     "cuts": None,
     "pieces": None,
     **{name: axis.plain for name, axis in DECLARED.items() if axis.enters},
@@ -37,21 +38,30 @@ class Row:
     def __getitem__(self, name: str) -> str:
         return self.texts[name]
 
-    def matches(self, record: Record, cell: dict[str, Any] | None = None) -> bool:
-        """Whether the record is of this row's request; `cell`: its flat cell, where it is known. Compute units count under every
-        runtime: what we estimate and predict beside a published figure depends on them wherever a program runs."""
+    def matches(self, cell: dict[str, Any], runtime: str | None) -> bool:
+        """Return True if a cell asks for what this row was measured of.
+
+        cell     the flat request: `record.flat_request`
+        runtime  what ran it, or would; None if that is not known. PyTorch's figures stand only beside a cell that names
+                 PyTorch, and Core ML's beside no such cell. Compute units count under every runtime: an estimate depends
+                 on them wherever the program ran.
+        """
         if not self.request:
             return False
-        cell = flat_cell(record) if cell is None else cell
         wanted: dict[str, Any] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
-        if "runtime" not in wanted and traits(record.realised.get("runtime")).needs == "checkpoint":
+        if "runtime" not in wanted and traits(runtime).needs == "checkpoint":
             return False
         return all(worded(cell.get(key)) == worded(value) for key, value in wanted.items())
 
 
-def told_by(record: Record, cell: dict[str, Any]) -> tuple[Any, ...]:
-    """What of a record decides which rows match it."""
-    return *(worded(cell[key]) if key in cell else None for key in _asked()), record.realised.get("runtime")
+def matching_key(cell: dict[str, Any], runtime: str | None) -> tuple[Any, ...]:
+    """Return what `Row.matches` depends on: cells with equal keys match the same rows."""
+    return *(worded(cell[key]) if key in cell else None for key in _asked()), runtime
+
+
+def figure_text(value: float) -> str:
+    """Return a published figure as its source has it, without an exponent."""
+    return f"{value:.10g}"
 
 
 @cache

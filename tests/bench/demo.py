@@ -1,25 +1,50 @@
 """README's first sweep: MiniLM with its trained weights, both variants, whole and in two chunks"""
 
 import os
+import re
+import shutil
+import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge import record
-from tests.bench import Row, ane_sweep
+from tests.bench import Row, _kept, ane_sweep
 
 SWEEP = ["-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2"]
+README = Path(__file__).parents[2] / "README.md"
+PICTURE = Path(__file__).parents[1] / "docs" / "report.png"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_HEADS = "| model | variant | chunks | M4, estimated ms | ANE ops % (predicted) | PSNR dB | MB |\n"
+_TABLE = re.compile(re.escape(_HEADS) + r"(?:\|.*\n)+")
 
 
 def run() -> list[Row]:
     return [Row(what(one), figures(one)) for one in swept(SWEEP)]
 
 
+def keep(rows: list[Row]) -> Path:
+    """Keep the rows, and write README's table and its picture of the report anew. Raises RuntimeError without a browser."""
+    kept = _kept.keep("demo", rows)
+    README.write_text(_TABLE.sub(lambda _: table(rows), README.read_text(encoding="utf-8")), encoding="utf-8")
+    _take_picture(max(_find_outputs().glob("runs/*")) / "report.html")
+    return kept
+
+
 def swept(args: list[str]) -> list[record.Record]:
-    """The records of one sweep, on a cold cache unless $ANE_SWEEP_OUT names a folder, where its report then lies."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(os.environ.get("ANE_SWEEP_OUT") or folder)
-        ane_sweep(args, out)
-        return record.read_records(max(out.glob("runs/*")))
+    """Return the records of one sweep. $ANE_SWEEP_OUT may name the folder of its outputs; else they end with this process."""
+    ane_sweep(args, _find_outputs())
+    return record.read_records(max(_find_outputs().glob("runs/*")))
+
+
+def _find_outputs() -> Path:
+    return Path(os.environ.get("ANE_SWEEP_OUT") or _make_scratch().name)
+
+
+@cache
+def _make_scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of this process's sweeps, which is deleted when the process ends."""
+    return tempfile.TemporaryDirectory()
 
 
 def what(one: record.Record) -> str:
@@ -27,14 +52,32 @@ def what(one: record.Record) -> str:
 
 
 def figures(one: record.Record) -> str:
-    """Measured on this host's CPU but for the last two: the predicted share of ops on an M4's Neural Engine, its estimate."""
+    """Return what does not depend on this host: estimate and predicted share of ops for an M4, PSNR and size."""
     share = one.value("ops_ane", "predicted", "m4") / one.value("ops_total", "predicted", "m4")
     low, middle, high = (one.value(f"latency_{name}ms", "estimated", "m4") for name in ("low_", "", "high_"))
     said = [
-        f"{one.value('latency_median_ms'):.1f} ± {one.value('latency_iqr_ms'):.1f} ms",
+        f"M4: {middle:.2f} ms ({low:.1f} to {high:.1f})",
+        f"{100 * share:.0f} % of ops on the ANE",
         f"{one.value('psnr_db'):.1f} dB",
         f"{one.value('package_bytes') / 1e6:.1f} MB",
-        f"{share:.0%} of ops on the ANE".replace("%", " %"),
-        f"M4: {middle:.2f} ms ({low:.1f} to {high:.1f})",
     ]
     return "; ".join(said)
+
+
+def table(rows: list[Row]) -> str:
+    """Return README's table of the rows, as Markdown."""
+    lines = [_HEADS, "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"]
+    for row in rows:
+        estimate, share, psnr, size = row.ours.split("; ")
+        cell = row.what.replace("chunks=", "").split()
+        shown = [estimate.removeprefix("M4: ").replace(" ms", ""), *(text.split()[0] for text in (share, psnr, size))]
+        lines.append(f"| {' | '.join([*cell, *shown])} |\n")
+    return "".join(lines)
+
+
+def _take_picture(page: Path) -> None:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise RuntimeError(f"{PICTURE.name} was not taken: none of {', '.join(BROWSERS)} is on the PATH; install one")
+    options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,860", f"--screenshot={PICTURE}"]
+    subprocess.run([browser, *options, page.resolve().as_uri()], check=True, capture_output=True, timeout=120)

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import constructed
 import pytest
 
-from tests.bench import Row, _kept
+from ane_sweep.report import document, page
+from tests.bench import Row, _kept, demo
 from tests.bench.__main__ import NAMES, main
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,53 @@ def test_a_table_of_a_text_says_what_its_bench_said(topic, bench, begins):
         words = what.replace("chunks=", "").split()
         line = next(line for line in text.splitlines() if line.startswith(f"| {' | '.join(words)} |"))
         assert numbers(line) <= said, line
+
+
+def test_the_table_of_readme_is_that_of_the_newest_demo():
+    rows = [Row(**row) for row in _kept.entries("demo")[-1]["rows"]]
+    assert len(rows) == 4 and demo.table(rows) in TEXTS["README.md"].read_text(encoding="utf-8")
+
+
+def test_keeping_the_demo_writes_readmes_table_and_the_picture_of_the_newest_report(tmp_path, monkeypatch):
+    rows = [Row("minilm original chunks=2", "M4: 2.50 ms (1.2 to 5.0); 96 % of ops on the ANE; 70.1 dB; 45.0 MB")]
+    taken = []
+    monkeypatch.setattr(demo, "README", tmp_path / "README.md")
+    monkeypatch.setattr(demo._kept, "keep", lambda name, rows: tmp_path / f"{name}.json")
+    monkeypatch.setattr(demo, "_take_picture", taken.append)
+    monkeypatch.setenv("ANE_SWEEP_OUT", str(tmp_path))
+    for stamp in ("1", "2"):
+        (tmp_path / "runs" / stamp).mkdir(parents=True)
+    old = demo.table([Row("minilm original chunks=2", "M4: 9 ms (9 to 9); 9 % of ops on the ANE; 9 dB; 9 MB")])
+    demo.README.write_text(f"before\n\n{old}\nafter\n")
+    assert demo.keep(rows) == tmp_path / "demo.json"
+    assert demo.README.read_text() == f"before\n\n{demo.table(rows)}\nafter\n"
+    assert "| minilm | original | 2 | 2.50 (1.2 to 5.0) | 96 | 70.1 | 45.0 |" in demo.README.read_text()
+    assert taken == [tmp_path / "runs" / "2" / "report.html"]
+
+
+def test_the_band_in_readme_held_what_it_says():
+    """Nine in ten of the published latencies on the Neural Engine, of tables that had no part in the fit."""
+    row = next(row for row in _kept.entries("estimates")[-1]["rows"] if row["what"].startswith("Neural Engine"))
+    inside, total = (
+        int(found[1]) for found in (re.search(r"(\d+) inside", row["ours"]), re.search(r"(\d+) publ", row["what"]))
+    )
+    assert "held nine in ten of the published latencies" in " ".join(TEXTS["README.md"].read_text().split())
+    assert inside / total >= 0.9
+
+
+def test_estimates_are_kept_by_benches_that_say_them_anew():
+    """The terms change: an estimate noted by hand would contradict the next table."""
+    rows = _kept.entries("by_hand")[-1]["rows"]
+    assert not [
+        row for row in rows if "estimated" in row.get("ours", "") or re.search(r"ms \(.* to ", row.get("ours", ""))
+    ]
+
+
+def test_a_page_of_60_cells_is_as_large_as_the_texts_say():
+    size = len(page.as_html(document.Sweep(constructed.records(60))).encode()) / 1e6
+    (row,) = [row for row in _kept.entries("by_hand")[-1]["rows"] if row["what"].startswith("a report of 60 cells")]
+    assert abs(float(row["ours"].removesuffix(" MB")) - size) < 0.15
+    assert f"a page of 60 cells is {row['ours']}" in TEXTS["rulings.md"].read_text(encoding="utf-8")
 
 
 def test_keep_adds_an_entry_and_writes_the_topic(tmp_path, monkeypatch, capsys):

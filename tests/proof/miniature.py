@@ -4,7 +4,8 @@
 
 A row's command stays as it is, and so do its lengths. What it names is small: its models and kept matrices come from a folder
 of options under the same names, where a model has the tiny architecture of its family and a matrix the same axes with as many
-values. Places to cut that are megabytes become shares, pauses and long runs are shortened (`_small`). Weights are random.
+values. Places to cut that are megabytes become shares, pauses and long runs are shortened (`_small`), and what asks for an
+iPhone runs on this host. Weights are random.
 """
 
 import re
@@ -39,6 +40,7 @@ QUICK = [
     "weights=random", "latency.repeats=1", "latency.samples=1", "latency.warmup=1", "gate.wait_s=0", "tracking.enabled=false",
 ]  # fmt: skip
 HERE = "torch_mps needs a Mac"  # the one thing that a command of the list may be refused for, off a Mac
+TALKS = ("generate", "classify")  # verbs that take a sweep's keys
 BOTH = 1811 + 1158  # MB: the two chunks of gpt2-xl
 
 
@@ -105,9 +107,9 @@ def _share(place: str) -> float | str:
 
 def words(row: Row, folder: Path) -> list[str]:
     """Of the row's command, small."""
-    given = [_word(word) for word in row.words]
+    given = [_word(word) for word in row.words if word != "device=usb"]
     asked = {word.partition("=")[0] for word in given}
-    quick = QUICK if row.verb == "" else QUICK[:1] if row.verb == "generate" else []
+    quick = QUICK if row.verb == "" else QUICK[:1] if row.verb in TALKS else []
     own = ["--config-dir", str(folder)] if quick else []
     return [*own, *given, *(word for word in quick if word.partition("=")[0] not in asked)]
 
@@ -160,7 +162,7 @@ def records_of(request: Request, found: Mapping[str, Record]) -> list[Record]:
 
 
 def _in_full(record: Record) -> Record:
-    near = {_share(place): place for place in ("1811MB", "1158MB")}
+    near = {_share(place): place for place in ("1811MB", "1158MB", "2100MB")}
     cuts = record.cell.get("cuts")
     return replace(record, cell={**record.cell, "cuts": [near.get(one, one) for one in cuts]}) if cuts else record
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import ane_sweep
 from ane_sweep import verbs
+from ane_sweep.bridge import record
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.bridge.key import worded
 from ane_sweep.results import published
 
 PACKAGE = Path(ane_sweep.__file__).parent
@@ -29,13 +29,25 @@ SOURCES = {
     "coreml102-model-surgery": "the tips of coreml102, Model Surgery",
     "tinygrad-ane": "https://github.com/tinygrad/tinygrad, its notes of the Neural Engine of December 2020",
 }
+_SHOWN = {
+    "predict_ms": "",
+    "load_ms": "load ",
+    "ops_total": "ops ",
+    "ops_ane": "ops on the ANE ",
+    "psnr_db": "PSNR ",
+    "size_mb": "MB ",
+    "compile_ms": "compile ",
+    "ops_cpu": "ops on the CPU ",
+    "ops_gpu": "ops on the GPU ",
+}
 _BEGINS = """# The notebooks
 
 Every experiment of five lab notebooks of others, each with the one command that repeats it.
 
-What a command needs that only hardware gives stands beside it; the rest it shows anywhere. Published: how many figures of that
-note stand beside ours in the report, and their milliseconds (or ops). Where there is no hub, add `weights=random`;
-`ane-sweep plan ...` needs neither. `python -m tests.proof.notebooks` writes this topic from `ane_sweep/data/notebooks.csv`.
+What a command needs that only hardware gives stands beside it; the rest it shows anywhere. Published: how many rows of that
+note's figures the report shows beside ours, and the milliseconds of each (else its load, its ops, its MB). Without a hub, add
+`weights=random`; without an iPhone, leave `device=usb` out; `ane-sweep plan ...` needs no weights.
+`python -m tests.proof.notebooks` writes this topic from `ane_sweep/data/notebooks.csv`.
 """
 
 
@@ -99,13 +111,15 @@ def rows() -> list[Row]:
 
 
 def beside(row: Row, cells: list[Cell]) -> Iterator[published.Row]:
-    """The published figures of its note that are of one of the cells."""
+    """Yield the published rows of the note that the report shows beside one of the cells: `published.Row.matches`."""
+    requests = [(record.flat_request(cell.as_dict()), cell.runtime) for cell in cells]
     for one in published.rows():
-        if one.request and _is_of(one["source"], row) and any(_matches(one, cell) for cell in cells):
+        if one.figures and _is_of(one["source"], row) and any(one.matches(*request) for request in requests):
             yield one
 
 
 def _is_of(source: str, row: Row) -> bool:
+    """Return True if a published row is of the row's note, and of its day where the note has days."""
     if not source.partition(" ")[0].endswith(row.note):
         return row.note == "experiments-coreml-ane-distilbert" and source.startswith("apple/ml-ane-transformers")
     day, _, month = row.paragraph.partition(",")[0].partition(" ")
@@ -115,12 +129,6 @@ def _is_of(source: str, row: Row) -> bool:
         or source.endswith(f"2023-{months[month]}-{int(day):02d}")
         or f"-{months[month]}-30/31" in source
     )
-
-
-def _matches(one: published.Row, cell: Cell) -> bool:
-    wanted = {**published.DEFAULTS, **one.request}
-    same = all(worded(cell.value(key)) == worded(value) for key, value in wanted.items() if key != "runtime")
-    return same and cell.runtime in ("auto", one.request.get("runtime", "auto"), "coreml")
 
 
 def cells_of(row: Row) -> list[Cell]:
@@ -144,9 +152,15 @@ def text(cells: Callable[[Row], list[Cell]] = cells_of) -> str:
 
 
 def _figures(found: list[published.Row]) -> str:
-    said = [one.figures.get("predict_ms") or one.figures.get("load_ms") or one.figures.get("ops_ane") for one in found]
-    shown = [f"{value:g}" for value in dict.fromkeys(said) if value is not None]
+    """Return the number of published rows and the first figure that each has, in the order of _SHOWN; at most eight."""
+    shown = list(dict.fromkeys(headline(one) for one in found))
     return f"{len(found)}: {', '.join(shown[:8])}{' ...' if len(shown) > 8 else ''}" if found else ""
+
+
+def headline(one: published.Row) -> str:
+    """Return the figure that stands for a published row, e.g. `283`, `load 2700` or `ops 606`."""
+    name, words = next((name, words) for name, words in _SHOWN.items() if name in one.figures)
+    return words + published.figure_text(one.figures[name])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """Nets that show what each tip of a model surgeon changes (coreml102, "Model Surgery Tips"): one that follows it, one that does
 not. Task: features. Both are what the tip is about between two layers of linear, GELU, linear; there is nothing to train.
 
-arch  tip: static | float | bigger | lopsided | sine | pad; followed: whether the net follows it; width of the layers
+arch  tip; followed: whether the net follows it; width of the layers
 
     static    which positions are taken: known when it is converted, or an input
+    padding   a mean of the positions below an input count: the others multiplied by 0 at full length, or cut off, which
+              makes a shape that varies
     float     the last input: numbers, or integers that nothing but a scale comes of
+    epsilon   of a norm of small values: 1e-5, or BERT's 1e-12, which fp16 does not hold
     bigger    more than 64 values, or 8
     lopsided  one axis of 50,000 as 200 by 250, or as it is
     sine      a sine of the positions: looked up in a constant, or computed of the values
+    argsort   the order of the positions: known when it is converted, or by the values of the first channel
     pad       the last axis: 128, or 100
 """
 
@@ -21,9 +25,10 @@ from ane_sweep.worker.models import _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
 
 IGNORED = ()
-TIPS = ("static", "float", "bigger", "lopsided", "sine", "pad")
+TIPS = ("static", "padding", "float", "epsilon", "bigger", "lopsided", "sine", "argsort", "pad")
 LONG, PIECES = 50_000, 200
 TAKEN = 16  # positions of a slice
+SMALL = 1e-3  # what the values of `epsilon` are multiplied by: their variance is some 1e-6
 
 
 class Layers(nn.Module):
@@ -58,7 +63,7 @@ def skeleton(model: dict[str, Any]) -> nn.Module:
 
 
 def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
-    """x (1, C, 1, S) to y; with `static` not followed a place (1,), with `float` not followed a number (1,) of int32."""
+    """x (1, C, 1, S) to y; some tips have a second input of shape (1,)."""
     arch = model["arch"]
     channels, length = _sizes(arch, seq_len)
     inputs = [Port("x", (1, channels, 1, length), "float32", seeded=NUMBERS)]
@@ -68,6 +73,9 @@ def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
         inputs.append(
             Port("number", (1,), "float32" if arch["followed"] else "int32", seeded=Seeded(0.0, 60.0, tiled=False))
         )
+    if arch["tip"] == "padding":
+        dtype = "float32" if arch["followed"] else "int32"
+        inputs.append(Port("count", (1,), dtype, seeded=Seeded(1.0, float(length), tiled=False)))
     left = min(TAKEN, length) if arch["tip"] == "static" else length
     return Ports(tuple(inputs), (Port("y", (1, channels, 1, left), "float32"),))
 
@@ -79,6 +87,7 @@ class Net(nn.Module):
         self.tip, self.followed = model["arch"]["tip"], model["arch"]["followed"]
         self.register_buffer("table", torch.arange(length).float().sin()[None, None, None], persistent=False)
         self.register_buffer("steps", torch.arange(min(TAKEN, length)), persistent=False)
+        self.register_buffer("places", torch.arange(length), persistent=False)
 
     def forward(self, x: Tensor, more: Tensor | None = None) -> tuple[Tensor]:
         return (self._part(self.layers.after, self._tip(self._part(self.layers.before, x), more)),)
@@ -92,6 +101,16 @@ class Net(nn.Module):
             return x.index_select(3, self.steps if more is None else self.steps + more)
         if self.tip == "float":
             return x * (1.0 + more.float() / 64.0)
+        if self.tip == "padding":
+            kept = x * (more - self.places).clamp(0.0, 1.0) if self.followed else x[..., : more[0]]
+            return x + kept.sum(dim=3, keepdim=True) / more
+        if self.tip == "epsilon":
+            x = SMALL * x
+            centred = x - x.mean(dim=1, keepdim=True)
+            variance = centred.square().mean(dim=1, keepdim=True)
+            return centred * torch.rsqrt(variance + (1e-5 if self.followed else 1e-12))
+        if self.tip == "argsort":
+            return x.index_select(3, self.places.flip(0) if self.followed else x[0, 0, 0].argsort())
         if self.tip == "sine":
             return x + (self.table if self.followed else x.sin())
         return x
