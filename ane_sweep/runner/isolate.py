@@ -257,7 +257,7 @@ def _explained(
 
 
 def _not_started(task: TaskRequest, error: OSError) -> TaskResult:
-    full = trouble.speaks_of_space(error)
+    full = trouble.is_out_of_space(error)
     reason = trouble.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
     return TaskResult(task.stage, task.key, "failed", reason)
 
