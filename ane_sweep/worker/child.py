@@ -43,7 +43,7 @@ from ane_sweep.bridge.protocol import EXIT_NO_SPACE, MEMORY_VARIABLE, PARENT_VAR
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.errors import Died, End, StageError, Unavailable
 from ane_sweep.machine import stand_in
-from ane_sweep.worker import faults, imports
+from ane_sweep.worker import faults, imports, leftovers
 from ane_sweep.worker.stages import StageResult
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> int:
     """Run the task of one task.json and write its result. Returns the exit code: 0 when the stage ended ok, else 1."""
     started = time.monotonic()
     die_with_parent(int(os.environ.get(PARENT_VARIABLE, os.getppid())))
+    leftovers.adopt_orphans()
     task = TaskRequest.read(Path(arguments[0]))
     explain_death()
     set_limits(task.limits.memory_bytes)
@@ -287,6 +288,7 @@ def end(arguments: list[str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+    leftovers.end_children()
     os._exit(code)
 
 
