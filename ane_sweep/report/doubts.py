@@ -134,9 +134,14 @@ def _labels(records: Sequence[Record]) -> Said:
 def _under_floor(records: Sequence[Record]) -> Said:
     """The warnings about precisions that have no gate of their own."""
     axes = varying_axes(list(records))
-    for warning in dict.fromkeys(str(record.realised["psnr_warning"]) for record in records if "psnr_warning" in record.realised):
+    for warning in dict.fromkeys(
+        str(record.realised["psnr_warning"]) for record in records if "psnr_warning" in record.realised
+    ):
         cells = [record for record in records if record.realised.get("psnr_warning") == warning]
-        yield f"{warning}: {_count(cells)} ({_examples(cells, axes)}). Next: a task's score (`ane-sweep help precisions`), or more bits.", cells
+        yield (
+            f"{warning}: {_count(cells)} ({_examples(cells, axes)}). Next: a task's score (`ane-sweep help precisions`), or more bits.",
+            cells,
+        )
 
 
 def _timing(records: Sequence[Record]) -> Said:

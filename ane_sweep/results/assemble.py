@@ -28,7 +28,7 @@ BAD = {
     StageStatus.SKIPPED: Status.SKIPPED,
 }
 
-# Of precisions without a gate of their own. In the table of docs/precisions.md rank agreement is 0.79 and less under it, 0.94 and more above.
+# Of precisions without a gate of their own. In docs/precisions.md rank agreement is 0.79 and less under it, 0.94 and more above.
 FLOOR_DB = 30.0
 Files = Callable[[Path], list[Artifact]]
 

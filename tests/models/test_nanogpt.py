@@ -116,18 +116,22 @@ def test_a_pickle_needs_trust_and_runs_nothing(tmp_path):
 
 
 def zipped(folder, content: bytes):
-    with zipfile.ZipFile(folder / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as archive, archive.open(
-        "archive/data.pkl", "w", force_zip64=True
-    ) as stream:
+    with (
+        zipfile.ZipFile(folder / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("archive/data.pkl", "w", force_zip64=True) as stream,
+    ):
         stream.write(content)
     return folder
 
 
 BOMBS = {
     "it unpacks to 300 MB": b"\x80\x02" + bytes(300 << 20),
-    "it copies a large dictionary 1,000 times": b"\x80\x02(" + b"ccollections\nOrderedDict\n((" + b"".join(
-        b"(I%d\nNl" % number for number in range(100_000)
-    ) + b"lp0\ntR" + b"ccollections\nOrderedDict\n(g0\ntR" * 1000 + b"l.",
+    "it copies a large dictionary 1,000 times": b"\x80\x02("
+    + b"ccollections\nOrderedDict\n(("
+    + b"".join(b"(I%d\nNl" % number for number in range(100_000))
+    + b"lp0\ntR"
+    + b"ccollections\nOrderedDict\n(g0\ntR" * 1000
+    + b"l.",
 }
 READ = """
 import resource, sys

@@ -31,7 +31,9 @@ def test_a_huge_source_file_is_refused_without_being_read(tmp_path):
     path.touch()
     os.truncate(path, 3 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ConfigError, match=r"nets\.py is no source file to read: it has 3,221,225,472 bytes, more than 10,000,000"):
+    with pytest.raises(
+        ConfigError, match=r"nets\.py is no source file to read: it has 3,221,225,472 bytes, more than 10,000,000"
+    ):
         sources.of_file(path, [tmp_path])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB
 

@@ -265,7 +265,10 @@ os.write(2, b"MemoryError\\nterminate called after throwing an instance of 'std:
     result = room.run(body + "os.abort()", **theirs)
     assert (result.status, result.exit) == ("crashed", "SIGABRT")
     assert "its limit was 0.49 GiB: limits.fake.memory_gib=GIB sets another" in result.reason
-    assert room.run("print('no MemoryError was seen', file=sys.stderr); os._exit(3)", memory_bytes=500 * MIB).status == "failed"
+    assert (
+        room.run("print('no MemoryError was seen', file=sys.stderr); os._exit(3)", memory_bytes=500 * MIB).status
+        == "failed"
+    )
 
 
 @linux

@@ -63,7 +63,9 @@ def test_what_a_task_detaches_ends_with_it(room, end):
     pids = room.base / "pids"
     # Of a dead process started cold, what it detached is found by its environment alone (docs/errors.md).
     bare = room.parents is not None or end in ("ok", "failed", "timeout")
-    result = room.run(DETACHED + ENDS[end], params={"pids": str(pids), "bare": bare}, timeout_s=8 if end == "timeout" else 60)
+    result = room.run(
+        DETACHED + ENDS[end], params={"pids": str(pids), "bare": bare}, timeout_s=8 if end == "timeout" else 60
+    )
     started = pids.read_text()
     assert len(started.split()) == 2 + bare, result.reason
     left = left_of(started)

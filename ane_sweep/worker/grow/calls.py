@@ -141,7 +141,9 @@ def _said(error: BaseException, it: str) -> Unlike:
         return error
     if isinstance(error, DataDependentOutputException):
         return Unlike(f"{it} asks for the numbers of a tensor as it runs")
-    return Unlike(f"{it} cannot be run without numbers ({type(error).__name__}: {' '.join(trouble.text_of(error).split())[:100]})")
+    return Unlike(
+        f"{it} cannot be run without numbers ({type(error).__name__}: {' '.join(trouble.text_of(error).split())[:100]})"
+    )
 
 
 def _without_numbers(value: Tensor, device: torch.device) -> Tensor:
