@@ -22,6 +22,9 @@ _KILLED = (
     ": Core ML was seen to do that where the Neural Engine's compiler had failed (coremltools issue 2758), and so does the "
     "kernel when memory runs out; more chunks, or compute_units=cpu_and_gpu"
 )
+_PRINTED = (
+    "; it printed a line about refused memory, and its limit was {limit}: limits.{stage}.memory_gib=GIB sets another"
+)
 
 
 def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
@@ -47,7 +50,8 @@ def cause_of_death(
     name = exit_name(code)
     if name == "SIGKILL" and ran_out:
         return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
-    if limit is not None and name != "SIGKILL" and trouble.speaks_of_memory(tail):
+    refused_memory = limit is not None and trouble.reports_no_memory(tail)
+    if refused_memory and name != "SIGKILL" and not _runs_users_code(task):
         return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
     if name == "SIGKILL":
         if stage in _COMPILE_FOR_ANE or traits(task.params.get("runtime")).coreml:
@@ -57,10 +61,16 @@ def cause_of_death(
             "macOS for a code signature it refuses); look into the system log"
         )
     if isinstance(name, str):
-        return "crashed", f"{stage} crashed with {name}{_where(tail)}"
+        hint = _PRINTED.format(stage=stage, limit=_gib(limit)) if refused_memory else ""
+        return "crashed", f"{stage} crashed with {name}{_where(tail)}{hint}"
     if code == EXIT_NO_SPACE:
         return "failed", trouble.no_space_reason(task.result)
     return "failed", f"{stage} exited with code {name} and left no result: {_last(tail) or 'nothing on stderr'}"
+
+
+def _runs_users_code(task: TaskRequest) -> bool:
+    """Return True if the task imports a module of the user's: what it prints is then no evidence of anything."""
+    return "code" in task.inputs
 
 
 def exit_name(code: int | None) -> int | str | None:

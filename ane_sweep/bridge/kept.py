@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import conversion, disk
 from ane_sweep.terminal import say
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def read(path: Path, kind: type[T], instead: str) -> T | None:
 def as_kind(value: Any, kind: type[T]) -> T | None:
     """A JSON value as what it should be, or None."""
     try:
-        return None if value is None else msgspec.convert(value, kind, strict=True)
+        return None if value is None else conversion.convert(value, kind)
     except msgspec.ValidationError:
         return None
 

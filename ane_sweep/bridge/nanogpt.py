@@ -6,6 +6,7 @@ or that state as model.safetensors beside a config.json that holds the model_arg
 models/_nanogpt.py.
 """
 
+import io
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -17,6 +18,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 
 CKPT = "ckpt.pt"
+MOST_PICKLE_BYTES = 4 << 20  # of data.pkl; of GPT-2 XL with its optimizer it has 0.3 MB
 _ARGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 
 
@@ -60,17 +62,11 @@ def model_args(path: Path, model: str) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
             with archive.open(name) as stream:
-                args = dict(_Plain(stream).load()["model_args"])
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        EOFError,
-        zipfile.BadZipFile,
-        pickle.UnpicklingError,
-    ) as error:
+                content = stream.read(MOST_PICKLE_BYTES + 1)
+        if len(content) > MOST_PICKLE_BYTES:
+            raise ValueError(f"{name} unpacks to more than {MOST_PICKLE_BYTES:,} bytes, without its tensors")
+        args = dict(_Plain(io.BytesIO(content)).load()["model_args"])
+    except Exception as error:  # of a file of a stranger's: zipfile and pickle raise whatever it makes them do
         raise ConfigError(
             f"model={model}: {path} is not a checkpoint of nanoGPT ({type(error).__name__}: {error}); it holds `model` and `model_args`, "
             "as nanoGPT's train.py saves them"
@@ -78,12 +74,22 @@ def model_args(path: Path, model: str) -> dict[str, Any]:
     return args
 
 
+class _Ordered(OrderedDict):
+    """An OrderedDict as torch.save writes it: empty at first. A pickle that copies a large one again and again is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        """Drop the versions of modules that PyTorch keeps as an attribute of a state."""
+
+
 class _Plain(pickle.Unpickler):
     """Containers and numbers; tensors become None, everything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
+            return _Ordered
         if module == "torch._utils" and name.startswith("_rebuild_"):
             return _nothing
         if module == "torch":  # kinds of storage, sizes, dtypes: only ever handed to the above

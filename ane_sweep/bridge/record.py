@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ane_sweep.bridge import disk, kept
+from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.figures import Artifact, Count, Kind, Metric, Placement, Timing, as_plain
 from ane_sweep.errors import RunNotFound, StoreError
 
@@ -143,7 +143,7 @@ class Record:
                 "it was written by a newer version, update ane-sweep to read it"
             )
         try:
-            return msgspec.convert(plain, cls, strict=True)
+            return conversion.convert(plain, cls)
         except msgspec.ValidationError as error:
             raise StoreError(f"{where} cannot be read as a record: {error}") from error
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import conversion, disk
 from ane_sweep.bridge.figures import Count, Metric, NotNegative, Placement, Timing, as_plain
 from ane_sweep.errors import End
 
@@ -58,7 +58,7 @@ class TaskRequest:
     def read(cls, path: Path) -> "TaskRequest":
         # a path's bytes that are no text are lone surrogates: msgspec's own reader refuses those
         plain = json.loads(path.read_bytes())
-        return msgspec.convert(plain, cls, dec_hook=lambda kind, text: kind(text))
+        return conversion.convert(plain, cls, dec_hook=lambda kind, text: kind(text))
 
 
 @dataclass
@@ -104,7 +104,7 @@ class TaskResult:
             raise ValueError("it is no result")
         facts = dict(plain.get("facts", {}))
         lifted = {"timing": facts.pop("timing", None), "placement": facts.pop("placement", [])}
-        return msgspec.convert({**plain, **lifted, "facts": facts}, cls, strict=True)
+        return conversion.convert({**plain, **lifted, "facts": facts}, cls)
 
     def write(self, path: Path) -> None:
         disk.write_json(path, self.to_plain())

@@ -1,24 +1,21 @@
 """What went wrong beneath us: how native code says that memory or a disk is full."""
 
+import dis
 import errno
 import os
+import re
 from collections.abc import Iterator
 
-# How native code says that an allocation was refused, in lower case: torch's allocator, the C library's ENOMEM,
-# libstdc++, numpy, Rust's allocator (safetensors, tokenizers), the Metal backend,
-# libgomp (no room for a thread's stack).
-_MEMORY_SIGNS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "defaultcpuallocator",
-    "std::bad_alloc",
-    "unable to allocate",
-    "memory allocation of",
-    "out of memory",
-    "memoryerror",
-    "thread creation failed",
+# The whole beginning or end of a line that native code writes when an allocation is refused: torch's allocators, libstdc++,
+# the C library's ENOMEM, Rust's allocator (safetensors, tokenizers), OpenBLAS, libgomp (no room for a thread's stack).
+_MEMORY_LINES = re.compile(
+    r"^(?:RuntimeError: |  what\(\):  )?(?:\[enforce fail at alloc_cpu\.cpp:\d+\]|std::bad_alloc$|MPS backend out of memory"
+    r"|memory allocation of \d+ bytes failed|OpenBLAS error: Memory allocation|libgomp: Thread creation failed)"
+    r"|: Cannot allocate memory$|Cannot allocate memory \(os error 12\)$",
+    re.MULTILINE,
 )
 _SPACE_SIGNS = ("no space left on device", "os error 28", "disk quota exceeded")
+_NO_SPACE = "no space left on device while writing"
 _SPACE_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -32,35 +29,68 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
 
 
-def speaks_of_memory(text: str) -> bool:
-    """Whether a message or a stderr holds one of the phrases by which native code reports a refused allocation."""
-    lowered = text.lower()
-    return any(sign in lowered for sign in _MEMORY_SIGNS)
+def text_of(error: BaseException) -> str:
+    """Return an exception's message; if the exception cannot give one (its `__str__` raises), return a sentence that says so."""
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"its message cannot be read: its __str__ raised {type(another).__name__}"
 
 
-def speaks_of_space(error: BaseException) -> bool:
-    """Whether an error means a full disk or an exhausted quota, also where native code says it only in words."""
-    if isinstance(error, OSError) and error.errno in _SPACE_ERRNOS:
-        return True
-    return not isinstance(error, MemoryError) and tells_of_space(str(error))
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True if an exception means a refused allocation.
+
+    Its type or its errno says so. If native code raised it, which often knows no type but RuntimeError, its message counts
+    as well. The message of what Python code raised (the user's, for example) never does.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (_is_native(error) and reports_no_memory(text_of(error)))
 
 
-def tells_of_space(text: str) -> bool:
-    """The same of what somebody said."""
+def reports_no_memory(text: str) -> bool:
+    """Return True if a line of the text is one by which native code reports a refused allocation."""
+    return _MEMORY_LINES.search(text) is not None
+
+
+def is_out_of_space(error: BaseException) -> bool:
+    """Return True if an exception means a full disk or an exhausted quota; a message counts as in `is_out_of_memory`."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _SPACE_ERRNOS
+    return not isinstance(error, MemoryError) and _is_native(error) and reports_no_space(text_of(error))
+
+
+def reports_no_space(text: str) -> bool:
+    """Return True if a text has one of the phrases for a full disk."""
     return any(sign in text.lower() for sign in _SPACE_SIGNS)
+
+
+def _is_native(error: BaseException) -> bool:
+    """Return True if no `raise` statement of Python raised this exception."""
+    at = error.__traceback__
+    if at is None:
+        return False
+    while at.tb_next is not None:
+        at = at.tb_next
+    return dis.opname[at.tb_frame.f_code.co_code[at.tb_lasti]] not in ("RAISE_VARARGS", "RERAISE")
 
 
 def no_space_reason(where: str | os.PathLike[str] | None) -> str:
     """The sentence for a full disk; `where` is the file or folder that was being written."""
     return (
-        f"no space left on device while writing {os.fspath(where) if where else 'its files'}; "
+        f"{_NO_SPACE} {os.fspath(where) if where else 'its files'}; "
         "free space or move outputs with out=PATH; nothing half-written stays"
     )
 
 
+def is_no_space_reason(reason: str | None) -> bool:
+    """Return True for a sentence of `no_space_reason`."""
+    return (reason or "").startswith(_NO_SPACE)
+
+
 def explained(error: OSError) -> str:
     """One sentence for what the system refused, with the next step where there is one."""
-    if speaks_of_space(error):
+    if is_out_of_space(error):
         return no_space_reason(error.filename)
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     return f"{where}{error.strerror or error}"

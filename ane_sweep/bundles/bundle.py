@@ -28,7 +28,7 @@ from typing import BinaryIO
 import msgspec
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk, retold
+from ane_sweep.bridge import disk, foreign, retold
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records
 from ane_sweep.bundles import form
 from ane_sweep.errors import StoreError
@@ -40,6 +40,7 @@ FORMAT, SCHEMA = "ane-sweep-bundle", 1
 MANIFEST, RUN, DRIFT = "manifest.json", "run.json", "drift.json"
 CONTENTS = (FILE_NAME, RUN, DRIFT)  # all that a bundle may hold beside its manifest
 MOST_BYTES, MOST_RECORD_BYTES, MANIFEST_BYTES = 256 << 20, 16 << 20, 1 << 20  # a thousand cells are some 20 MB
+MOST_FILE_BYTES = MOST_BYTES + 2 * MANIFEST_BYTES  # of the zip, which is no larger than what it holds
 SEAL, SEAL_BYTES = b"sha256:", 7 + 64  # the zip's comment: the digest of all that comes before it
 SALT = "host_salt"
 # Paths: the whole text (behind key=) or between quotes, where spaces belong to them; a word of a sentence; a database.
@@ -167,13 +168,13 @@ def read(path: Path) -> Bundle:
     is under a checksum.
     """
     try:
-        with open(path, "rb") as file:
+        with foreign.open_file(path, MOST_FILE_BYTES) as file:
             digest = _digest(file)
-            if file.read() != SEAL + digest:
+            if file.read(SEAL_BYTES + 1) != SEAL + digest:
                 raise StoreError(_unsealed(file))
-        with zipfile.ZipFile(path) as archive:
-            manifest = _manifest(archive)
-            contents = {item.name: _content(archive, item) for item in manifest.files}
+            with zipfile.ZipFile(file) as archive:
+                manifest = _manifest(archive)
+                contents = {item.name: _content(archive, item) for item in manifest.files}
         return _checked(manifest, contents)
     except StoreError as error:
         raise StoreError(f"{path}: refused: {error}") from error

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import conversion, disk
 from ane_sweep.bridge.figures import Count, Name
 from ane_sweep.bridge.record import File, Record
 from ane_sweep.errors import StoreError
@@ -175,7 +175,7 @@ def record(plain: Any, where: str) -> Record:
 def read(kind: type[T], value: Any) -> T:
     """A value as what it should be."""
     try:
-        return msgspec.convert(value, kind, strict=True)
+        return conversion.convert(value, kind)
     except msgspec.ValidationError as error:
         raise StoreError(f"{told(error)}; no sweep writes that") from error
 

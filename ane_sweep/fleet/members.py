@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ane_sweep.bridge import conversion
 from ane_sweep.bridge.place import Place, Places
 from ane_sweep.bridge.runtimes import RUNTIMES, asked, cannot
 from ane_sweep.errors import ConfigError
@@ -102,7 +103,7 @@ def of(client: Any) -> tuple[list[Member], list[str]]:
                 f"{at}: gives no facts of itself ({type(said).__name__}: {said}); is ane-sweep[fleet] there?"
             )
             continue
-        member = msgspec.json.decode(said, type=Member)
+        member = conversion.decode(said, Member)
         if differ := [name for name in SAME if member.tools.get(name) != ours.get(name)]:
             versions = ", ".join(f"{name} {member.tools.get(name)} (here {ours.get(name)})" for name in differ)
             refused.append(f"{member.name}: refused, as its {versions}: install the same there")

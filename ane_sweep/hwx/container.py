@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
 
 MAGIC, CPU_TYPE = 0xBEEFFACE, 0x80
@@ -112,11 +113,11 @@ def read(path: Path) -> Container:
 
 def _content(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise PackageError(f"{path}: a folder; name a .hwx file in it")
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise PackageError(f"{path}: {size / 1e9:.1f} GB; programs of more than {MAX_BYTES >> 30} GiB are not read")
-        return path.read_bytes()
+        return foreign.read_file(path, MAX_BYTES)
+    except IsADirectoryError:
+        raise PackageError(f"{path}: a folder; name a .hwx file in it") from None
+    except ValueError as error:
+        raise PackageError(f"{path}: not read: {error}") from None
     except OSError as error:
         raise PackageError(f"{path}: cannot be read: {error.strerror or error}") from None
 

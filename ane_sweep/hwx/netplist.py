@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
+from ane_sweep.bridge import foreign
 from ane_sweep.errors import PackageError
 
 MAX_BYTES = 64 << 20
@@ -52,11 +53,13 @@ class NetPlist:
 def read(path: Path) -> NetPlist:
     """Raises PackageError for what is no property list, or names no network."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise PackageError(f"{path}: more than {MAX_BYTES >> 20} MiB for a list of layers")
-        found = plistlib.loads(path.read_bytes())
+        content = foreign.read_file(path, MAX_BYTES)
+    except ValueError as error:
+        raise PackageError(f"{path}: not read: {error}") from None
     except OSError as error:
         raise PackageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    try:
+        found = plistlib.loads(content)
     except _BROKEN as error:
         raise PackageError(f"{path}: not a property list: {type(error).__name__} {error}".rstrip()) from None
     if not isinstance(found, dict) or not _names(found.get("Networks")):

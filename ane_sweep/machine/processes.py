@@ -117,6 +117,17 @@ def kill_tree(pid: int) -> None:
             process.kill()
 
 
+def end_all_with(variable: str, folder: Path) -> None:
+    """Kill the processes whose environment began with a folder, or one below it, as a variable.
+
+    This finds what a task had detached if the task's own process died and could not end it.
+    """
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.environ().get(variable, "")).is_relative_to(folder):
+                process.kill()
+
+
 def tree_bytes(pid: int) -> int:
     """Memory of a process and its descendants that cannot be reclaimed, in bytes; 0 when it is gone.
 

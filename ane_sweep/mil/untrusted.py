@@ -2,11 +2,14 @@
 other files, and the header of a safetensors file. Standard library only.
 """
 
+import errno
 import json
 import math
+import os
 import re
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 DEEPEST = 64  # levels of JSON: config.json, headers and manifests have fewer than ten
 MOST_JSON_BYTES = 64 << 20
@@ -14,13 +17,35 @@ MOST_AXES = 64  # of a tensor: the product of a million of them alone would take
 MOST_HEADER_BYTES = 100_000_000  # as safetensors itself has it
 
 
+def open_file(path: Path, most: int) -> BinaryIO:
+    """Open a regular file of at most `most` bytes for reading. Raises OSError; ValueError for a device, a pipe or a larger file.
+
+    Opening never waits for the other end of a pipe.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is no regular file")
+    raise ValueError(f"it has {found.st_size:,} bytes, more than {most:,}")
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes; raises what `open_file` raises."""
+    with open_file(path, most) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:  # it grew meanwhile, or it is one of /proc, whose files have no size
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content
+
+
 def read_json(path: Path) -> Any:
     """The value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
-    with path.open("rb") as stream:
-        text = stream.read(MOST_JSON_BYTES + 1)
-    if len(text) > MOST_JSON_BYTES:
-        raise ValueError(f"it has more than {MOST_JSON_BYTES} bytes")
-    return parse_json(text)
+    return parse_json(read_file(path, MOST_JSON_BYTES))
 
 
 def parse_json(text: str | bytes) -> Any:

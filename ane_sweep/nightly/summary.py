@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sized
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from ane_sweep.bridge.record import Record, Status
@@ -109,8 +108,7 @@ def _broken(failing: list[Record]) -> list[str]:
 
 
 def _took(run: Run) -> str:
-    began, ended = (datetime.fromisoformat(run.info[name]) for name in ("started", "finished"))
-    return duration((ended - began).total_seconds())
+    return "an unknown time" if run.seconds is None else duration(run.seconds)
 
 
 def _cells(things: Sized) -> str:

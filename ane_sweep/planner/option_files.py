@@ -1,12 +1,12 @@
 """What a file of options may be, looked at before it is built: text, a mapping, of bounded size. The file of a stranger
 may be deep, may hold itself through an anchor, or some aliases that stand for millions of values."""
 
-import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ane_sweep.bridge import foreign
 from ane_sweep.errors import ConfigError
 
 MOST_BYTES, MOST_DEPTH, MOST_DIGITS = 1_000_000, 32, 100
@@ -42,13 +42,8 @@ def problem(error: Exception) -> str:
 
 
 def _text(path: Path) -> str:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
-        raise ValueError("it is no file")
-    if found.st_size > MOST_BYTES:
-        raise ValueError(f"it has {found.st_size:,} bytes, more than {MOST_BYTES:,}")
     try:
-        return path.read_bytes().decode("utf-8")
+        return foreign.read_file(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8 text (byte {error.start})") from None
 

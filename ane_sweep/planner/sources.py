@@ -16,7 +16,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ane_sweep.bridge import installed_in
+from ane_sweep.bridge import foreign, installed_in
 from ane_sweep.errors import ConfigError
 
 MOST_FILES, MOST_BYTES = 5000, 10_000_000
@@ -24,17 +24,21 @@ MOST_FILES, MOST_BYTES = 5000, 10_000_000
 
 @dataclass
 class Sources:
-    """What was found: `files` name -> sha256, `packages` name -> version of what is installed."""
+    """What was found: `files` name -> sha256, `packages` name -> version of what is installed.
+
+    unread   files that are still to be read: name, path, and the package that its relative imports start from
+    """
 
     roots: Sequence[Path]
     files: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
+    unread: list[tuple[str, Path, str]] = field(default_factory=list)
 
 
 def of_file(path: Path, roots: Sequence[Path]) -> Sources:
     """The closure of a file. Raises ConfigError for more files than any model has, OSError."""
-    found = Sources(roots)
-    _follow(found, path.name, path, "")
+    found = Sources(roots, unread=[(path.name, path, "")])
+    _read_all(found)
     return found
 
 
@@ -44,11 +48,12 @@ def of_module(name: str, roots: Sequence[Path]) -> Sources:
     if not _enter(found, name):
         looked = ", ".join(str(root) for root in roots)
         raise ConfigError(f"model.path={name}: no such module; looked in {looked} and among what is installed")
+    _read_all(found)
     return found
 
 
 def _enter(found: Sources, name: str) -> bool:
-    """Follow a module by its full name, and the packages that it lies in; False where there is none."""
+    """Note the files of a module by its full name, and of the packages that it lies in; False where there is none."""
     top, *rest = name.split(".")
     if top in sys.stdlib_module_names or top in ("ane_sweep", "__future__"):
         return True
@@ -62,7 +67,7 @@ def _enter(found: Sources, name: str) -> bool:
     at = top
     for part in [*rest, None]:
         if origin and Path(origin).suffix == ".py":
-            _follow(found, at, Path(origin), at if places else at.rpartition(".")[0])
+            found.unread.append((at, Path(origin), at if places else at.rpartition(".")[0]))
         if part is None:
             return True
         at = f"{at}.{part}"
@@ -80,15 +85,22 @@ def _elsewhere(top: str):
         return None
 
 
-def _follow(found: Sources, name: str, path: Path, package: str) -> None:
-    """A file of the user's, and what it imports; `package` is the one that its relative imports start from."""
-    if name in found.files:
-        return
-    content = path.read_bytes()
-    if len(content) > MOST_BYTES or len(found.files) >= MOST_FILES:
-        raise ConfigError(
-            f"model.path: {path} and what it imports are more than {MOST_FILES:,} files of {MOST_BYTES:,} bytes"
-        )
+def _read_all(found: Sources) -> None:
+    """Read the files that are noted, and those that they import, and so on: one after the other, however long the chain."""
+    while found.unread:
+        name, path, package = found.unread.pop()
+        if name not in found.files:
+            _read(found, name, path, package)
+
+
+def _read(found: Sources, name: str, path: Path, package: str) -> None:
+    """Read a file of the user's, and note what it imports."""
+    if len(found.files) >= MOST_FILES:
+        raise ConfigError(f"model.path: it imports more than {MOST_FILES:,} files, by way of {path}")
+    try:
+        content = foreign.read_file(path, MOST_BYTES)
+    except ValueError as error:
+        raise ConfigError(f"model.path: {path} is no source file to read: {error}") from None
     found.files[name] = hashlib.sha256(content).hexdigest()
     try:
         tree = ast.parse(content)

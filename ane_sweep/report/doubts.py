@@ -34,7 +34,8 @@ def doubts(records: Sequence[Record], runs: str = RUNS) -> list[str]:
 def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
     """The same with the cells that each is about."""
     place = {id(record): n for n, record in enumerate(records)}
-    kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True), (_timing(records), False, True)]
+    kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True)]
+    kinds += [(_under_floor(records), False, True), (_timing(records), False, True)]
     kinds += [(_not_apple(records), True, True), (_unavailable(records), False, False)]
     return [
         Doubt(text, tuple(place[id(record)] for record in cells), meaning, against)
@@ -126,6 +127,19 @@ def _labels(records: Sequence[Record]) -> Said:
         yield (
             f"inputs are made up, {_count(cells)} ({'; '.join(made)}): scores tell how exact a program is, "
             "not how good at its work.",
+            cells,
+        )
+
+
+def _under_floor(records: Sequence[Record]) -> Said:
+    """The warnings about precisions that have no gate of their own."""
+    axes = varying_axes(list(records))
+    for warning in dict.fromkeys(
+        str(record.realised["psnr_warning"]) for record in records if "psnr_warning" in record.realised
+    ):
+        cells = [record for record in records if record.realised.get("psnr_warning") == warning]
+        yield (
+            f"{warning}: {_count(cells)} ({_examples(cells, axes)}). Next: a task's score (`ane-sweep help precisions`), or more bits.",
             cells,
         )
 

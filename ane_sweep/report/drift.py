@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ane_sweep import installed, outward, terminal
-from ane_sweep.bridge import disk, kept
+from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.figures import Count
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.stages import STAGES
@@ -61,7 +61,7 @@ class Drift:
 
     def told(self, say: Callable[[str], str] = outward.told) -> "Drift":
         """With every text in it said by `say`."""
-        return msgspec.convert(outward.values(msgspec.to_builtins(self), say), Drift)
+        return conversion.convert(outward.values(msgspec.to_builtins(self), say), Drift)
 
 
 def worst_cell(records: Sequence[Record]) -> int | None:

@@ -28,6 +28,8 @@ BAD = {
     StageStatus.SKIPPED: Status.SKIPPED,
 }
 
+# Of precisions without a gate of their own. In docs/precisions.md rank agreement is 0.79 and less under it, 0.94 and more above.
+FLOOR_DB = 30.0
 Files = Callable[[Path], list[Artifact]]
 
 
@@ -93,8 +95,17 @@ def _record(
         beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
         judged = gather.judged(cell, chain, beside)
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
+    record.realised |= _psnr_warning(cell, record)
     record.status, record.reason = _verdict(cell, record, chain, judged)
     return record
+
+
+def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
+    """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
+    psnr = record.value("psnr_db")
+    if psnr is None or psnr >= FLOOR_DB or cell.precision_options["min_psnr_db"] is not None:
+        return {}
+    return {"psnr_warning": f"PSNR is under {FLOOR_DB:g} dB, and the precision has no gate of its own"}
 
 
 def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:

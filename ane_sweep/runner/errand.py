@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep.bridge import trouble
+from ane_sweep.bridge import conversion, trouble
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
@@ -106,7 +106,7 @@ def _parents() -> Parents:
 
 def perform(text: str) -> str:
     """An Errand as JSON; the Answer as JSON."""
-    errand = msgspec.json.decode(text, type=Errand)
+    errand = conversion.decode(text, Errand)
     answer = Answer(os.environ.get(members.NAME_VARIABLE, ""), members.fingerprint(), host.toolchain())
     if differ := [name for name in members.SAME if errand.tools.get(name) != members.tools().get(name)]:
         answer.reason = (
@@ -150,7 +150,7 @@ def topic(sweep: str) -> str:
 def _done(errand: Errand, answer: Answer) -> None:
     _begin(errand, answer.machine)
     store, shared_store = _store(), _shelf(os.environ.get(STORE_VARIABLE) or errand.store)
-    task = msgspec.convert(errand.task, Task, dec_hook=lambda kind, value: kind(value))
+    task = conversion.convert(errand.task, Task, dec_hook=lambda kind, value: kind(value))
     outcomes = {}
     for stage, key in errand.inputs.values():
         folder = store.intact(stage, key) or shared_store.pull(store, stage, key)
@@ -166,7 +166,7 @@ def _done(errand: Errand, answer: Answer) -> None:
     try:
         outcome = _outcome(errand, task, outcomes, folder, store)
         _told(task, outcome, folder, answer)
-        if outcome.status == StageStatus.FAILED and trouble.tells_of_space(outcome.reason or ""):
+        if outcome.status == StageStatus.FAILED and trouble.is_no_space_reason(outcome.reason):
             answer.unable = outcome.reason
         if outcome.done and task.stage not in walk.UNSTORED:
             shared_store.push(store, task.stage, task.key, again=errand.again)

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import conversion, disk
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
@@ -84,7 +82,7 @@ class Home:
     def arrived(self, task: Task, future: Any, wanted: Callable[[], bool]) -> Outcome | Lost:
         """The outcome that a future brings; or why there is none. Nothing of what is not `wanted` is kept."""
         try:
-            answer = msgspec.json.decode(future.result(timeout=_GATHER_S), type=errand.Answer)
+            answer = conversion.decode(future.result(timeout=_GATHER_S), errand.Answer)
         except Exception as error:  # the worker went down with it, and Dask says so in many ways
             return Lost(f"its answer was lost with its worker ({type(error).__name__})")
         if answer.stopped:

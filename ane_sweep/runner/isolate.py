@@ -118,6 +118,7 @@ def _once(
     if result is None and child.ended_by is None and isinstance(child.process, Forked) and child.process.orphaned:
         return None
     if result is None:
+        processes.end_all_with("TMPDIR", task.tmp)
         result = _explained(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
     if left:
         result.doubts.append(f"{len(left)} process(es) of this task could not be killed: {left}")
@@ -257,7 +258,7 @@ def _explained(
 
 
 def _not_started(task: TaskRequest, error: OSError) -> TaskResult:
-    full = trouble.speaks_of_space(error)
+    full = trouble.is_out_of_space(error)
     reason = trouble.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
     return TaskResult(task.stage, task.key, "failed", reason)
 

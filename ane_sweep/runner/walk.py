@@ -280,7 +280,7 @@ class Worker:
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:  # costs this task, not the sweep
-            full = trouble.speaks_of_space(error)
+            full = trouble.is_out_of_space(error)
             return Outcome(StageStatus.FAILED, trouble.no_space_reason(out) if full else str(error))
         heavy = task.alone or task.work >= HEAVY_BYTES
         request = TaskRequest(
@@ -348,4 +348,4 @@ def further(first: Outcome) -> Outcome | None:
 
 def _worth_another_try(earlier: TaskResult) -> bool:
     """Whether an interrupted run's failure was the host's passing trouble: a full disk, by now perhaps emptied."""
-    return earlier.status == "failed" and trouble.tells_of_space(earlier.reason or "")
+    return earlier.status == "failed" and trouble.is_no_space_reason(earlier.reason)

@@ -317,7 +317,7 @@ def _explained(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if trouble.speaks_of_space(error):
+        if trouble.is_out_of_space(error):
             raise StoreError(f"{root}: no space left on device; free space or move outputs with out=PATH") from error
         reasons = {
             errno.EROFS: "is on a read-only file system",

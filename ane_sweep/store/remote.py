@@ -150,7 +150,12 @@ def is_refusal(error: Exception) -> bool:
     status = getattr(error, "status", None)
     refused = isinstance(error, _REFUSALS) and not isinstance(error, ConnectionError)
     distrust = type(error).__name__ in _DISTRUST
-    return refused or distrust or is_forbidden(error) or trouble.speaks_of_space(error) or 400 <= (status or 0) < 500
+    return refused or distrust or is_forbidden(error) or _is_full(error) or 400 <= (status or 0) < 500
+
+
+def _is_full(error: Exception) -> bool:
+    """Return True if the store has no space left; clients of stores often say that in words alone."""
+    return trouble.is_out_of_space(error) or trouble.reports_no_space(trouble.text_of(error))
 
 
 def is_forbidden(error: Exception) -> bool:
@@ -161,7 +166,7 @@ def is_forbidden(error: Exception) -> bool:
 
 def why(error: Exception) -> str:
     """An error as one clause without secrets."""
-    if trouble.speaks_of_space(error):
+    if _is_full(error):
         return "no space left on it"
     text = " ".join(str(error).split()) or "no reason given"
     text = text if len(text) <= 240 else f"{text[:120]} ... {text[-120:]}"

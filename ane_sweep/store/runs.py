@@ -93,11 +93,19 @@ class Run:
     @property
     def order(self) -> datetime:
         """Its place among runs; of one that was made elsewhere, when it began. What is no date is before all others."""
-        try:
-            moment = datetime.fromisoformat(self.info.get("order") or self.info["started"]).astimezone(UTC)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            moment = datetime.max.replace(tzinfo=UTC)
-        return moment if moment.year < datetime.max.year else datetime.min.replace(tzinfo=UTC)  # none comes after that
+        moment = _moment(self.info.get("order") or self.info.get("started"))
+        return datetime.min.replace(tzinfo=UTC) if moment is None else moment
+
+    @property
+    def began(self) -> datetime | None:
+        """The time at which it began, or None if run.json is damaged there."""
+        return _moment(self.info.get("started"))
+
+    @property
+    def seconds(self) -> float | None:
+        """The time from its beginning to its end, or None if it has not ended or run.json is damaged there."""
+        ended = _moment(self.info.get("finished"))
+        return None if ended is None or self.began is None else (ended - self.began).total_seconds()
 
     def finish(self) -> None:
         """Its records are written; they are still to be reported and logged."""
@@ -182,9 +190,13 @@ def _not_resumable(out: Path, resume: str) -> str:
 
 
 def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
-    """Whether an unfinished run is of another night: timings of two nights are not one sample."""
-    age = abs(_now() - datetime.fromisoformat(run.info["started"]).astimezone())
-    return settings["nightly"]["enabled"] and age > timedelta(hours=STALE_HOURS)
+    """Return True if an unfinished run is of another night: timings of two nights are not one sample."""
+    if not settings["nightly"]["enabled"]:
+        return False
+    if run.began is None:
+        kept.tell(f"{run.folder / 'run.json'} is damaged: `started` is no date; a new run begins")
+        return True
+    return abs(_now() - run.began) > timedelta(hours=STALE_HOURS)
 
 
 def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
@@ -268,6 +280,15 @@ def _age(path: Path) -> float:
     """Seconds since a file, or a run's folder or its tasks, changed."""
     now = time.time()
     return now - max((place.stat().st_mtime for place in (path, path / "tasks") if place.exists()), default=now)
+
+
+def _moment(text: Any) -> datetime | None:
+    """Return a date of run.json, or None if it is none or one that no run can have."""
+    try:
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return moment if moment.year < datetime.max.year else None
 
 
 def _now() -> datetime:

@@ -250,7 +250,7 @@ class Shared:
         except Exception as error:  # file systems have no error in common, and none costs a cell
             if self._stop.is_set():
                 return None
-            if to is not None and trouble.speaks_of_space(error):
+            if to is not None and trouble.is_out_of_space(error):
                 raise StoreError(trouble.no_space_reason(to)) from error
             reason = remote.why(error)
             rest = float("inf") if remote.is_forbidden(error) else REST_S

@@ -213,6 +213,8 @@ def _random(feature: Any, generator: np.random.Generator) -> np.ndarray:
 
 
 def _read(path: Path) -> Any:
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"--input {path}: it is no regular file")
     try:
         if path.suffix in (".npy", ".npz"):
             found = np.load(path, allow_pickle=False)

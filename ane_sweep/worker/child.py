@@ -19,7 +19,6 @@ stays what the stage made of it. The same holds for numbers in `realised` and `f
 
 import contextlib
 import ctypes
-import errno
 import faulthandler
 import importlib
 import math
@@ -38,13 +37,13 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from ane_sweep.bridge import disk, protocol, trouble
+from ane_sweep.bridge import conversion, disk, protocol, trouble
 from ane_sweep.bridge.figures import Metric, Placement, Timing
 from ane_sweep.bridge.protocol import EXIT_NO_SPACE, MEMORY_VARIABLE, PARENT_VARIABLE
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.errors import Died, End, StageError, Unavailable
 from ane_sweep.machine import stand_in
-from ane_sweep.worker import faults, imports
+from ane_sweep.worker import faults, imports, leftovers
 from ane_sweep.worker.stages import StageResult
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -56,6 +55,7 @@ def main(arguments: list[str]) -> int:
     """Run the task of one task.json and write its result. Returns the exit code: 0 when the stage ended ok, else 1."""
     started = time.monotonic()
     die_with_parent(int(os.environ.get(PARENT_VARIABLE, os.getppid())))
+    leftovers.adopt_orphans()
     task = TaskRequest.read(Path(arguments[0]))
     explain_death()
     set_limits(task.limits.memory_bytes)
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     try:
         result.write(task.result)
     except OSError as error:
-        if not trouble.speaks_of_space(error):
+        if not trouble.is_out_of_space(error):
             raise
         return EXIT_NO_SPACE
     return 0 if result.status == "ok" else 1
@@ -205,28 +205,19 @@ def run_stage(task: TaskRequest) -> StageResult:
 def explain(error: BaseException, out: Path) -> tuple[End, str]:
     """(status, one sentence) for an exception that left a stage; looks along the whole chain of causes."""
     for link in trouble.error_chain(error):
-        if _is_memory(link):
+        if trouble.is_out_of_memory(link):
             return "out_of_memory", f"a memory allocation was refused: {first_line(link)}"
-        if trouble.speaks_of_space(link) or _full(link, out):
+        if trouble.is_out_of_space(link) or _full(link, out):
             return "failed", trouble.no_space_reason(getattr(link, "filename", None) or out)
     if isinstance(error, Unavailable):
-        return "unavailable", str(error) or "this host cannot do it"
+        return "unavailable", trouble.text_of(error) or "this host cannot do it"
     if isinstance(error, Died):
-        return error.status, str(error)
+        return error.status, trouble.text_of(error)
     if isinstance(error, StageError):
-        return "failed", str(error) or type(error).__name__
+        return "failed", trouble.text_of(error) or type(error).__name__
     if isinstance(error, SystemExit):
         return "failed", f"the stage called sys.exit({error.code!r})"
     return "failed", first_line(error)
-
-
-def _is_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    native = (
-        isinstance(error, (RuntimeError, ImportError, OSError, SystemError)) or "Safetensor" in type(error).__name__
-    )
-    return native and trouble.speaks_of_memory(str(error))
 
 
 def _full(error: BaseException, out: Path) -> bool:
@@ -242,7 +233,7 @@ def _full(error: BaseException, out: Path) -> bool:
 
 def first_line(error: BaseException) -> str:
     """'TypeError: what it says', the first line only and cut to a readable length."""
-    text = str(error).strip().splitlines()
+    text = trouble.text_of(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     return line if len(line) <= _REASON_CHARS else line[: _REASON_CHARS - 3] + "..."
 
@@ -250,7 +241,7 @@ def first_line(error: BaseException) -> str:
 def _plain(figure: F, where: str, doubts: list[str]) -> F:
     """A figure of plain numbers. Raises ValueError where what is left of it is none."""
     values = msgspec.to_builtins(figure, enc_hook=lambda value: value.tolist())
-    return msgspec.convert(strict(values, where, doubts), type(figure))
+    return conversion.convert(strict(values, where, doubts), type(figure))
 
 
 def strict(value: Any, where: str, doubts: list[str]) -> Any:
@@ -297,6 +288,7 @@ def end(arguments: list[str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+    leftovers.end_children()
     os._exit(code)
 
 

@@ -13,7 +13,8 @@ A fork copies one thread only: with others, locks they held would stay locked in
 of OpenBLAS (numpy and scipy start them when they are loaded), and OpenBLAS ends them before every fork and starts them
 anew when it multiplies; the parent never does. That is checked before each fork, and refused otherwise.
 
-It ends when the runner's end of the socket closes, however the runner ended, and with it go its children (child.py).
+It ends when the runner's end of the socket closes, however the runner ended, and with it go its children (child.py) and all
+that they have detached (leftovers.py).
 """
 
 import contextlib
@@ -28,14 +29,16 @@ from typing import Any, NoReturn
 
 from ane_sweep.bridge import protocol
 from ane_sweep.bridge.protocol import PARENT_VARIABLE
-from ane_sweep.worker import child, imports
+from ane_sweep.worker import child, imports, leftovers
 
 _MESSAGE_BYTES = 1 << 16
+_workers: set[int] = set()  # that are not reaped yet
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
     channel = socket.socket(fileno=int(arguments[0]))
     imports.skip_unused()
+    leftovers.adopt_orphans()
     try:
         for name in arguments[1:]:
             importlib.import_module(name)
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
         if not message:
+            leftovers.end_children()
             os._exit(0)
         asked = json.loads(message)
         _say(channel, _reap(asked["reap"]) if "reap" in asked else _fork(asked, descriptors, channel))
@@ -75,7 +79,10 @@ def _say(channel: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def _reap(pid: int) -> dict[str, Any]:
+    """Reap a worker and end what it has detached: a living worker keeps its own below it, so whatever else came here is a dead one's."""
     _, status, usage = os.wait4(pid, 0)
+    _workers.discard(pid)
+    leftovers.end_children(_workers)
     return {"status": status, "peak_bytes": usage.ru_maxrss * 1024}
 
 
@@ -97,6 +104,7 @@ def _fork(asked: dict[str, str], descriptors: Sequence[int], channel: socket.soc
     with open(heard, "rb") as pipe:
         trouble = pipe.read()
     if not trouble:
+        _workers.add(pid)
         return {"pid": pid}
     os.waitpid(pid, 0)
     return json.loads(trouble)

@@ -3,9 +3,11 @@
 import errno
 import hashlib
 import json
+import os
 import random
 import re
 import socket
+import time
 import zipfile
 from dataclasses import replace
 
@@ -439,3 +441,18 @@ def test_a_file_that_is_no_export_is_told_so_and_not_of_its_seal(tmp_path):
     for name, said in (("notes.md", "it is no file that"), ("other.zip", "it is a zip, and none that")):
         with pytest.raises(StoreError, match=f"{said} `ane-sweep export` wrote$"):
             bundle.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom", "pipe", "large"])
+def test_what_is_no_file_of_a_bundles_size_is_refused_at_once(tmp_path, capsys, name):
+    path = tmp_path / name  # of an absolute name, that
+    if name == "pipe":
+        os.mkfifo(path)
+    elif name == "large":
+        path.touch()
+        os.truncate(path, 3 << 30)
+    began = time.monotonic()
+    assert main(["import", str(path), f"out={tmp_path / 'out'}"]) == 2
+    said = "it has 3,221,225,472 bytes, more than" if name == "large" else "it is no regular file"
+    assert said in capsys.readouterr().err and time.monotonic() - began < 20
+    assert not (tmp_path / "out" / "runs").exists()

@@ -1,5 +1,6 @@
 """Compiled programs: every sample reads as what it is, in three generations, and what is broken is said."""
 
+import os
 import struct
 from pathlib import Path
 from xml.etree import ElementTree
@@ -243,3 +244,9 @@ def test_every_fact_names_a_source_that_is_listed():
 def test_the_text_of_every_sample_is_plain():
     for path in sorted(SAMPLES.glob("*.hwx")):
         assert show.text(program.read(path)).startswith(f"{path}: H13")
+
+
+@pytest.mark.parametrize("name", ["a.hwx", "net.plist"])
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    assert files.read([tmp_path / name]).errors == [f"{tmp_path / name}: not read: it is no regular file"]

@@ -1,6 +1,9 @@
 """nanoGPT's checkpoints onto the family gpt2, against nanoGPT's own arithmetic written out on its own tensors."""
 
 import json
+import subprocess
+import sys
+import zipfile
 
 import pytest
 import torch
@@ -110,6 +113,46 @@ def test_a_pickle_needs_trust_and_runs_nothing(tmp_path):
     torch.save({"model": {}, "model_args": Evil()}, folder / "ckpt.pt")
     with pytest.raises(ConfigError, match=r"not a checkpoint of nanoGPT .*asks for __builtin__\.print"):
         checkpoints.resolve(option("nanogpt"), str(folder), seed=0, allow_pickle=True, digests=tmp_path / "d")
+
+
+def zipped(folder, content: bytes):
+    with (
+        zipfile.ZipFile(folder / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("archive/data.pkl", "w", force_zip64=True) as stream,
+    ):
+        stream.write(content)
+    return folder
+
+
+BOMBS = {
+    "it unpacks to 300 MB": b"\x80\x02" + bytes(300 << 20),
+    "it copies a large dictionary 1,000 times": b"\x80\x02("
+    + b"ccollections\nOrderedDict\n(("
+    + b"".join(b"(I%d\nNl" % number for number in range(100_000))
+    + b"lp0\ntR"
+    + b"ccollections\nOrderedDict\n(g0\ntR" * 1000
+    + b"l.",
+}
+READ = """
+import resource, sys
+from pathlib import Path
+from ane_sweep.bridge import nanogpt
+from ane_sweep.errors import ConfigError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    nanogpt.model_args(Path(sys.argv[1]), "nanogpt")
+except ConfigError as error:
+    print(error)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
+def test_a_bomb_is_refused_within_little_memory(tmp_path, content):
+    folder = zipped(tmp_path, content)
+    done = subprocess.run([sys.executable, "-c", READ, folder / "ckpt.pt"], capture_output=True, text=True, check=True)
+    message, mebibytes = done.stdout.strip().splitlines()
+    assert "is not a checkpoint of nanoGPT" in message and int(mebibytes) < 200
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 not a zip", None])

@@ -68,3 +68,25 @@ def test_a_cell_is_skipped_only_if_none_of_its_timings_was_taken():
     timed, late = (ended("latency", None)[0], Outcome(StageStatus.OK)), (ended("latency", None)[0], skipped)
     assert assemble._verdict(cell, record, [timed, late], None) == (Status.OK, None)
     assert assemble._verdict(cell, record, [late, late], None)[0] is Status.SKIPPED
+
+
+def test_low_psnr_of_a_precision_without_a_gate_is_a_warning_and_no_status():
+    from types import SimpleNamespace
+
+    from ane_sweep.bridge.figures import Metric
+    from ane_sweep.bridge.record import Record, Status
+    from ane_sweep.report.doubts import with_cells
+
+    def warned(psnr, gate):
+        cell = SimpleNamespace(precision_options={"min_psnr_db": gate}, precision="p1")
+        metrics = [] if psnr is None else [Metric("psnr_db", psnr, "dB")]
+        record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status=Status.OK, metrics=metrics)
+        record.realised |= assemble._psnr_warning(cell, record)
+        record.status, record.reason = assemble._verdict(cell, record, [], None)
+        return record
+
+    low, high, own, unknown = warned(14.9, None), warned(30.0, None), warned(14.9, 20), warned(None, None)
+    assert low.status == Status.OK and low.realised["psnr_warning"].startswith("PSNR is under 30 dB")
+    assert own.status == Status.DEGRADED and not any("psnr_warning" in one.realised for one in (high, own, unknown))
+    said = [doubt for doubt in with_cells([high, low]) if "under 30 dB" in doubt.text]
+    assert [(doubt.cells, doubt.doubts_figures) for doubt in said] == [((1,), True)]

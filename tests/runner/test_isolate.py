@@ -255,6 +255,23 @@ ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 60))
 
 
 @linux
+def test_what_a_users_module_prints_is_no_evidence_of_memory(room):
+    body = """
+os.write(2, b"MemoryError\\nterminate called after throwing an instance of 'std::bad_alloc'\\n  what():  std::bad_alloc\\n")
+"""
+    theirs = {"inputs": {"code": room.base}, "memory_bytes": 500 * MIB}
+    result = room.run(body + "os._exit(3)", **theirs)
+    assert (result.status, result.exit) == ("failed", 3)
+    result = room.run(body + "os.abort()", **theirs)
+    assert (result.status, result.exit) == ("crashed", "SIGABRT")
+    assert "its limit was 0.49 GiB: limits.fake.memory_gib=GIB sets another" in result.reason
+    assert (
+        room.run("print('no MemoryError was seen', file=sys.stderr); os._exit(3)", memory_bytes=500 * MIB).status
+        == "failed"
+    )
+
+
+@linux
 @pytest.mark.parametrize("call", ["numpy.ones(1 << 28)", "torch.ones(1 << 29)"])
 def test_real_libraries_under_the_limit(room, call):
     result = room.run(f"import {call.split('.')[0]}\n{call}", memory_bytes=900 * MIB)

@@ -86,6 +86,22 @@ def test_an_interrupted_night_of_another_day_is_not_gone_on_with(hours, stale):
     assert not runs._stale(run, {"nightly": {"enabled": False}})
 
 
+@pytest.mark.parametrize("started", ["damaged", "2026-13-45T99:00:00", "", "9999-12-31T23:59:59-12:00"])
+@pytest.mark.parametrize("is_nightly", [False, True])
+def test_an_interrupted_run_with_a_damaged_start_costs_at_most_that_run(tmp_path, capsys, started, is_nightly):
+    settings = SETTINGS | {"nightly": {"enabled": is_nightly}}
+    interrupted = runs.open_run(tmp_path, Plan([], []), [], settings)
+    interrupted.release()
+    path = interrupted.folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"started": started}))
+    run = runs.open_run(tmp_path, Plan([], []), [], settings)
+    assert (run.stamp == interrupted.stamp) is not is_nightly
+    assert ("`started` is no date; a new run begins" in capsys.readouterr().err) is is_nightly
+    run.finish()
+    assert (run.seconds is None) is not is_nightly
+    run.publish()
+
+
 def test_run_json_keeps_the_time_that_the_clock_said(tmp_path, make):
     make("2026-03-01T10:00:00+00:00")
     info = json.loads((next((tmp_path / "runs").iterdir()) / "run.json").read_text())

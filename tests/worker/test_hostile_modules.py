@@ -67,6 +67,18 @@ def test_it_may_print_fork_and_speak_like_us_and_is_scored_all_the_same(run, tmp
         ("return [bytearray(1 << 30) for _ in range(1000)]", "out_of_memory", "memory"),
         ("sys.exit(0)", "failed", "its forward called sys.exit(0) (nets.py line 5, in forward)"),
         ("raise KeyboardInterrupt", "failed", "its forward raised KeyboardInterrupt (nets.py line 5, in forward)"),
+        (
+            "print('no MemoryError was seen', file=sys.stderr, flush=True); os._exit(3)",
+            "failed",
+            "exited with code 3 and left",
+        ),
+        ("os.write(2, b'  what():  std::bad_alloc\\n'); os.abort()", "crashed", "reference crashed with SIGABRT"),
+        ("raise RuntimeError('No MemoryError: out of memory')", "failed", "raised RuntimeError: No MemoryError"),
+        (
+            "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()",
+            "failed",
+            "its __str__ raised ZeroDivision",
+        ),
     ],
 )
 def test_an_end_of_its_own_making_is_told_as_what_it_was(run, body, status, said):

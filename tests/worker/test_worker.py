@@ -1,5 +1,6 @@
 """The worker's own functions; whole workers are run in test_isolate.py."""
 
+import ctypes
 import errno
 import json
 import os
@@ -22,6 +23,32 @@ from ane_sweep.worker import faults
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
+TORCH = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
+
+
+def native(kind: type[BaseException], text: str) -> BaseException:
+    """Return an exception that C code has raised."""
+    raised = ctypes.pythonapi.PyErr_SetString
+    raised.argtypes, raised.restype = [ctypes.py_object, ctypes.c_char_p], None
+    with pytest.raises(kind) as info:
+        raised(kind, text.encode())
+    return info.value
+
+
+def raised_by_python(error: BaseException) -> BaseException:
+    """Return an exception that a `raise` statement has raised."""
+    with pytest.raises(type(error)) as info:
+        raise error
+    return info.value
+
+
+class Mute(RuntimeError):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise MemoryError("std::bad_alloc")
+
+
 def caused(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error
@@ -34,9 +61,15 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
         (Unavailable("needs macOS"), "unavailable", "needs macOS"),
         (ValueError("one\ntwo"), "failed", "ValueError: one"),
         (KeyError(), "failed", "KeyError"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", None),
+        (native(RuntimeError, TORCH), "out_of_memory", None),
+        (raised_by_python(RuntimeError(TORCH)), "failed", f"RuntimeError: {TORCH}"),
+        (caused(ValueError("x"), RuntimeError(TORCH)), "failed", "ValueError: x"),
+        (native(RuntimeError, "no MemoryError was seen"), "failed", "RuntimeError: no MemoryError was seen"),
+        (native(OSError, "/data/out of memory/std::bad_alloc.pt is not there"), "failed", None),
+        (native(ImportError, "libx.so: cannot allocate memory in static TLS block"), "failed", None),
+        (raised_by_python(Mute()), "failed", "Mute: its message cannot be read: its __str__ raised MemoryError"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "out_of_memory", None),
-        (ImportError("libx.so: failed to map segment: Cannot allocate memory"), "out_of_memory", None),
+        (native(ImportError, "libx.so: failed to map segment: Cannot allocate memory"), "out_of_memory", None),
         (caused(WeightsError("cannot read"), MemoryError()), "out_of_memory", None),
         (StageError("the text speaks of: out of memory"), "failed", "the text speaks of: out of memory"),
     ],
@@ -52,7 +85,7 @@ def test_explain(error, status, reason, tmp_path):
     [
         OSError(errno.ENOSPC, "No space left on device", "/x/weight.bin"),
         OSError(errno.EDQUOT, "Disk quota exceeded", "/x/weight.bin"),
-        RuntimeError("Io error: No space left on device (os error 28)"),
+        native(RuntimeError, "Io error: No space left on device (os error 28)"),
         caused(WeightsError("cannot write"), OSError(errno.ENOSPC, "No space left on device", "/x/weight.bin")),
     ],
 )
@@ -60,6 +93,13 @@ def test_explain_a_full_disk(error, tmp_path):
     status, reason = worker.explain(error, tmp_path)
     assert status == "failed"
     assert reason in (trouble.no_space_reason("/x/weight.bin"), trouble.no_space_reason(tmp_path))
+
+
+def test_a_disk_is_not_full_because_an_exception_of_the_users_says_so(tmp_path):
+    error = raised_by_python(RuntimeError("No space left on device, says my table of errors"))
+    reason = worker.explain(error, tmp_path)[1]
+    assert reason == "RuntimeError: No space left on device, says my table of errors"
+    assert not trouble.is_no_space_reason(reason) and trouble.is_no_space_reason(trouble.no_space_reason(tmp_path))
 
 
 def test_a_native_writer_that_only_says_it_could_not(monkeypatch, tmp_path):

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from ane_sweep.bridge import trouble
 from ane_sweep.errors import StageError
 from ane_sweep.worker.grow import repeats
 from ane_sweep.worker.grow.repeats import MOST_PERIOD, Repeat, Trial
@@ -140,7 +141,9 @@ def _said(error: BaseException, it: str) -> Unlike:
         return error
     if isinstance(error, DataDependentOutputException):
         return Unlike(f"{it} asks for the numbers of a tensor as it runs")
-    return Unlike(f"{it} cannot be run without numbers ({type(error).__name__}: {' '.join(str(error).split())[:100]})")
+    return Unlike(
+        f"{it} cannot be run without numbers ({type(error).__name__}: {' '.join(trouble.text_of(error).split())[:100]})"
+    )
 
 
 def _without_numbers(value: Tensor, device: torch.device) -> Tensor:

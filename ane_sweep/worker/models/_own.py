@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ane_sweep.bridge import installed_in
+from ane_sweep.bridge import installed_in, trouble
 from ane_sweep.errors import StageError
 
 _PRINTED_BYTES = 1 << 20  # of what it prints, this much is kept
@@ -38,7 +38,7 @@ def theirs(what: str) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
+    text = trouble.text_of(error).strip().splitlines()
     said = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
     cause = error.__cause__ if isinstance(error, ImportError) else None  # transformers says "could not import" alone
     return said if cause is None else f"{said} Because: {_said(cause)}"
@@ -58,7 +58,7 @@ def is_theirs(file: str) -> bool:
 
 def _way(error: BaseException) -> str:
     """What can be done where that is known."""
-    text = str(error)
+    text = trouble.text_of(error)
     if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text or ("CUDA" in text and "device" in text):
         return "; it asks for a GPU, and it is built and traced on the CPU: leave .cuda() and device='cuda' out"
     if "no known parent package" in text:

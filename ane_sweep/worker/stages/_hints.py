@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import data
-from ane_sweep.bridge import installed_in
+from ane_sweep.bridge import installed_in, trouble
 from ane_sweep.errors import StageError
 
 TABLE = Path(data.__file__).parent / "op_hints.csv"
@@ -64,7 +64,7 @@ def hint(error: BaseException) -> str | None:
     if node is None:
         return None
     kind: str = node.kind
-    text = " ".join(str(error).split())
+    text = " ".join(trouble.text_of(error).split())
     line = line_of((node.meta or {}).get("source", ""))
     place = f"torch op {kind!r}{f' ({line})' if line else ''}"
     if _MISSING.search(text):

@@ -54,6 +54,8 @@ def run(stage: str, step: str, what: str, env: dict[str, str] | None = None, **r
         raise Died("out_of_memory", f"{what} went over the memory limit ({over}) and was ended")
     if result is None:
         raise _died(what, child.returncode, said)
+    if "out_of_memory" in result:
+        raise Died("out_of_memory", f"{what} was refused memory: {result['out_of_memory']}")
     if "unavailable" in result:
         raise Unavailable(result["unavailable"])
     if "failed" in result:
@@ -114,8 +116,8 @@ def main(path: str) -> None:
             request
         )
         found = {**found, "seconds": time.perf_counter() - began}
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        found = {"out_of_memory": first_line(error)}
     except Unavailable as error:
         found = {"unavailable": str(error)}
     except Exception as error:

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import building
+from ane_sweep.bridge import building, trouble
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
@@ -104,7 +104,7 @@ def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], pack
     except grow.Unlike as error:
         why = str(error)
     except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        why = f"{type(error).__name__}: {' '.join(trouble.text_of(error).split())[:200]}"
     print(f"all blocks are converted: {why}")
     with grow.whole(module):
         return plain(package).facts | {"not_grown": why}

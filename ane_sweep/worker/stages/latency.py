@@ -12,9 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from ane_sweep.bridge import protocol
+from ane_sweep.bridge import conversion, protocol
 from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.protocol import WAITING_VARIABLES
 from ane_sweep.bridge.runtimes import traits
@@ -193,5 +191,5 @@ def _written(taken: _timing.Samples, median_ms: float, load_s: float, params: di
         after_idle_ms=None if taken.after_idle_s is None else ms(taken.after_idle_s),
         idle_s=taken.idle_s,
         notes=_verdicts.notes(taken),
-        gate=msgspec.convert(params.get("gate"), Look | None),
+        gate=conversion.convert(params.get("gate"), Look | None),
     )
