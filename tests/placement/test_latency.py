@@ -173,7 +173,7 @@ def test_the_unit_follows_from_the_ratio_of_two_estimates_and_is_not_predicted_w
     )
     found = choice.main(resnet, chips.get("m4"))
     assert found.unit is None and found.reason.startswith(
-        "the choice against the GPU is not predicted: m4 has no published figures"
+        "we cannot tell whether Core ML would choose the GPU: nobody has published figures of the m4's GPU"
     )
     here.keep([row("fp16_tflops", 40.0, "cpu_and_gpu", "m4"), row("dispatch_ms", 0.2, "cpu_and_gpu", "m4")])
     assert choice.main(resnet, chips.get("m4")).unit == "gpu"

@@ -40,7 +40,9 @@ def drawn(path: Path, seed: int) -> Path:
     writer = Writer(x=image, mask=("fp16", (1, 1, size, size)), gate=column)
     before, value = "x", "x"
     for _ in range(count):
-        kind = draw.choice(("conv", "conv", "add", "add", "mul", "sub", "matmul", "select", "layer_norm", "tan", "concat"))
+        kind = draw.choice(
+            ("conv", "conv", "add", "add", "mul", "sub", "matmul", "select", "layer_norm", "tan", "concat")
+        )
         if kind == "conv":
             shape = (channels, channels, 3, 3)
             made = writer.op("conv", image, x=value, weight=writer.const("fp16", shape), pad_type=_text(writer, "same"))
@@ -76,8 +78,11 @@ def said_by(processes: int, packages: list[Path], tmp_path: Path) -> list[str]:
     command = [sys.executable, "-c", PRINTS, *map(str, packages)]
     started = [
         subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": str(seed), "XDG_DATA_HOME": str(tmp_path)}, check=True,
-            capture_output=True, text=True,
+            command,
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "XDG_DATA_HOME": str(tmp_path)},
+            check=True,
+            capture_output=True,
+            text=True,
         )  # fmt: skip
         for seed in range(processes)
     ]
