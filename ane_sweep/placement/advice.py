@@ -50,7 +50,7 @@ def _by_rule(rows: Sequence[Any], saves: Saves) -> list[str]:
     together = saves([row for members in by_rule.values() for row in members] + feeding) if len(made) > 1 else None
     found = [text for _, _, text in sorted(made, key=lambda one: (-one[0], -one[1]))]
     if together and together.is_any and together.ms > 1.01 * sum(max(0.0, one[0]) for one in made):
-        found.append(f"do all of the above together ({together})")
+        found.append(f"change all ops that the ANE refuses ({together})")
     return found
 
 

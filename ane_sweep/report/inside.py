@@ -19,7 +19,8 @@ UNITS = [("ANE", "--ane"), ("GPU", "--gpu"), ("CPU", "--cpu")]
 NOTE = (
     "Measured: the median of each chunk's own call, and of what passes between two (handing over, and whoever drives the chain); "
     "the rest of a prediction lies before the first and behind the last. The thin strip beneath a chunk: how its "
-    "planner cost is {kind} to be shared out by unit, which is no share of the time. Medians of parts need not add up to the median of the whole to the last digit."
+    "planner cost is {kind} to be shared out by unit, which is no share of the time. Medians of parts need not add up to the "
+    "median of the whole to the last digit."
 )
 WHERE = "Every process as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: timelines/ beside records.jsonl."
 

@@ -83,7 +83,7 @@ def said_by(processes: int, packages: list[Path], tmp_path: Path) -> list[str]:
             check=True,
             capture_output=True,
             text=True,
-        )  # fmt: skip
+        )
         for seed in range(processes)
     ]
     return [one.stdout for one in started]
