@@ -89,7 +89,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why ops are not on the Neural Engine: how many, of which types, what share of the cost, some of their names."""
+    """Why ops are not on the Neural Engine: how many, of which types, their share of the planner cost, some of their names."""
 
     rule: str | None = None
     reason: str
