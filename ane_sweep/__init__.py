@@ -70,7 +70,7 @@ def lint(
 
     package        a .mlpackage, a .mlmodelc, or a folder of chunks; `min_ane_share`, from 0 to 1, is what `.ok` asks for
     compute_units  what Core ML may use: all, cpu_and_ne, cpu_and_gpu or cpu_only
-    share          what it is a share of: "ops", or "cost", their estimated cost
+    share          what it is a share of: "ops", or "cost", what Core ML's planner prices them at
 
     Raises PackageError for what cannot be read, ConfigError for an unknown chip or word.
     """

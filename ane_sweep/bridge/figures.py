@@ -89,7 +89,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why ops are not on the Neural Engine: how many, of which types, what share of the cost, some of their names."""
+    """Why ops are not on the Neural Engine: how many, of which types, their share of the planner cost, some of their names."""
 
     rule: str | None = None
     reason: str
@@ -114,6 +114,10 @@ class Part:
     gates: list[Gate] | None = None
 
 
+# How `Placement.choice` begins where it is not predicted
+CHOICE_UNKNOWN = "we cannot tell whether Core ML would choose the GPU"
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where the ops of a program are planned (by Core ML) or predicted (by us) to run.
@@ -123,7 +127,7 @@ class Placement:
     at_shapes      the same in short at each enumerated shape: ops, share of the cost, estimate
     not_estimated  why there is no latency estimate
     unplaced       ops for which Core ML's plan names no unit
-    choice         of all units: why the GPU or the Neural Engine, or why that is not predicted
+    choice         of all units: why the GPU or the Neural Engine, or CHOICE_UNKNOWN and the reason
     """
 
     kind: Kind

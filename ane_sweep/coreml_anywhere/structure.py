@@ -7,6 +7,8 @@ for it later (`Key`).
 from dataclasses import dataclass
 from typing import Any
 
+from ane_sweep.mil import graph
+
 
 @dataclass(frozen=True)
 class Key:
@@ -58,7 +60,7 @@ def _block(function: str, block: Any) -> Any:
 def _operation(function: str, proto: Any) -> Any:
     from coremltools.models import compute_plan as cp
 
-    inputs = {name: _argument(argument) for name, argument in proto.inputs.items()}
+    inputs = {name: _argument(argument) for name, argument in graph.in_order(proto.inputs)}
     key = Key(function, proto.outputs[0].name if proto.outputs else "")
     return cp.MLModelStructureProgramOperation(
         inputs,

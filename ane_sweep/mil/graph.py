@@ -137,7 +137,7 @@ def view(index: int, proto: Any) -> Op:
     """An Op over an Operation message."""
     inputs = {
         parameter: [binding.name or binding.value for binding in argument.arguments]
-        for parameter, argument in proto.inputs.items()
+        for parameter, argument in in_order(proto.inputs)
     }
     outputs = [value.name for value in proto.outputs]
     name = outputs[0] if outputs else ""
@@ -145,6 +145,11 @@ def view(index: int, proto: Any) -> Op:
         strings = proto.attributes["name"].immediateValue.tensor.strings.values
         name = strings[0] if strings else name
     return Op(index, proto.type, name, inputs, outputs, proto)
+
+
+def in_order(held: Any) -> list[tuple[str, Any]]:
+    """Return the entries of a protobuf map by name: it lists them in an order that changes from process to process."""
+    return sorted(held.items(), key=lambda entry: entry[0])
 
 
 def decode(value: Any, package: packages.Package) -> Any:

@@ -1,34 +1,57 @@
-"""What to change in a model so that more of it stays on the ANE, most useful first."""
+"""What to change in a model so that it takes less time on the ANE, what saves most first."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ane_sweep.bridge.figures import Gate
 from ane_sweep.placement import laws
+from ane_sweep.placement.reasons import STAYS
+from ane_sweep.placement.savings import Saving
 
 WIDE_VOCABULARY = 16_384
-STAYS = "the ANE takes it, but"  # how the reason of an op begins that the path leaves on the CPU
 # The last axis of a value is padded to these (Apple, "Deploying Transformers on the Apple Neural Engine").
 ROW_BYTES = 64
 WASTEFUL = 1.2  # times what a row holds
+_LOOKUPS = ("gather_index", "gather_index_old")
 _HEADS = ("linear", "conv", "matmul")
 
 
-def advise(rows: Sequence[Any], gates: Sequence[Gate], flexible: Sequence[Any] = ()) -> list[str]:
-    """Sentences, each with the number of ops it would help. `rows` are predict.OpRow, `flexible` programs.Flexible."""
+Saves = Callable[[Sequence[Any]], Saving | None]  # what moving rows to the Neural Engine saves, where it is estimated
+
+
+def advise(rows: Sequence[Any], gates: Sequence[Gate], flexible: Sequence[Any], saves: Saves) -> list[str]:
+    """Return sentences with the ops that each would help and the time that it saves.
+
+    `rows` are predict.OpRow, `flexible` programs.Flexible.
+    """
     found = [gate.advice for gate in gates] + _ranges(flexible)
-    by_rule: dict[str, list[Any]] = {}
-    with_lookup = _only_for_lookups(rows)
-    for place, row in enumerate(rows):
-        if row.verdict.advice is not None and place not in with_lookup:
-            by_rule.setdefault(row.verdict.advice, []).append(row)
-    for text, members in sorted(by_rule.items(), key=lambda item: -sum(row.cpu_ms for row in item[1])):
-        kinds = ", ".join(sorted({row.site.type for row in members}))
-        found.append(f"{text} ({_ops(len(members))}: {kinds})")
+    found += _by_rule(rows, saves)
     found += _vocabulary(rows)
     found += _padded_rows(rows)
     found += _small(rows)
     return list(dict.fromkeys(found))
+
+
+def _by_rule(rows: Sequence[Any], saves: Saves) -> list[str]:
+    """What to do about ops that rules keep off the ANE; integer ops that only feed a lookup go with it."""
+    by_rule: dict[str, list[Any]] = {}
+    with_lookup = _only_for_lookups(rows)
+    feeding = [row for place, row in enumerate(rows) if place in with_lookup]
+    for place, row in enumerate(rows):
+        if row.verdict.advice is not None and place not in with_lookup:
+            by_rule.setdefault(row.verdict.advice, []).append(row)
+    made = []
+    for text, members in by_rule.items():
+        is_lookup = members[0].verdict.rule in _LOOKUPS
+        saving = saves([*members, *feeding] if is_lookup else members)
+        kinds = ", ".join(sorted({row.site.type for row in members}))
+        words = f"{_ops(len(members))}: {kinds}" + (f"; {saving}" if saving else "")
+        made.append((saving.ms if saving else 0.0, sum(row.cpu_ms for row in members), f"{text} ({words})"))
+    together = saves([row for members in by_rule.values() for row in members] + feeding) if len(made) > 1 else None
+    found = [text for _, _, text in sorted(made, key=lambda one: (-one[0], -one[1]))]
+    if together and together.is_any and together.ms > 1.01 * sum(max(0.0, one[0]) for one in made):
+        found.append(f"change all ops that the ANE refuses ({together})")
+    return found
 
 
 def _ops(count: int) -> str:
@@ -48,7 +71,7 @@ def _only_for_lookups(rows: Sequence[Any]) -> set[int]:
             wanted |= {id(tensor) for tensor in site.data}
             continue
         for name, tensors in site.inputs.items():
-            is_index = name == "indices" and rows[place].verdict.rule in ("gather_index", "gather_index_old")
+            is_index = name == "indices" and rows[place].verdict.rule in _LOOKUPS
             (wanted if is_index else used_elsewhere).update(id(tensor) for tensor in tensors if not tensor.const)
     return found
 
@@ -90,7 +113,7 @@ def _ranges(flexible: Sequence[Any]) -> list[str]:
 
 
 def _padded_rows(rows: Sequence[Any]) -> list[str]:
-    """The last axis is padded to 64 bytes: what rows that do not fill them move in vain."""
+    """Return the advice to fill the rows of 64 bytes that a last axis is padded to. No estimate has a term for it."""
     made = [row.site.outputs[0] for row in rows if row.preferred == "ane" and row.site.outputs]
     long = [tensor for tensor in made if tensor.rank and tensor.elements >= 4096]
     wasted = [tensor for tensor in long if _row_bytes(tensor)[1] >= WASTEFUL * _row_bytes(tensor)[0]]
@@ -98,9 +121,10 @@ def _padded_rows(rows: Sequence[Any]) -> list[str]:
         return []
     worst = max(wasted, key=lambda tensor: tensor.elements)
     full, padded = _row_bytes(worst)
+    fill = ROW_BYTES * worst.elements // worst.bytes
     return [
-        f"pad the last axis to a multiple of 64, or put a long axis last ({_ops(len(wasted))} with rows that do not fill their "
-        f"64 bytes: a last axis of {worst.shape[-1]} takes {padded} bytes for {full})"
+        f"make the last axis a multiple of {fill} {worst.dtype} values ({ROW_BYTES} bytes), or put a long axis last "
+        f"({_ops(len(wasted))}: a last axis of {worst.shape[-1]} takes {padded} bytes for {full}; not in the estimate)"
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ane_sweep.bridge.figures import CHOICE_UNKNOWN
 from ane_sweep.placement import latency, work
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.formulas import Terms, ane_ms, gpu_ms
@@ -20,7 +21,6 @@ GPU_FROM_CPU_MS = 1.0
 ALONE = (
     "without the Neural Engine the GPU takes what it can: so did all six programs of which it was published (M1 Max)"
 )
-NOT_PREDICTED = "the choice against the GPU is not predicted"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def main(sites: Sequence[Site], chip: Chip) -> Choice:
     if times is None:
         return Choice(
             None,
-            f"{NOT_PREDICTED}: {chip.chip} has no published figures of {_lacking(chip)}; shown is what its ANE takes",
+            f"{CHOICE_UNKNOWN}: nobody has published figures of {_lacking(chip)}; shown is what the Neural Engine takes",
         )
     found = latency.fitted()["choice"]
     said = f"of {found['rows']} published programs {found['right']} were on the unit that this says"
@@ -63,7 +63,8 @@ def ratio(sites: Sequence[Site], chip: Chip, terms: Terms | None = None) -> floa
 
 
 def _lacking(chip: Chip) -> str:
-    return "its GPU" if latency.of_chip(chip)["gpu"]["tflops"] is None else "its Neural Engine"
+    unit = "GPU" if latency.of_chip(chip)["gpu"]["tflops"] is None else "Neural Engine"
+    return f"the {chip.chip}'s {unit}"
 
 
 def against_the_gpu(rows: Sequence[Any], chip: Chip) -> str | None:

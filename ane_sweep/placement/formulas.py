@@ -1,7 +1,8 @@
 """Milliseconds of one program on one unit: amounts (work.py) times rates (latency.py); of many at once where both are arrays.
 
-Neural Engine  t = dispatch + FLOP / P + weights / S + spilled / (m * S) + moved / (n * S) + heads / (l * S) + fp32 in and out / c
-               + tasks * o of each chunk, + a cost of each hand-over, + 0.125 ms for each change of unit
+Neural Engine  t = dispatch + max(FLOP / P, weights / S) + spilled / (m * S) + moved / n + heads / (l * S) + fp32 in and out / c
+               + tasks * o of each chunk, + a cost of each hand-over, + 0.125 ms for each change of unit; weights are read ahead
+               while products run
 GPU            t = dispatch + (FLOP + f * products head by head) / P + spilled / m + ops * o
 CPU            t = FLOP / P + weights / S + heads / l + fp32 in and out / c + ops * o
 """
@@ -18,11 +19,12 @@ def ane_ms(load: Load, terms: Terms) -> float:
     streamed = load.weights * (load.weights > terms["resident_bytes"])
     if palettes := terms.get("palette4_gbs"):  # measured here, per byte of fp16: four times what is stored
         streamed += (streamed > 0) * load.palettes * (4 * terms["weight_gbs"] / palettes - 1)
-    ms: float = terms["dispatch_ms"] + load.flop / (terms["tflops"] * 1e9)
-    ms += (streamed + (terms["notch"] - 1) * load.notched) / (terms["weight_gbs"] * 1e6)
+    products = load.flop / (terms["tflops"] * 1e9)
+    read = (streamed + (terms["notch"] - 1) * load.notched) / (terms["weight_gbs"] * 1e6)
+    ms: float = terms["dispatch_ms"] + products + (read - products) * (read > products)  # the longer of the two
     memory: float = terms["weight_gbs"] * 1e6
     ms += load.spilled / (terms["spill_share"] * memory) + load.heads / (terms["heads_share"] * memory)
-    ms += load.moved / (terms["moved_share"] * memory)
+    ms += load.moved / (terms["moved_gbs"] * 1e6)
     return ms + load.wide_io / (terms["wide_io_gbs"] * 1e6) + load.tasks * terms["task_us"] * 1e-3
 
 

@@ -31,7 +31,7 @@ class Verdict:
     """What is predicted for a package on a chip. As text: the verdict, why ops leave the ANE, and what to change.
 
     ok         whether at least `min_ane_share` stays on the ANE, or the ANE was not asked
-    ane_share  from 0 to 1, of the ops or of their estimated cost; a gate that closes the ANE leaves 0
+    ane_share  from 0 to 1, of the ops or of their planner cost; a gate that closes the ANE leaves 0
     """
 
     path: Path
@@ -135,7 +135,7 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
     lines = [
         f"{path}: {'ok' if holds else 'NOT mainly on the ANE'} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
         f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "
-        f"{share.ane:.1%} of the estimated cost on the ANE; {summary.segments} segments, {summary.transitions} transitions",
+        f"{share.ane:.1%} of the planner cost (not of the time) on the ANE; {summary.segments} segments, {summary.transitions} transitions",
         f"  time  {time_text(prediction)}",
     ]
     for chunk in prediction.chunks:

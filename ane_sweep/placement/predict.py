@@ -9,14 +9,14 @@ faster the GPU is estimated to be (choice.py), and is not predicted for chips wi
 it can of a program that would keep the CPU busy for 1 ms. Both say so by their confidence.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.figures import Gate, Ops, Part, Placement, Reason, Shares
+from ane_sweep.bridge.figures import Gate, Ops, Part, Placement, Shares
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.placement import advice, choice, costs, gates, latency, legality, path, withheld, work
+from ane_sweep.placement import advice, choice, costs, gates, latency, legality, path, reasons, savings, withheld, work
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Flexible, Program
 from ane_sweep.placement.sites import Site
@@ -56,6 +56,7 @@ class ChunkResult:
     gates: list[Gate]
     segments: int
     transitions: int
+    work: work.Work
     choice: str | None = None
 
     def part(self) -> Part:
@@ -97,14 +98,23 @@ class Prediction:
             segments=sum(chunk.segments for chunk in self.chunks),
             transitions=sum(chunk.transitions for chunk in self.chunks),
             chunks=[chunk.part() for chunk in self.chunks],
-            reasons=reasons(rows),
-            advice=advice.advise(rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible),
+            reasons=reasons.list_reasons(rows),
+            advice=advice.advise(
+                rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible, self.saving
+            ),
             confidence=confidence(self),
             flexible=[_told(one) for one in self.flexible] or None,
             at_shapes=[self._at(*one) for one in self.at_shapes] or None,
             not_estimated=self.not_estimated,
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )
+
+    def saving(self, rows: Sequence[OpRow]) -> savings.Saving | None:
+        """Return what the estimate loses if the Neural Engine took these rows; None where nothing is estimated."""
+        if self.estimate is None or any(row.preferred == "gpu" for row in self.rows):
+            return None
+        chunks = [(chunk.rows, chunk.work) for chunk in self.chunks]
+        return savings.Saving(savings.saved_ms(chunks, rows, self.chip, self.estimate.ms), self.estimate.ms)
 
     @staticmethod
     def _at(shapes: dict[str, tuple[int, ...]], found: "Prediction") -> dict[str, Any]:
@@ -144,17 +154,17 @@ def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -
     if compute_units not in COMPUTE_UNITS:
         raise ConfigError(f"compute_units={compute_units}: unknown; choices: {', '.join(COMPUTE_UNITS)}")
     prediction = Prediction(chip, compute_units)
-    mapped, works = 0, []
+    mapped = 0
     for program in programs:
         try:
-            result, work = _predict(program, chip, compute_units, mapped)
+            result = _predict(program, chip, compute_units, mapped)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise PackageError(
                 f"{program.path}: an op has inputs or sizes that it cannot have ({error}); is the file damaged?"
             ) from error
         mapped += program.weight_file_bytes
         prediction.chunks.append(result)
-        works.append(work)
+    works = [chunk.work for chunk in prediction.chunks]
     speaks_against = (_withheld(chunk, chip) for chunk in prediction.chunks)
     prediction.not_estimated = latency.missing(works, chip) or next(filter(None, speaks_against), None)
     if prediction.not_estimated is None:
@@ -194,7 +204,7 @@ def _withheld(chunk: ChunkResult, chip: Chip) -> str | None:
     return withheld.why([row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout)
 
 
-def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> tuple[ChunkResult, work.Work]:
+def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> ChunkResult:
     found = gates.check(program, chip, mapped)
     rows: list[OpRow] = []
     segments, transitions, said = 0, 0, None
@@ -206,7 +216,7 @@ def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> t
         segments, transitions = segments + count, transitions + changes
     units = [row.preferred for row in rows]
     done = work.work_of([row.site for row in rows], units, transitions, work.cache_bytes(chip.family))
-    return ChunkResult(program, rows, found, segments, transitions, said), done
+    return ChunkResult(program, rows, found, segments, transitions, done, said)
 
 
 def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: str, found: list[Gate]) -> list[OpRow]:
@@ -246,25 +256,7 @@ def _along_the_path(rows: list[OpRow], chip: Chip, compute_units: str) -> None:
             row.confidence = ceiling  # a legal op's place hangs on estimates, not on rules
         if compute_units == "all":
             row.confidence = "low"
-    _explain_islands(rows)
-
-
-def _explain_islands(rows: list[OpRow]) -> None:
-    """Why ops that the ANE takes are on the CPU all the same: what going there costs and what it would save."""
-    start = 0
-    while start < len(rows):
-        end = start
-        while end < len(rows) and rows[end].preferred == "cpu" and rows[end].ane_ms is not None:
-            end += 1
-        if end > start:
-            saved = sum(row.cpu_ms - (row.ane_ms or 0.0) for row in rows[start:end])
-            cost = path.LAUNCH_MS + path.SWITCH_MS + (path.SWITCH_MS if start > 0 else 0.0)  # in, out or copy back
-            count = end - start
-            words = "this op" if count == 1 else f"these {count} ops"
-            gain = f"would save {saved:.3f} ms on {words}" if saved >= 5e-4 else f"saves nothing on {words}"
-            for row in rows[start:end]:
-                row.reason = row.reason or f"{advice.STAYS} {gain}; going there costs {cost:.3f} ms"
-        start = max(end, start + 1)
+    reasons.explain_stays(rows)
 
 
 def count_ops(rows: Sequence[OpRow]) -> Ops:
@@ -273,35 +265,13 @@ def count_ops(rows: Sequence[OpRow]) -> Ops:
 
 
 def cost_share(rows: Sequence[OpRow]) -> Shares:
-    """Share of the estimated time by unit (the GPU's ops at the CPU's price: it has no estimates)."""
+    """Return each unit's share of the planner cost: what Core ML's planner prices the ops at (costs.py), which is no time.
+
+    The GPU's ops count at the CPU's price, as they have none of their own.
+    """
     total = sum(row.ms for row in rows)
     shares = {unit: sum(row.ms for row in rows if row.preferred == unit) for unit in UNITS}
     return Shares(**{unit: round(ms / total, 6) if total else 0.0 for unit, ms in shares.items()})
-
-
-def reasons(rows: Sequence[OpRow]) -> list[Reason]:
-    """Why ops left the ANE, most costly first; ops that the ANE refuses apart from those that merely stay."""
-    total = sum(row.ms for row in rows) or 1.0
-    groups: dict[str, list[OpRow]] = defaultdict(list)
-    for row in rows:
-        if row.preferred != "ane":
-            groups[row.verdict.rule or "path"].append(row)
-    found = []
-    for rule, members in groups.items():
-        first = members[0]
-        found.append(
-            Reason(
-                rule=rule,
-                reason=first.reason,
-                ops=len(members),
-                op_types=dict(Counter(row.site.type for row in members).most_common()),
-                cost_share=round(sum(row.ms for row in members) / total, 6),
-                names=[row.site.name for row in members[:5]],
-                source=first.verdict.source or "cost model (751K, M4)",
-                confidence=first.confidence,
-            )
-        )
-    return sorted(found, key=lambda entry: (-entry.cost_share, entry.rule or ""))
 
 
 def confidence(prediction: Prediction) -> str:

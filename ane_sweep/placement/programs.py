@@ -201,7 +201,7 @@ class _Reader:
 
     def _site(self, kind: str, proto: Any, known: dict[str, Tensor], nested: bool) -> Site:
         inputs: dict[str, list[Tensor]] = {}
-        for parameter, argument in proto.inputs.items():
+        for parameter, argument in graph.in_order(proto.inputs):
             inputs[parameter] = [
                 self._read(binding.name, known) if binding.name else self._literal(binding.value)
                 for binding in argument.arguments
@@ -237,11 +237,11 @@ class _Reader:
         """A constexpr op is a constant with a smaller body: what its own parameters take."""
         bits = 0
         parts: dict[str, Tensor] = {}
-        for value in proto.attributes.values():
+        for _, value in graph.in_order(proto.attributes):
             if value.WhichOneof("value") == "blobFileValue":
                 self._check(value)
                 bits += _bits(_tensor(value.type))
-        for parameter, argument in proto.inputs.items():
+        for parameter, argument in graph.in_order(proto.inputs):
             for binding in argument.arguments:
                 read = known.get(binding.name) if binding.name else self._literal(binding.value)
                 if read is not None:

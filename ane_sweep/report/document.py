@@ -143,7 +143,7 @@ def _placement(sweep: Sweep) -> Section | None:
         "all ops",
         "segments",
         "transitions",
-        "ANE cost %",
+        "ANE planner cost %",
         "ms (estimated)",
     ]
     grid = Grid(heads, rows, [False] * 3 + [True] * 8, fold=f"the figures: {len(rows)} rows")

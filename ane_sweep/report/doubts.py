@@ -81,6 +81,8 @@ def _next(status: str, record: Record, folder: str) -> str:
         if "psnr" in (record.reason or "").lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
+            if _computes_in_fp32(record):
+                return "Next: the same cell with variant=original, to see whether the model's form costs the accuracy."
             return "Next: the same cell with precision=fp32, to see whether fp16 costs the accuracy."
         return "Next: the same command with nothing else running; preparation comes from the cache."
     if status == "refused":
@@ -95,6 +97,11 @@ def _next(status: str, record: Record, folder: str) -> str:
         if stage.status == status and stage.key:
             return f"Next: read {folder}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
     return "Next: `ane-sweep report --json` shows the stage."
+
+
+def _computes_in_fp32(record: Record) -> bool:
+    options = record.cell.get("precision_options") or {}
+    return "fp32" in (options.get("compute"), record.cell.get("precision"))
 
 
 def _labels(records: Sequence[Record]) -> Said:

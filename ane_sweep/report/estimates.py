@@ -1,17 +1,18 @@
-"""What a program is estimated to take on each chip, with its band, and the share of that cost that the ANE would do.
+"""What a program is estimated to take on each chip, with its band, and the share of the planner cost that is the ANE's.
 
 None of it was measured, and every head says so.
 """
 
 from collections.abc import Sequence
 
+from ane_sweep.bridge.figures import CHOICE_UNKNOWN
 from ane_sweep.bridge.record import Record
 from ane_sweep.report import table
 from ane_sweep.report.blocks import Grid, Para, Points, Section
 from ane_sweep.report.table import Column
 from ane_sweep.report.views import Cells
 
-COST = "ANE cost % (predicted)"
+COST = "ANE planner cost % (predicted)"
 FOLDS = 24  # a table with more rows than this folds
 NOTE = "What the programs would take on each chip, from a model of cost: nothing of it was measured. It rests on:"
 
@@ -29,7 +30,7 @@ def band(record: Record, chip: str) -> tuple[float, float | None, float | None] 
 
 
 def cost_share(record: Record) -> str:
-    """`50`, or `m1 0, m4 50` where chips differ: percent of the estimated cost that is predicted for the ANE."""
+    """`50`, or `m1 0, m4 50` where chips differ: percent of the planner cost that is predicted for the ANE."""
     return table.by_chip(record, lambda entry: entry.cost_share.ane) or "-"
 
 
@@ -44,7 +45,7 @@ def text(record: Record, chip: str) -> str:
 
 
 def whole_table(parts: Sequence[Column], records: Sequence[Record]) -> list[Column]:
-    """The table's columns, and before the last one, the status: the share of the cost, and a column a chip."""
+    """The table's columns, and before the last one, the status: the share of the planner cost, and a column a chip."""
     found = list(parts[:-1])
     if any(cost_share(record) != "-" for record in records):
         found.append(Column(COST, [cost_share(record) for record in records], True))
@@ -68,6 +69,20 @@ def section(cells: Cells) -> Section | None:
     heads = ["cell", *(f"{chip} ms (estimated: low to high)" for chip in known)]
     grid = Grid(heads, rows, [False] + [True] * len(known), fold=fold)
     rests = dict.fromkeys(m.source for record in records for m in record.metrics if m.kind == "estimated" and m.source)
-    chosen = dict.fromkeys(entry.choice for record in records for entry in record.placed("predicted") if entry.choice)
-    points = [*rests, *table.not_estimated(records), *(f"all units: {reason}" for reason in chosen)]
+    points = [*rests, *table.not_estimated(records), *(f"all units: {reason}" for reason in _choices(records))]
     return Section("Estimated latency", [Para(NOTE), Points(points), grid])
+
+
+def _choices(records: Sequence[Record]) -> list[str]:
+    """Return why the GPU or the Neural Engine, and once, with all chips that it is so of, that this is not known."""
+    entries = [entry for record in records for entry in record.placed("predicted") if entry.choice]
+    unknown = [entry for entry in entries if (entry.choice or "").startswith(CHOICE_UNKNOWN)]
+    found = list(dict.fromkeys(entry.choice for entry in entries if entry not in unknown))
+    if len({entry.choice for entry in unknown}) > 1:
+        names = ", ".join(dict.fromkeys(entry.chip for entry in unknown if entry.chip))
+        found.append(
+            f"{CHOICE_UNKNOWN} on {names}: figures of one of the two units are not published; shown is the Neural Engine"
+        )
+    else:
+        found += list(dict.fromkeys(entry.choice for entry in unknown))
+    return [reason for reason in found if reason]

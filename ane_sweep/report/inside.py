@@ -1,8 +1,8 @@
 """Inside a cell: what one prediction is made of, chunk by chunk, what one process did from load to the last call, and which
 ops take the time.
 
-Parts and gaps are measured on the host of the record; the strip beneath a part is where its cost is planned (Core ML) or
-predicted to be, and was measured by nobody.
+Parts and gaps are measured on the host of the record; the strip beneath a part is how its planner cost is planned (Core
+ML) or predicted to be shared out by unit, and was not measured.
 """
 
 from ane_sweep.bridge.figures import Placement, Timing
@@ -18,8 +18,9 @@ CHUNK, OTHER, GAP = 3, 5, 1  # series: chunks in turns, and what lies between th
 UNITS = [("ANE", "--ane"), ("GPU", "--gpu"), ("CPU", "--cpu")]
 NOTE = (
     "Measured: the median of each chunk's own call, and of what passes between two (handing over, and whoever drives the chain); "
-    "the rest of a prediction lies before the first and behind the last. The thin strip beneath a chunk: where its cost is "
-    "{kind}, by unit. Medians of parts need not add up to the median of the whole to the last digit."
+    "the rest of a prediction lies before the first and behind the last. The thin strip beneath a chunk: how its "
+    "planner cost is {kind} to be shared out by unit, which is no share of the time. Medians of parts need not add up to the "
+    "median of the whole to the last digit."
 )
 WHERE = "Every process as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: timelines/ beside records.jsonl."
 
@@ -77,7 +78,7 @@ def gaps(record: Record) -> list[float]:
 
 
 def placed(record: Record) -> Placement | None:
-    """Where its cost is planned, else predicted to be, chunk by chunk."""
+    """Return the entry whose chunks are those that were timed: as planned, else as predicted."""
     wanted = len(parts(record))
     entries = [*record.placed("planned"), *record.placed("predicted")]
     return next((entry for entry in entries if len(entry.chunks) == wanted), None)

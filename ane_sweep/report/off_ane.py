@@ -11,8 +11,11 @@ from ane_sweep.report.blocks import Block, Grid, Para, Points, Section
 from ane_sweep.report.views import Cells, group_names
 
 ROWS = 40  # of the table, the most costly first
-HEADS = ["why they stay off the ANE", "ops", "cost %", "which ops", "cells", "source"]
-NOTE = "cost %: share of the whole program's estimated time that these ops take. A range is that of the cells and chips named."
+HEADS = ["why they stay off the ANE", "ops", "planner cost %", "which ops", "cells", "source"]
+NOTE = (
+    "planner cost %: share of what Core ML's planner prices the program at when it chooses units. It is no share of the time: a "
+    "lookup is priced at its whole table. A range is that of the cells and chips named."
+)
 
 
 @dataclass

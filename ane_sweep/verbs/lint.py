@@ -25,7 +25,7 @@ SCHEMA = 1
 
 @dataclass
 class Options:
-    """What was asked; `share` says what --min-ane-share counts: ops, or their estimated cost."""
+    """What was asked; `share` says what --min-ane-share counts: ops, or their planner cost."""
 
     paths: list[Path] = field(default_factory=list)
     chips: list[str] = field(default_factory=lambda: ["m4"])
@@ -107,7 +107,7 @@ def parse(args: list[str]) -> Options:
         choices=("ops", "cost"),
         default=plain.share,
         metavar="ops|cost",
-        help="what it is a share of (default: ops)",
+        help="what it is a share of: ops, or what Core ML's planner prices them at (default: ops)",
     )
     parser.json("packages (each with path, chip, verdict, ane_share, gates, estimate, ops), errors", "text")
     return Options(**vars(parser.read(args)))

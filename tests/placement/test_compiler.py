@@ -67,3 +67,11 @@ def test_single_records_opened_when_the_rules_stood_are_counted_right(scored):
 
 def test_every_row_that_is_predicted_otherwise_has_its_reason(scored):
     assert [line for line in scored[1] if compiler.why(line) == "not explained"] == []
+
+
+def test_the_method_says_how_many_records_there_are():
+    records = compiler.RECORDS.read_text(encoding="utf-8").splitlines()[1:]
+    single = sum(compiler.SINGLE in line for line in records)
+    said = (compiler.RECORDS.parents[2] / "METHOD.md").read_text(encoding="utf-8")
+    assert f"{len(records)} programs asked" in said
+    assert f"{len(records) - single} rows from its reports, {single} from single records" in said

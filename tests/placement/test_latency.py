@@ -1,12 +1,13 @@
 """What an estimate counts, what it takes of a chip, and when there is none."""
 
+import statistics
 from dataclasses import replace
 
 import pytest
 
 from ane_sweep.placement import chips, choice, formulas, here, latency, withheld, work
 from ane_sweep.placement.sites import Site, Tensor
-from tests.proof.placement import choices, nets
+from tests.proof.placement import choices, nets, terms
 
 ENCODER = "transformer tokens=128 width=768 layers=6 heads=12 mask=input"
 DECODER = "transformer tokens=512 width=768 layers=12 heads=12 mask=const vocab=50257"
@@ -85,7 +86,9 @@ def test_more_of_anything_never_takes_less():
     for name in ("flop", "weights", "notched", "spilled", "heads", "wide_io", "tasks", "moved"):
         more = work.Load(1e9, 1e8, 0, 0, 1e7, 1e7, 0, 1e6, 10, 10, 1e7)
         setattr(more, name, getattr(more, name) + 1e8)
-        assert formulas.ane_ms(more, ane) > before, name
+        assert formulas.ane_ms(more, ane) > before or name == "flop", (
+            name
+        )  # products are hidden behind the weights here
 
 
 @pytest.mark.parametrize("chip", ["a12", "a13", "a18", "a18_pro", "a19", "a19_pro"])
@@ -173,7 +176,7 @@ def test_the_unit_follows_from_the_ratio_of_two_estimates_and_is_not_predicted_w
     )
     found = choice.main(resnet, chips.get("m4"))
     assert found.unit is None and found.reason.startswith(
-        "the choice against the GPU is not predicted: m4 has no published figures"
+        "we cannot tell whether Core ML would choose the GPU: nobody has published figures of the m4's GPU"
     )
     here.keep([row("fp16_tflops", 40.0, "cpu_and_gpu", "m4"), row("dispatch_ms", 0.2, "cpu_and_gpu", "m4")])
     assert choice.main(resnet, chips.get("m4")).unit == "gpu"
@@ -218,3 +221,48 @@ def test_a_net_written_by_hand_asks_what_its_conversion_asks(tmp_path, form):
     for name in ("flop", "weights", "spilled", "heads", "head_flop"):
         assert getattr(ours, name) == pytest.approx(getattr(found, name), rel=0.15), name
     assert ours.ops == pytest.approx(found.ops, abs=8)
+
+
+# What the papers say: millions of parameters, billions of multiply-adds
+PAPERS = {
+    "mobileone size=s0": (2.1, 0.275), "mobileone size=s1": (4.8, 0.825), "mobileone size=s2": (7.8, 1.299),
+    "mobileone size=s3": (10.1, 1.896), "mobileone size=s4": (14.8, 2.978), "repvit size=m0.9": (5.1, 0.8),
+    "repvit size=m1.0": (6.8, 1.1), "repvit size=m1.1": (8.2, 1.3), "repvit size=m1.5": (14.0, 2.3),
+    "repvit size=m2.3": (22.9, 4.5), "fastvit size=t8": (3.6, 0.7), "fastvit size=t12": (6.8, 1.4),
+    "fastvit size=s12": (8.8, 1.8), "fastvit size=sa12": (10.9, 1.9), "fastvit size=sa24": (20.6, 3.8),
+    "fastvit size=sa36": (30.4, 5.6), "fastvit size=ma36": (42.7, 7.9), "efficientformer size=l1": (12.3, 1.3),
+    "efficientformer size=l3": (31.3, 3.9), "efficientformer size=l7": (82.1, 10.2), "swiftformer size=s": (6.1, 1.0),
+    "swiftformer size=l1": (12.1, 1.6), "swiftformer size=l3": (28.5, 4.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("net", PAPERS)
+def test_nets_of_phones_have_the_weights_and_products_that_their_papers_say(net):
+    """Parameters within 12 % (FastViT's code has a tenth more than its paper says), multiply-adds within 7 %."""
+    parameters, products = PAPERS[net]
+    found = load(net)
+    assert found.weights / 2e6 == pytest.approx(parameters, rel=0.12)
+    assert found.flop / 2e9 == pytest.approx(products, rel=0.07)
+
+
+CONVOLUTIONAL = ("MobileOne README", "RepViT README", "FastViT README and model cards", "EfficientFormer README")
+
+
+def test_convolutional_nets_on_an_a14_are_estimated_without_a_bias_that_grows_with_size():
+    """They were 1.2 to 1.9 times too high, rising with size: weights are read while products run. Each table by terms that it
+    had no part in."""
+    found = [(row, ms / row.ms) for row, ms in terms.held_out("ane").items() if row.table in CONVOLUTIONAL]
+    ratios = {row.net: ratio for row, ratio in found if row.chip.chip == "a14"}
+    assert len(ratios) == 20 and 0.9 < statistics.median(ratios.values()) < 1.1
+    assert all(0.75 < ratio < 1.4 for ratio in ratios.values())
+    sizes = {net: load(net).flop for net in ratios}
+    large = [ratio for net, ratio in ratios.items() if sizes[net] > statistics.median(sizes.values())]
+    small = [ratio for net, ratio in ratios.items() if sizes[net] <= statistics.median(sizes.values())]
+    assert statistics.median(large) < 1.15 * statistics.median(small)
+
+
+def test_the_longer_of_products_and_weights_counts():
+    ane = latency.of_chip(chips.get("m1"))["ane"]
+    both = formulas.ane_ms(work.Load(flop=1e9, weights=1e8), ane)
+    assert both == formulas.ane_ms(work.Load(weights=1e8), ane) > formulas.ane_ms(work.Load(flop=1e9), ane)
+    assert formulas.ane_ms(work.Load(flop=1e12, weights=1e8), ane) == formulas.ane_ms(work.Load(flop=1e12), ane)

@@ -17,6 +17,8 @@ from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Gate, Look, Metric, Ops, Part, Shares, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
+from ane_sweep.placement import chips
+from ane_sweep.placement import choice as unit_choice
 from ane_sweep.report import (
     choice,
     document,
@@ -380,7 +382,7 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     assert text == f"{at:.3g} ({record.value('latency_low_ms', 'estimated', 'm1'):.2g} to {2.0 * at / 0.7:.2g})"
     marked = page.as_markdown(sweep)
     assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing of it was measured" in marked
-    assert "ANE cost % (predicted)" in marked
+    assert "ANE planner cost % (predicted)" in marked
     record.metrics = [metric for metric in record.metrics if metric.kind != "estimated"]
     assert estimates.text(record, "m1") == "-"
 
@@ -398,6 +400,16 @@ def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report()
     assert line in table.head_lines(records)
     section = estimates.section(views.Cells(records))
     assert line in section.blocks[1].items and "all units: the GPU is slower" in section.blocks[1].items
+
+
+def test_that_the_choice_against_the_gpu_is_unknown_is_said_once_for_all_chips():
+    records = constructed.records(4, bad=False, seed=7)
+    for chip, record in zip(("m1", "m4", "a17_pro", "m4"), records):
+        for entry in record.placed("predicted"):
+            object.__setattr__(entry, "chip", chip)
+            object.__setattr__(entry, "choice", unit_choice.main([], chips.get(chip)).reason)
+    (line,) = [line for line in estimates.section(views.Cells(records)).blocks[1].items if "GPU" in line]
+    assert line.startswith("all units: we cannot tell whether Core ML would choose the GPU on m1, m4, a17_pro: ")
 
 
 def test_only_settings_that_differ_from_the_defaults_stand_above_and_the_rest_is_folded():

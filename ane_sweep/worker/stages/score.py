@@ -65,7 +65,7 @@ def checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
         bad = int(array.size - np.isfinite(array).sum())
         raise StageError(
             f"output {name!r} of input {index} holds {bad} values that are NaN or infinite (of {array.size}); "
-            "in fp16 this is an overflow inside the model: try precision=fp32"
+            "an fp16 program overflows there, which precision=fp32 would show; an fp32 one gives what the model itself gives"
         )
     return array
 

@@ -144,7 +144,7 @@ def finite(row: "np.ndarray") -> "np.ndarray":
     if not np.isfinite(row).all():
         bad = int(row.size - np.isfinite(row).sum())
         raise StageError(
-            f"the program gives {bad} of {row.size} logits that are NaN or infinite; in fp16 this is an overflow inside the "
-            "model: try precision=fp32"
+            f"the program gives {bad} of {row.size} logits that are NaN or infinite; an fp16 program overflows "
+            "there, which precision=fp32 would show; an fp32 one gives what the model itself gives"
         )
     return row

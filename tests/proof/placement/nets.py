@@ -6,65 +6,12 @@
 head. Both are compared with real conversions of the same sizes (slow test): FLOP, weights, spilled bytes, places of ops.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache
 
 from ane_sweep.placement.sites import Site, Tensor
-
-Shape = tuple[int, ...]
-
-
-class Net:
-    """Ops in file order; `bits` is what a weight takes in the file."""
-
-    def __init__(self, bits: int = 16):
-        self.bits = bits
-        self.made: list[Site] = []
-
-    def weight(self, *shape: int) -> Tensor:
-        packed = math.prod(shape) * self.bits // 8 if self.bits < 16 and math.prod(shape) > 2048 else None
-        return Tensor("fp16", shape, const=True, stored_bytes=packed)
-
-    def op(self, kind: str, shape: Shape, dtype: str = "fp16", **inputs: Tensor | list[Tensor]) -> Tensor:
-        named = {name: value if isinstance(value, list) else [value] for name, value in inputs.items()}
-        out = Tensor(dtype, shape)
-        self.made.append(Site(kind, named, [out]))
-        return out
-
-    def unary(self, kind: str, x: Tensor, shape: Shape | None = None) -> Tensor:
-        return self.op(kind, shape or _shape(x), x=x)
-
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.op("add", _shape(x), x=x, y=y)
-
-    def linear(self, x: Tensor, wide: int) -> Tensor:
-        return self.op(
-            "linear", (*_shape(x)[:-1], wide), x=x, weight=self.weight(wide, _shape(x)[-1]), bias=self.weight(wide)
-        )
-
-    def conv(
-        self, x: Tensor, wide: int, kernel: int = 1, stride: int = 1, groups: int = 1, across: bool = False
-    ) -> Tensor:
-        """`across`: a kernel of one row, as for sound."""
-        batch, channels, height, width = _shape(x)
-        shape = (batch, wide, height if across else -(-height // stride), -(-width // stride))
-        weight = self.weight(wide, channels // groups, 1 if across else kernel, kernel)
-        return self.op("conv", shape, x=x, weight=weight, bias=self.weight(wide), groups=_number(groups))
-
-    def norm(self, x: Tensor) -> Tensor:
-        return self.op("layer_norm", _shape(x), x=x, gamma=self.weight(1), beta=self.weight(1))
-
-    def product(self, x: Tensor, y: Tensor, shape: Shape) -> Tensor:
-        return self.op("matmul", shape, x=x, y=y)
-
-
-def _shape(tensor: Tensor) -> Shape:
-    return tuple(size or 1 for size in tensor.shape)
-
-
-def _number(value: int) -> Tensor:
-    return Tensor("int32", (), const=True, value=value)
+from ane_sweep.proof.placement import mobile
+from ane_sweep.proof.placement.writing import Net, Shape, shape_of
 
 
 @cache
@@ -143,7 +90,7 @@ class _Block:
         y = net.norm(x)
         wide = net.unary("gelu", self.project(y, self.ffn))
         if self.gated:
-            wide = net.op("mul", _shape(wide), x=wide, y=self.project(y, self.ffn))
+            wide = net.op("mul", shape_of(wide), x=wide, y=self.project(y, self.ffn))
         return net.add(x, self.project(wide, self.width))
 
     def attend(self, x: Tensor, bias: Tensor | None, other: Tensor | None) -> Tensor:
@@ -171,19 +118,19 @@ class _Block:
         net, batch, heads, size = self.net, self.batch, self.heads, self.size
 
         def by_head(x: Tensor) -> Tensor:
-            length = _shape(x)[1]
+            length = shape_of(x)[1]
             apart = net.unary("reshape", x, (batch, length, heads, size))
             return net.unary("transpose", apart, (batch, heads, length, size))
 
-        keys = _shape(key)[1]
+        keys = shape_of(key)[1]
         q, k, v = by_head(net.unary("mul", query)), by_head(key), by_head(value)
         scores = net.product(q, k, (batch, heads, self.tokens, keys))
         weights = net.unary("softmax", net.add(scores, bias) if bias is not None else scores)
-        mixed = net.unary("transpose", net.product(weights, v, _shape(q)), (batch, self.tokens, heads, size))
+        mixed = net.unary("transpose", net.product(weights, v, shape_of(q)), (batch, self.tokens, heads, size))
         return net.unary("reshape", mixed, self.shape)
 
     def _by_head(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-        net, batch, keys, size, mixed = self.net, self.batch, _shape(key)[-1], self.size, []
+        net, batch, keys, size, mixed = self.net, self.batch, shape_of(key)[-1], self.size, []
         turned = net.unary("transpose", net.unary("mul", key), (batch, 1, keys, self.width))
         tokens = min(self.tokens, self.slice or self.tokens)
         for _ in range(self.heads * -(-self.tokens // tokens)):
@@ -203,7 +150,7 @@ class _Block:
             )
         made = [self.project(x, vocab // pieces) for _ in range(pieces)]
         if pieces > 1:
-            net.op("concat", (*_shape(x)[:-1], vocab), values=made)
+            net.op("concat", (*shape_of(x)[:-1], vocab), values=made)
 
 
 def mlp(net: Net, tokens: int, width: int, hidden: int, layers: int) -> None:
@@ -243,18 +190,18 @@ def mobilenet(net: Net, version: int, batch: int = 1) -> None:
     """V1, V2, or V3-small (3)."""
     x = net.conv(Tensor("fp16", (batch, 3, 224, 224)), 32 if version < 3 else 16, 3, 2)
     for kernel, expanded, out, gate, stride in _MOBILE[version]:
-        before, inside = x, (_shape(x)[1] * expanded // 16 if version < 3 else expanded)
-        x = x if inside == _shape(x)[1] else net.unary("relu6", net.conv(x, inside))
+        before, inside = x, (shape_of(x)[1] * expanded // 16 if version < 3 else expanded)
+        x = x if inside == shape_of(x)[1] else net.unary("relu6", net.conv(x, inside))
         x = net.unary("relu6", net.conv(x, inside, kernel, stride, groups=inside))
         if gate:
             squeezed = net.conv(net.unary("reduce_mean", x, (batch, inside, 1, 1)), max(8, inside // 4))
-            x = net.op("mul", _shape(x), x=x, y=net.unary("sigmoid", net.conv(net.unary("relu", squeezed), inside)))
+            x = net.op("mul", shape_of(x), x=x, y=net.unary("sigmoid", net.conv(net.unary("relu", squeezed), inside)))
         x = net.conv(x, out)
-        x = net.add(x, before) if _shape(x) == _shape(before) else x
+        x = net.add(x, before) if shape_of(x) == shape_of(before) else x
     last = {1: (), 2: (1280,), 3: (576,)}[version]
     for wide in last:
         x = net.unary("relu6", net.conv(x, wide))
-    x = net.unary("reduce_mean", x, (batch, _shape(x)[1]))
+    x = net.unary("reduce_mean", x, (batch, shape_of(x)[1]))
     net.linear(net.unary("relu6", net.linear(x, 1024)) if version == 3 else x, 1000)
 
 
@@ -299,10 +246,10 @@ def unet(
     for level, width in reversed(list(enumerate((320, 640, 1280, 1280)))):
         for _ in range(3):
             skip = skips.pop()
-            shape = (batch, _shape(x)[1] + _shape(skip)[1], *_shape(x)[2:])
+            shape = (batch, shape_of(x)[1] + shape_of(skip)[1], *shape_of(x)[2:])
             x = made.block(net.op("concat", shape, values=[x, skip]), width, level < 3)
         if level:
-            double = (batch, width, 2 * _shape(x)[2], 2 * _shape(x)[3])
+            double = (batch, width, 2 * shape_of(x)[2], 2 * shape_of(x)[3])
             x = net.conv(net.unary("upsample_nearest_neighbor", x, double), width, 3)
     net.conv(net.unary("silu", net.norm(x)), 4, 3)
     if part != "whole":
@@ -317,13 +264,13 @@ class _UNet:
         net, y = self.net, x
         for _ in range(2):
             y = net.conv(net.unary("silu", net.norm(y)), width, 3)
-        return net.add(y, x if _shape(x)[1] == width else net.conv(x, width))
+        return net.add(y, x if shape_of(x)[1] == width else net.conv(x, width))
 
     def block(self, x: Tensor, width: int, attends: bool) -> Tensor:
         x = self.residual(x, width)
         if not attends:
             return x
-        net, shape = self.net, _shape(x)
+        net, shape = self.net, shape_of(x)
         tokens, heads = shape[2] * shape[3], width // self.head_size if self.head_size else 8
         made = _Block(net, self.form, self.batch, tokens, width, heads, heads, 4 * width, True, 0, "none", "fp16")
         y = net.unary("reshape", net.conv(net.norm(x), width), made.shape)
@@ -334,5 +281,6 @@ class _UNet:
 
 _NETS: dict[str, Callable[..., None]] = {
     "transformer": transformer, "mlp": mlp, "projection": projection, "whisper": whisper, "resnet50": resnet50,
-    "mobilenet": mobilenet, "unet": unet,
+    "mobilenet": mobilenet, "unet": unet, "mobileone": mobile.mobileone, "repvit": mobile.repvit, "fastvit": mobile.fastvit,
+    "efficientformer": mobile.efficientformer, "swiftformer": mobile.swiftformer,
 }  # fmt: skip

@@ -29,7 +29,7 @@ _CHUNK_MS, _NOTCH = 1.6, 2.9  # ane-book's 11 to 4 chunks; 45 to 60 GB/s against
 _START: dict[str, dict[str, Any]] = {
     "ane": {
         "tflops": {"H13": 8.0, "H14": 8.0, "H15": 9.0, "H16": 12.0, "H17": 14.0},
-        "spill_share": 0.4, "moved_share": 2.0, "heads_share": 0.8, "wide_io_gbs": 8.0, "task_us": 2.0,
+        "spill_share": 0.4, "moved_gbs": 120.0, "heads_share": 0.8, "wide_io_gbs": 8.0, "task_us": 2.0,
     },
     "gpu": {
         "tflops": {"m1_max": 6.0, "m2": 1.2, "m4_pro": 6.5, "m5_max": 38.0},
