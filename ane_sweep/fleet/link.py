@@ -79,6 +79,8 @@ def reach(at: str, place: Path, timeout_s: float) -> None:
         ):
             if not safe.recv(1):
                 raise ConnectionResetError("the connection was closed")
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # a scheduler that is going down
+        raise Unreachable(f"{at}: the scheduler there closed the connection") from None
     except ssl.SSLError as error:
         raise Distrusted(f"{at}: {_distrust(error, place)}") from None
     except OSError as error:

@@ -5,7 +5,9 @@ holds that pipe, so a worker takes no more tasks once its command is gone, be it
 """
 
 import asyncio
+import errno
 import os
+import socket
 import sys
 import threading
 from contextlib import suppress
@@ -14,14 +16,18 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep.fleet import link, members
-from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
+from ane_sweep.fleet import address, link, members
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say, settle
 
 _GRACE_S = 3.0  # for saying goodbye
+_NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 class Request(msgspec.Struct):
-    """What to serve. `scheduler`: the address that a worker joins; None: be a scheduler."""
+    """What to serve. `scheduler`: the address that a worker joins; None: be a scheduler.
+
+    `host`: where to listen and nowhere else; nothing: at the address by which this machine reaches the scheduler.
+    """
 
     host: str
     port: int
@@ -34,14 +40,18 @@ class Request(msgspec.Struct):
 
 
 def main(text: str) -> None:
+    settle()
     request = msgspec.json.decode(text, type=Request)
-    code = asyncio.Runner().run(_serve(request))  # and not closed: that would wait for the threads of tasks
+    try:
+        code = asyncio.Runner().run(_serve(request))  # and not closed: that would wait for the threads of tasks
+    except Exception as error:  # of the many that Dask wraps its own in
+        code = _explain(error.__cause__ or error, request)
     sys.stdout.flush()
     os._exit(code)  # whatever tasks still run: their processes end with this one
 
 
 async def _serve(request: Request) -> int:
-    """Serve until stdin or the server ends. Return the exit code: 2 if it cannot listen as it was asked to."""
+    """Serve until stdin or the server ends. Return the exit code."""
     ended = asyncio.Event()
     threading.Thread(target=_watch_stdin, args=(asyncio.get_running_loop(), ended), daemon=True).start()
     stop = asyncio.ensure_future(ended.wait())
@@ -49,8 +59,7 @@ async def _serve(request: Request) -> int:
     start = asyncio.ensure_future(server.start())
     await asyncio.wait([stop, start], return_when=asyncio.FIRST_COMPLETED)
     if start.done():
-        if (error := start.exception()) is not None:
-            return _explain(error, request)
+        await start
         print(_joined(request, server), flush=True)
         await asyncio.wait([stop, asyncio.ensure_future(server.finished())], return_when=asyncio.FIRST_COMPLETED)
     with suppress(Exception):  # whatever Dask says of a connection that is gone
@@ -61,9 +70,13 @@ async def _serve(request: Request) -> int:
 def _server(request: Request) -> Any:
     link.distributed()
     from distributed import Scheduler, Worker
+    from distributed.utils import get_ip
 
     safe = link.security(Path(request.certificates))
-    where = {"host": request.host, "port": request.port, "security": safe, "protocol": "tls", "dashboard": False}
+    if request.scheduler is not None:
+        request.host = get_ip(address.host_and_port(request.scheduler)[0])
+    host = f"[{request.host}]" if ":" in request.host else request.host
+    where = {"host": host, "port": request.port, "security": safe, "protocol": "tls", "dashboard": False}
 
     class OnePortScheduler(Scheduler):
         def start_http_server(self, *_: Any, **__: Any) -> None:
@@ -96,12 +109,12 @@ def _joined(request: Request, server: Any) -> str:
 
 
 def _explain(error: BaseException, request: Request) -> int:
-    """Say in one line why it could not start. Return the exit code."""
-    cause = error.__cause__ or error
-    if isinstance(cause, OSError):
-        say(f"error: cannot listen at {request.host}, port {request.port}: {cause.strerror or cause}")
+    """Say in one line why it could not start. Return the exit code: 2 if it cannot listen as it was asked to."""
+    is_refused = isinstance(error, OSError) and error.filename is None and error.errno in _NO_LISTENING
+    if is_refused or isinstance(error, socket.gaierror):
+        say(f"error: cannot listen at {request.host}, port {request.port}: {error}")
         return BAD_CONFIGURATION
-    say(f"error: it could not start ({type(cause).__name__}: {cause})")
+    say(f"error: it could not start ({type(error).__name__}: {error})")
     return NOT_ALL_OK
 
 

@@ -29,18 +29,9 @@ def scheduler(at: str, place: Path) -> Request:
 
 
 def worker(at: str, place: Path, port: int, name: str, resources: Mapping[str, float], scratch: Path) -> Request:
-    """Return what a worker is started with.
-
-    It listens at the address by which this machine reaches the scheduler. It has as many threads as tasks may wait in it:
-    their processes do the work.
-    """
-    link.distributed()
-    from distributed.utils import get_ip, get_ipv6
-
-    host, _ = address.host_and_port(at)
-    own = get_ipv6(host) if ":" in host else get_ip(host)
+    """Return what a worker is started with. It has as many threads as tasks may wait in it: their processes do the work."""
     threads = int(resources["PREP"] + resources["TIME"]) + 1
-    return Request(own, port, str(place), at, name, threads, dict(resources), str(scratch))
+    return Request("", port, str(place), at, name, threads, dict(resources), str(scratch))
 
 
 def checked_name(asked: str | None) -> str:
@@ -71,13 +62,13 @@ def run(prepare: Callable[[], Request], what: str) -> int:
             time.sleep(_AGAIN_S)
             continue
         waits = ""
-        if (code := _served(request)) == BAD_CONFIGURATION:
+        if (code := _serve_once(request)) == BAD_CONFIGURATION:
             return code
         say(f"{what} ended (exit code {code}); it is started again in {_AGAIN_S:g} s, until Ctrl-C")
         time.sleep(_AGAIN_S)
 
 
-def _served(request: Request) -> int:
+def _serve_once(request: Request) -> int:
     """Start `serve`, which ends with the pipe that is its stdin. Return its exit code."""
     command = [sys.executable, "-P", "-m", "ane_sweep.fleet.serve", msgspec.json.encode(request).decode()]
     with subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE, start_new_session=True) as process:
@@ -95,19 +86,21 @@ def _served(request: Request) -> int:
 
 def admit(at: str, place: Path, name: str) -> None:
     """Return if a worker of that name may join the scheduler. Raises Unreachable if it may later, ConfigError if not."""
-    with link.connected(at, place) as client:
-        try:
+    try:
+        with link.connected(at, place) as client:
             theirs = client.run_on_scheduler(members.tools)
-        except Exception as error:  # of a scheduler without ane-sweep, or with one that has no such function
-            raise ConfigError(
-                f"worker {name}: the scheduler at {at} is of another ane-sweep ({type(error).__name__}: {error}); start it with "
-                "`ane-sweep fleet scheduler` of the same version"
-            ) from None
-        known = {key: version for key, version in theirs.items() if version is not None}  # a scheduler needs no torch
-        ours = {key: version for key, version in members.tools().items() if key in known}
-        if differ := members.different(known, ours):
-            raise ConfigError(f"worker {name}: refused by {at}, whose {differ}: install the same on both machines")
-        silent_s = members.doing(client).silent_s.get(name)
+            silent_s = members.doing(client).silent_s.get(name)
+    except OSError as error:
+        raise link.Unreachable(f"{at}: the scheduler there was lost ({type(error).__name__})") from None
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"worker {name}: the scheduler at {at} has no ane-sweep, or another one ({error}); `ane-sweep fleet scheduler` of the "
+            "same version starts one"
+        ) from None
+    known = {key: version for key, version in theirs.items() if version is not None}  # a scheduler needs no torch
+    ours = {key: version for key, version in members.tools().items() if key in known}
+    if differ := members.different(known, ours):
+        raise ConfigError(f"worker {name}: refused by {at}, whose {differ}: install the same on both machines")
     if silent_s is not None and silent_s < members.SILENT_S:
         raise ConfigError(f"worker {name}: {at} has another worker of that name; --name NAME gives this one its own")
     if silent_s is not None:

@@ -179,7 +179,11 @@ def test_what_speaks_no_tls_is_told_from_what_does_not_answer(fleet):
             link.reach(at, certificates.folder(None), 5)
         with pytest.raises(link.Unreachable, match="no answer") as silent:
             link.reach(at, certificates.folder(None), 0.2)
-    assert not isinstance(silent.value, link.Distrusted), "a worker waits for it"
+        threading.Thread(target=lambda: server.accept()[0].close() or server.accept()[0].close(), daemon=True).start()
+        with pytest.raises(link.Unreachable) as closed:
+            link.reach(at, certificates.folder(None), 5)
+    for transient in (silent.value, closed.value):
+        assert not isinstance(transient, link.Distrusted), "a worker waits for it"
 
 
 def test_status_answers_beside_a_worker_that_stands_still(fleet, capsys):
