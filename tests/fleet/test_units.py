@@ -2,6 +2,8 @@
 
 import plistlib
 import shlex
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -62,6 +64,14 @@ def test_a_scheduler_for_systemd_is_started_again_and_may_be_stopped(write, tmp_
     assert "100%% sure" in start
     given = _read(shlex.split(start.replace("%%", "%")))
     assert (given.what, given.words, given.out) == ("scheduler", [fleet.LISTEN], tmp_path / "outputs")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_itself_takes_a_worker(write, tmp_path):
+    name, _ = write("systemd", "worker", "files", AT, "--name", "m4-a", "--store", "file:///mnt/a b")
+    path = str(tmp_path / "files" / name)
+    done = subprocess.run(["systemd-analyze", "verify", "--user", path], capture_output=True, text=True, check=False)
+    assert not [line for line in done.stderr.splitlines() if name in line], done.stderr
 
 
 @pytest.mark.parametrize("words", [["worker", "files", AT], ["scheduler", "files"]])
