@@ -23,6 +23,10 @@ def fleet(args: list[str]) -> int:
     given = _parser().read(args)
     if len(given.words) > (4 if given.what == "write" else 1):
         raise ConfigError(f"fleet {' '.join([given.what, *given.words])}: too many words; `ane-sweep fleet --help`")
+    if given.store is not None and credentials(given.store) != given.store:
+        raise ConfigError(
+            f"--store {credentials(given.store)}: a store's address holds no password; fsspec reads it here"
+        )
     verbs = {"init": _init, "scheduler": _scheduler, "worker": _worker, "status": _status, "write": _write}
     return verbs[given.what](given)
 
@@ -122,10 +126,6 @@ def _worker(given: argparse.Namespace) -> int:
 
     at, name, place = _address(given), service.checked_name(given.name), _certificates(given)
     installed.need_worker("fleet worker")
-    if given.store is not None and credentials(given.store) != given.store:
-        raise ConfigError(
-            f"--store {credentials(given.store)}: a store's address holds no password; fsspec reads it here"
-        )
     certificates.ensure(place, at)
     os.environ |= {
         members.NAME_VARIABLE: name,
@@ -216,7 +216,8 @@ def _command(given: argparse.Namespace, role: str, at: str) -> list[str]:
     words = ["fleet", role, at, "--certificates", str(_certificates(given))]
     if role == "worker":
         words += ["--name", service.checked_name(given.name), "--prepare", str(given.prepare)]
-        options = {"--port": given.port, "--chip": given.chip, "--memory-gib": given.memory_gib, "--store": given.store}
+        store = given.store and (given.store if "://" in given.store else str(user_path(given.store).absolute()))
+        options = {"--port": given.port, "--chip": given.chip, "--memory-gib": given.memory_gib, "--store": store}
         words += [word for flag, value in options.items() if value for word in (flag, str(value))]
     return [sys.executable, "-P", "-m", "ane_sweep", *words, f"out={given.out}"]
 

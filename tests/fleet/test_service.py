@@ -207,11 +207,14 @@ def test_status_answers_beside_a_worker_that_stands_still(fleet, capsys):
 
 def test_kill_9_of_a_workers_command_ends_its_worker(fleet):
     serves = fleet.tree("worker")[1]
-    os.kill(fleet.processes["worker"].pid, signal.SIGKILL)
-    fleet.processes["worker"].wait()
-    psutil.wait_procs([serves], timeout=10)
-    assert not serves.is_running()
     with fleet.connected() as client:
+        task = client.submit(time.sleep, 300, pure=False)  # held: what nobody holds is not run
+        _shelf.until("a task that runs", lambda: members.doing(client).running, 20)
+        os.kill(fleet.processes["worker"].pid, signal.SIGKILL)
+        fleet.processes["worker"].wait()
+        psutil.wait_procs([serves], timeout=10)
+        assert not serves.is_running()
+        task.cancel()
         _shelf.until("a fleet without it", lambda: not members.of(client)[0], 10)
     fleet.work()
 

@@ -158,6 +158,10 @@ def test_a_password_in_the_store_is_refused_and_not_repeated():
         (["worker", "tls://hub:1", "--port", "0"], "no port"),
         (["worker", "tls://hub:1"], "no certificates"),
         (["write", "systemd", "worker", "files"], "ADDRESS"),
+        (
+            ["write", "systemd", "worker", "files", "tls://hub:1", "--store", "s3://me:verysecret@host/b"],
+            "holds no password",
+        ),
         (["write", "upstart", "worker", "files", "tls://127.0.0.1:1"], "systemd or launchd"),
         (["worker", "tls://hub:1", "--prepare", "many"], "no whole number"),
         (["worker", "tls://hub:1", "--name", "a b"], "expected letters"),
@@ -169,4 +173,5 @@ def test_a_wrong_word_is_told_and_nothing_is_started(words, said, capsys, tmp_pa
     assert main(["fleet", *words]) == 2
     import re
 
-    assert re.search(said, capsys.readouterr().err) and not list(tmp_path.iterdir())
+    err = capsys.readouterr().err
+    assert re.search(said, err) and "verysecret" not in err and not list(tmp_path.iterdir())

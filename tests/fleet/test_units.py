@@ -38,7 +38,7 @@ def _read(command):
 
 
 def test_a_worker_for_launchd_starts_with_the_mac_and_again_after_each_end(write, tmp_path):
-    options = ["--name", "m4-a", "--port", "8790", "--prepare", "0", "--memory-gib", "8", "--store", "file:///mnt/a b"]
+    options = ["--name", "m4-a", "--port", "8790", "--prepare", "0", "--memory-gib", "8", "--store", "a store"]
     name, text = write("launchd", "worker", "files", AT, *options, "out=o u t")
     values = plistlib.loads(text)
     assert name == "ane-sweep-worker-m4-a.plist" and values["Label"] == name.removesuffix(".plist")
@@ -46,7 +46,7 @@ def test_a_worker_for_launchd_starts_with_the_mac_and_again_after_each_end(write
     assert values["ProgramArguments"][:2] == ["/usr/bin/caffeinate", "-i"]
     given = _read(values["ProgramArguments"][2:])
     assert (given.what, given.words, given.name, given.port, given.prepare) == ("worker", [AT], "m4-a", 8790, 0)
-    assert (given.memory_gib, given.store, given.out) == (8, "file:///mnt/a b", tmp_path / "o u t")
+    assert (given.memory_gib, given.store, given.out) == (8, str(tmp_path / "a store"), tmp_path / "o u t")
     assert given.certificates == str(tmp_path / "100% sure"), "the service has another environment and folder"
     log = tmp_path / "o u t" / "fleet" / "ane-sweep-worker-m4-a.log"
     assert values["StandardOutPath"] == values["StandardErrorPath"] == str(log) and log.parent.is_dir()
