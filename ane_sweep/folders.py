@@ -10,7 +10,7 @@ def outputs_folder(asked: str | None) -> Path:
 
 
 def data_folder() -> Path:
-    """Where what is known of this machine lies, whatever the current folder: only `ane-sweep calibrate` writes there."""
+    """Return the user's data folder: calibrations of this machine, and the certificates of the user's own fleet."""
     if sys.platform == "darwin":
         return user_path("~/Library/Application Support/ane-sweep")
     return user_path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "ane-sweep"

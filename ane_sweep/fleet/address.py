@@ -1,4 +1,4 @@
-"""An address of the fleet: this machine, or TLS. Anything else would let whoever reaches the port run code."""
+"""Addresses of a fleet's scheduler. Always TLS, on loopback too: whoever reaches a scheduler without it can run code there."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -7,11 +7,11 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.outward import credentials
 
 PORT = 8786
-_FORM = f"the form is tls://HOST:{PORT}, or tcp://127.0.0.1:{PORT} for a fleet on this machine alone"
+_FORM = f"the form is tls://HOST:{PORT}, for a fleet on this machine alone tls://127.0.0.1:{PORT}"
 
 
 def checked(text: str) -> str:
-    """The address as Dask takes it. Raises ConfigError for one that is neither loopback nor TLS."""
+    """Return the address as Dask takes it. Raises ConfigError unless it is tls://HOST:PORT."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -19,21 +19,25 @@ def checked(text: str) -> str:
         host, port = None, None
     if credentials(text) != text or "@" in text:
         raise ConfigError(f"{credentials(text)}: an address of a fleet holds no user and no password; {_FORM}")
-    if host is None or port is None or parts.scheme not in ("tls", "tcp") or parts.path or parts.query:
-        raise ConfigError(f"{text}: no address of a scheduler; {_FORM}")
-    if parts.scheme == "tcp" and not loopback(host):
+    if parts.scheme == "tcp" and parts.netloc:
         raise ConfigError(
-            f"{text}: neither loopback nor TLS, so whoever reaches that port could run code here; "
-            f"tls://{parts.netloc} with the certificates of `ane-sweep fleet init`"
+            f"{text}: without TLS, whoever reaches that port could run code here; the same address as tls://{parts.netloc} "
+            "(on loopback its certificates are made automatically, elsewhere `ane-sweep fleet init` makes them)"
         )
+    if not host or port is None or parts.scheme != "tls" or parts.path or parts.query:
+        raise ConfigError(f"{text}: not the address of a scheduler; {_FORM}")
     return text
 
 
-def is_tls(address: str) -> bool:
-    return address.startswith("tls://")
+def host_and_port(checked_address: str) -> tuple[str, int]:
+    parts = urlsplit(checked_address)
+    assert parts.hostname and parts.port is not None
+    return parts.hostname, parts.port
 
 
-def loopback(host: str) -> bool:
+def is_loopback(checked_address: str) -> bool:
+    """Return True if only this machine can reach the address."""
+    host, _ = host_and_port(checked_address)
     if host == "localhost":
         return True
     try:

@@ -4,11 +4,14 @@ other. Whoever holds these files may run code on every machine of it, so they ar
 
 import datetime
 import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.folders import outputs_folder, user_path
+from ane_sweep.fleet import address
+from ane_sweep.folders import data_folder, user_path
 
 VARIABLE = "ANE_SWEEP_FLEET"
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "fleet.pem", "fleet.key"
@@ -17,14 +20,35 @@ YEARS = 5
 _BEFORE = datetime.timedelta(days=2)  # a clock that is behind takes them all the same
 
 
-def folder(asked: str | None, out: Path | None = None) -> Path:
-    """Where the certificates are looked for."""
-    said = asked or os.environ.get(VARIABLE)
-    return user_path(said).absolute() if said else (out or outputs_folder(None)) / "fleet"
+def folder(asked: str | None) -> Path:
+    """Return the folder of certificates: the one that was asked for, else $ANE_SWEEP_FLEET, else this user's own."""
+    named = asked or os.environ.get(VARIABLE)
+    return user_path(named).absolute() if named else own_folder()
+
+
+def own_folder() -> Path:
+    """Return this user's folder of certificates, which any sweep and worker of the user finds without being told."""
+    return data_folder() / "fleet"
+
+
+def ensure(place: Path, at: str) -> None:
+    """Make this user's own certificates if a fleet on loopback lacks them. Raises ConfigError if others are missing.
+
+    Several processes may call this at once: the folder appears whole, by a rename, and whoever comes second uses it.
+    """
+    if address.is_loopback(at) and place == own_folder() and missing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fleet-", dir=place.parent) as aside:  # 0700
+            made = Path(aside) / place.name
+            make(made)
+            with suppress(OSError):  # there already
+                os.rename(made, place)
+    if problem := missing(place):
+        raise ConfigError(problem)
 
 
 def missing(place: Path) -> str | None:
-    """What of them is not there, in a sentence with the next step."""
+    """Return a sentence about the files that a folder of certificates lacks, with the next step; None if it lacks none."""
     if lacking := [name for name in FILES if not (place / name).is_file()]:
         return (
             f"no certificates of a fleet in {place} ({', '.join(lacking)}): `ane-sweep fleet init` makes them once, and every "
@@ -34,7 +58,7 @@ def missing(place: Path) -> str | None:
 
 
 def make(place: Path) -> list[Path]:
-    """Write them, 0600 in a folder of 0700. Raises ConfigError where some are there already."""
+    """Write new certificates, 0600 in a folder of 0700. Raises ConfigError if some are there already."""
     if there := [name for name in FILES if (place / name).exists()]:
         raise ConfigError(
             f"{place} holds {', '.join(there)} already, and machines may trust them: they are left as they are; "

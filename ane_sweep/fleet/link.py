@@ -1,15 +1,18 @@
-"""The way to a fleet's scheduler."""
+"""Connections to a fleet's scheduler."""
 
 import logging
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates
 
-# Of Dask, in whatever process of ours: encrypted or loopback; a lost worker costs what ran on it and is told at once;
-# nothing samples stacks beside what is timed, and nothing is written to a disk that our own limits do not know.
+# Dask's settings in whatever process of ours: nothing is sent or taken without TLS; a lost worker costs what ran on it and is
+# told at once; nothing samples stacks beside what is timed, and nothing is written to a disk that our own limits do not know.
 CONFIG: dict[str, Any] = {
+    "distributed.comm.require-encryption": True,
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": True,
     "distributed.worker.profile.enabled": False,
@@ -21,7 +24,11 @@ CONFIG: dict[str, Any] = {
 
 
 class Unreachable(ConfigError):
-    """Nobody answers at the scheduler's address."""
+    """Raised if no scheduler answers at an address; one may answer later."""
+
+
+class Distrusted(Unreachable):
+    """Raised if what answers at an address does not take our certificates, or shows none that we take."""
 
 
 def distributed() -> Any:
@@ -37,12 +44,10 @@ def distributed() -> Any:
     return found
 
 
-def security(at: str, place: Path) -> Any:
-    """What a connection to that address is made with. Raises ConfigError without certificates."""
-    if not address.is_tls(at):
-        return None
-    if said := certificates.missing(place):
-        raise ConfigError(said)
+def security(place: Path) -> Any:
+    """Return what every connection of a fleet is made with. Raises ConfigError without certificates."""
+    if problem := certificates.missing(place):
+        raise ConfigError(problem)
     files = {name: str(place / name) for name in certificates.FILES}
     roles = {
         f"tls_{role}_{what}": files[name]
@@ -52,24 +57,54 @@ def security(at: str, place: Path) -> Any:
     return distributed().Security(tls_ca_file=files[certificates.AUTHORITY], require_encryption=True, **roles)
 
 
-def settings(executor: dict[str, Any], out: Path) -> tuple[str, Path]:
-    """(address, folder of certificates) of a sweep's `executor`. Raises ConfigError."""
+def settings(executor: dict[str, Any]) -> tuple[str, Path]:
+    """Return (address, folder of certificates) of a sweep's `executor`. Raises ConfigError."""
     if executor["address"] is None:
         raise ConfigError(
             "executor=dask: executor.address=tls://HOST:8786 says where the scheduler is (ane-sweep help fleet)"
         )
-    return address.checked(executor["address"]), certificates.folder(executor["certificates"], out)
+    return address.checked(executor["address"]), certificates.folder(executor["certificates"])
 
 
-def connected(at: str, place: Path, timeout_s: float = 10.0) -> Any:
-    """A client of the scheduler. Raises Unreachable."""
-    found = distributed()
-    safe = security(at, place)
+def reach(at: str, place: Path, timeout_s: float) -> None:
+    """Return once a scheduler has taken our certificate and shown its own. Raises Unreachable, Distrusted.
+
+    A TLS 1.3 server refuses a certificate only after the handshake; a scheduler speaks first, so one byte tells.
+    """
+    context = security(place).get_connection_args("client")["ssl_context"]
     try:
-        return found.Client(at, security=safe, timeout=timeout_s, set_as_default=False, heartbeat_interval="2s")
+        with (
+            socket.create_connection(address.host_and_port(at), timeout_s) as plain,
+            context.wrap_socket(plain) as safe,
+        ):
+            if not safe.recv(1):
+                raise ConnectionResetError("the connection was closed")
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # a scheduler that is going down
+        raise Unreachable(f"{at}: the scheduler there closed the connection") from None
+    except ssl.SSLError as error:
+        raise Distrusted(f"{at}: {_distrust(error, place)}") from None
+    except OSError as error:
+        why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise Unreachable(f"{at}: no scheduler answers there ({why}); `ane-sweep fleet scheduler` starts one") from None
+
+
+def _distrust(error: ssl.SSLError, place: Path) -> str:
+    reason = error.reason or ""
+    same = "every machine of a fleet needs a copy of the same folder"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the scheduler's certificate is not trusted by those in {place} ({error.verify_message}); {same}"
+    if "ALERT" in reason:
+        return f"the scheduler refuses the certificate in {place} ({reason.lower().replace('_', ' ')}); {same}"
+    return "what answers there does not speak TLS; `ane-sweep fleet scheduler` starts a scheduler that does"
+
+
+def connected(at: str, place: Path, timeout_s: float = 5.0) -> Any:
+    """Return a client of the scheduler. Raises Unreachable, Distrusted."""
+    reach(at, place, timeout_s)
+    try:
+        return distributed().Client(
+            at, security=security(place), timeout=timeout_s, set_as_default=False, heartbeat_interval="2s"
+        )
     except (OSError, TimeoutError) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        tls = "; is it of other certificates?" if "SSL" in text or "TLS" in text.upper().replace("TLS://", "") else ""
-        raise Unreachable(
-            f"{at}: no scheduler answers there ({text[:160]}){tls}; `ane-sweep fleet scheduler` starts one"
-        ) from None
+        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        raise Unreachable(f"{at}: the scheduler there does not answer ({why})") from None

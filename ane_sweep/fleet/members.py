@@ -22,7 +22,9 @@ from ane_sweep.terminal import say
 
 # Set by `fleet worker` for the process that it starts.
 NAME_VARIABLE, CHIP_VARIABLE, MEMORY_VARIABLE = "ANE_SWEEP_WORKER", "ANE_SWEEP_WORKER_CHIP", "ANE_SWEEP_WORKER_MEMORY"
+FACTS = "ane_sweep"  # under which a worker's facts lie with the scheduler
 SAME = ("ane_sweep", "coremltools", "torch", "transformers", "numpy", "code")  # as on the machine that plans
+SILENT_S = 5.0  # a worker that lives is heard from at least every 2 s
 _LOOK_S = 1.0
 
 
@@ -44,7 +46,7 @@ class Member(msgspec.Struct):
 
 @cache
 def facts() -> str:
-    """What this worker says of itself, as JSON. Called there by its name."""
+    """Return what this worker says of itself when it joins, as JSON."""
     return msgspec.json.encode(me()).decode()
 
 
@@ -93,46 +95,58 @@ def _digest(value: Any) -> str:
 
 
 def of(client: Any) -> tuple[list[Member], list[str]]:
-    """(the workers that may take part, by name; why the others may not, each by its name)."""
+    """Return (the workers that may take part, by name; why each other worker may not).
+
+    Each worker gave its facts to the scheduler when it joined: none is asked, so one that hangs holds up nobody.
+    """
     members: list[Member] = []
     refused: list[str] = []
     ours = tools()
-    for at, said in client.run(facts, on_error="return").items():
-        if not isinstance(said, str):
-            refused.append(
-                f"{at}: gives no facts of itself ({type(said).__name__}: {said}); is ane-sweep[fleet] there?"
-            )
+    for at, known in client.scheduler_info(n_workers=-1)["workers"].items():
+        if (told := known.get(FACTS)) is None:
+            refused.append(f"{at}: refused, as `ane-sweep fleet worker` did not start it")
             continue
-        member = conversion.decode(said, Member)
-        if differ := [name for name in SAME if member.tools.get(name) != ours.get(name)]:
-            versions = ", ".join(f"{name} {member.tools.get(name)} (here {ours.get(name)})" for name in differ)
-            refused.append(f"{member.name}: refused, as its {versions}: install the same there")
-        elif member.name in [one.name for one in members]:
-            refused.append(f"{member.name}: refused, as another worker has that name: --name NAME gives it its own")
+        member = conversion.decode(told, Member)
+        if differ := different(member.tools, ours):
+            refused.append(f"{member.name}: refused, as its {differ}: install the same there")
         else:
             members.append(member)
     return sorted(members, key=lambda one: one.name), refused
 
 
-def doing(client: Any) -> tuple[dict[str, list[str]], int]:
-    """(worker's name -> what runs on it, how many tasks wait)."""
-    names = {at: str(one["name"]) for at, one in client.scheduler_info()["workers"].items()}
-    given = {names[at]: list(keys) for at, keys in client.processing().items() if at in names}
-    told = client.run(executing, on_error="return").items()
-    running = {names[at]: keys for at, keys in told if at in names and isinstance(keys, list)}
-    shown = {name: [_task(key) for key in keys] for name, keys in running.items() if keys}
-    alone = int(client.run_on_scheduler(without_worker))
-    return shown, alone + max(0, sum(map(len, given.values())) - sum(map(len, shown.values())))
+def different(theirs: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str:
+    """Return the versions in which two machines differ, as `torch 2.12 (here 2.13)`; nothing if they are the same."""
+    names = [name for name in SAME if theirs.get(name) != ours.get(name)]
+    return ", ".join(f"{name} {theirs.get(name)} (here {ours.get(name)})" for name in names)
 
 
-def executing(dask_worker: Any) -> list[str]:
-    """Keys of what runs on this worker. Called there by its name."""
-    return [str(task.key) for task in dask_worker.state.executing]
+class Activity(msgspec.Struct):
+    """What a scheduler knows of its workers: tasks by worker, how many wait, seconds since each was last heard from."""
+
+    running: dict[str, list[str]]
+    waiting: int
+    silent_s: dict[str, float]
 
 
-def without_worker(dask_scheduler: Any) -> int:
-    """How many tasks no worker has been given. Called there by its name."""
-    return len(dask_scheduler.unrunnable) + len(dask_scheduler.queued)
+def doing(client: Any) -> Activity:
+    """Return what the workers of a fleet do now, each task as people read it."""
+    told = msgspec.convert(client.run_on_scheduler(activity), Activity)
+    told.running = {name: [_task(key) for key in keys] for name, keys in told.running.items() if keys}
+    return told
+
+
+def activity(dask_scheduler: Any) -> dict[str, Any]:
+    """Return an Activity as plain values. Runs in the scheduler, which calls it by its name."""
+    workers = dask_scheduler.workers.values()
+    running = {str(one.name): [str(task.key) for task in one.executing if task in one.processing] for one in workers}
+    given = sum(len(one.processing) for one in workers)
+    unassigned = len(dask_scheduler.unrunnable) + len(dask_scheduler.queued)
+    waiting = unassigned + given - sum(map(len, running.values()))
+    return {
+        "running": running,
+        "waiting": waiting,
+        "silent_s": {str(one.name): time.time() - one.last_seen for one in workers},
+    }
 
 
 def _task(key: str) -> str:
@@ -179,14 +193,14 @@ def name_label(name: str) -> str:
     return f"NAME-{name}"
 
 
-def places(settings: Mapping[str, Any], out: Path, wanted: Collection[str | None], *, wait: bool) -> Places | None:
+def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places | None:
     """What each `machine` of a matrix is; None where this machine does all. Raises ConfigError.
 
     wait   for workers that fit, as long as executor.wait_s; without it what is there now decides
     """
     if settings.get("executor", {}).get("name", "local") == "local":
         return None
-    at, certificates = link.settings(settings["executor"], out)
+    at, certificates = link.settings(settings["executor"])
     if not settings.get("store"):
         raise ConfigError(
             "executor=dask: store=URL says where artifacts are shared: a folder that all machines mount, as "

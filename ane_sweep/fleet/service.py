@@ -1,94 +1,109 @@
-"""What `ane-sweep fleet scheduler` and `fleet worker` start: Dask's own programs, with what makes them a fleet of ours."""
+"""The long-running commands `ane-sweep fleet scheduler` and `fleet worker`: each starts `serve` and starts it again."""
 
-import json
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+
+import msgspec
 
 from ane_sweep.bridge.protocol import python_environment
 from ane_sweep.errors import ConfigError
-from ane_sweep.fleet import address, certificates, link
-from ane_sweep.terminal import say
+from ane_sweep.fleet import address, link, members
+from ane_sweep.fleet.serve import Request
+from ane_sweep.terminal import BAD_CONFIGURATION, say
 
-DASHBOARD = "127.0.0.1:8787"
 _AGAIN_S = 3.0
+_END_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 
 
-@dataclass(frozen=True)
-class Service:
-    """A program that is started, and started again when it ends by itself."""
-
-    command: list[str]
-    environment: dict[str, str]
+def scheduler(at: str, place: Path) -> Request:
+    """Return what a scheduler that listens at an address, and nowhere else, is started with."""
+    host, port = address.host_and_port(at)
+    return Request(host, port, str(place))
 
 
-def scheduler(at: str, place: Path) -> Service:
-    """A scheduler that listens there; its dashboard is for this machine alone."""
-    parts = urlsplit(address.checked(at))
-    command = [sys.executable, "-P", "-m", "distributed.cli.dask_scheduler", *_tls(at, place)]
-    command += ["--host", f"{parts.scheme}://{parts.hostname}", "--port", str(parts.port), "--no-jupyter"]
-    return Service([*command, "--dashboard-address", DASHBOARD], _environment())
-
-
-def worker(at: str, place: Path, name: str, resources: Mapping[str, float], scratch: Path) -> Service:
-    """One worker with its nanny, which starts it again. It has as many threads as tasks may wait in it: their processes do
-    the work."""
-    address.checked(at)
+def worker(at: str, place: Path, port: int, name: str, resources: Mapping[str, float], scratch: Path) -> Request:
+    """Return what a worker is started with. It has as many threads as tasks may wait in it: their processes do the work."""
     threads = int(resources["PREP"] + resources["TIME"]) + 1
-    given = " ".join(f"{what}={amount:g}" for what, amount in resources.items())
-    command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", at, *_tls(at, place), "--name", name]
-    command += ["--nthreads", str(threads), "--nworkers", "1", "--memory-limit", "0", "--no-dashboard"]
-    return Service([*command, "--resources", given, "--local-directory", str(scratch)], _environment())
+    return Request("", port, str(place), at, name, threads, dict(resources), str(scratch))
 
 
-def named(asked: str | None) -> str:
-    """A worker's name. Raises ConfigError."""
+def checked_name(asked: str | None) -> str:
+    """Return a worker's name; by default this host's. Raises ConfigError."""
     name = asked or re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname().partition(".")[0]) or "worker"
     if not _NAME.fullmatch(name):
         raise ConfigError(f"--name {name}: expected letters, digits, _, . and -, as m4-a")
     return name
 
 
-def run(service: Service, what: str) -> None:
-    """Until Ctrl-C: what ends by itself, as a worker whose scheduler went away, is started again."""
-    link.distributed()
+def run(prepare: Callable[[], Request], what: str) -> int:
+    """Serve until Ctrl-C, and again after each end, as when a worker's scheduler goes away. Return 2 if it cannot listen.
+
+    `prepare` returns what to start, and is asked before each start. It raises Unreachable if that is to be waited for, any
+    other ConfigError if it is refused, which ends this.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs come with it ignored
+    waits = ""
     while True:
-        process = subprocess.Popen(service.command, env=service.environment, stdin=subprocess.DEVNULL)
         try:
-            code = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
+            request = prepare()
+        except link.Distrusted:
             raise
-        say(f"{what} ended by itself (exit code {code}); starting it again in {_AGAIN_S:g} s, until Ctrl-C")
+        except link.Unreachable as error:
+            if waits != (waits := str(error)):
+                say(f"{waits}; {what} waits for it, until Ctrl-C")
+            time.sleep(_AGAIN_S)
+            continue
+        waits = ""
+        if (code := _serve_once(request)) == BAD_CONFIGURATION:
+            return code
+        say(f"{what} ended (exit code {code}); it is started again in {_AGAIN_S:g} s, until Ctrl-C")
         time.sleep(_AGAIN_S)
 
 
-def _tls(at: str, place: Path) -> list[str]:
-    if not address.is_tls(at):
-        return []
-    if said := certificates.missing(place):
-        raise ConfigError(said)
-    files = (certificates.AUTHORITY, certificates.CERTIFICATE, certificates.KEY)
-    flags = ("--tls-ca-file", "--tls-cert", "--tls-key")
-    return [word for flag, name in zip(flags, files) for word in (flag, str(place / name))]
+def _serve_once(request: Request) -> int:
+    """Start `serve`, which ends with the pipe that is its stdin. Return its exit code."""
+    command = [sys.executable, "-P", "-m", "ane_sweep.fleet.serve", msgspec.json.encode(request).decode()]
+    with subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdin is not None
+        try:
+            return process.wait()
+        except BaseException:
+            process.stdin.close()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
 
 
-def _environment() -> dict[str, str]:
-    """With Dask set as a fleet needs it (link.CONFIG), however a user's own files set it."""
-    told = {
-        f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": json.dumps(value)
-        for key, value in link.CONFIG.items()
-    }
-    return {**os.environ, **python_environment(), **told, "DASK_LOGGING__DISTRIBUTED": "warning"}
+def admit(at: str, place: Path, name: str) -> None:
+    """Return if a worker of that name may join the scheduler. Raises Unreachable if it may later, ConfigError if not."""
+    try:
+        with link.connected(at, place) as client:
+            theirs = client.run_on_scheduler(members.tools)
+            silent_s = members.doing(client).silent_s.get(name)
+    except OSError as error:
+        raise link.Unreachable(f"{at}: the scheduler there was lost ({type(error).__name__})") from None
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"worker {name}: the scheduler at {at} has no ane-sweep, or another one ({error}); `ane-sweep fleet scheduler` of the "
+            "same version starts one"
+        ) from None
+    known = {key: version for key, version in theirs.items() if version is not None}  # a scheduler needs no torch
+    ours = {key: version for key, version in members.tools().items() if key in known}
+    if differ := members.different(known, ours):
+        raise ConfigError(f"worker {name}: refused by {at}, whose {differ}: install the same on both machines")
+    if silent_s is not None and silent_s < members.SILENT_S:
+        raise ConfigError(f"worker {name}: {at} has another worker of that name; --name NAME gives this one its own")
+    if silent_s is not None:
+        raise link.Unreachable(
+            f"{at} has a worker {name} that was last heard from {silent_s:.0f} s ago, and drops it after 60 s"
+        )

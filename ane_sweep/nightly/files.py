@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ane_sweep.errors import ConfigError
+from ane_sweep.machine import unit_files
 
 LABEL = "ane-sweep-nightly"
 
@@ -27,9 +28,7 @@ class Job:
 
 def job(out: Path, at: str, overrides: list[str]) -> Job:
     """Raises ConfigError for a time that is none, and for words that a line of a unit or a crontab cannot hold."""
-    if odd := [word for word in (*overrides, f"out={out}") if any(map(_breaks_a_line, word))]:
-        reason = "line breaks, control characters and bytes that are no text cannot stand in these files"
-        raise ConfigError([f"{word!r}: {reason}" for word in odd])
+    unit_files.check_words([*overrides, f"out={out}"])
     hour, _, minute = at.partition(":")
     if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
         raise ConfigError(f"at={at}: expected a time of day, as in at=02:30")
@@ -39,10 +38,9 @@ def job(out: Path, at: str, overrides: list[str]) -> Job:
 
 def systemd(job: Job) -> dict[str, str]:
     """A user service and its timer (systemd.service(5), systemd.timer(5))."""
-    words = " ".join(_systemd_quoted(word) for word in job.command)
     service = (
         "[Unit]\nDescription=ane-sweep nightly\n\n[Service]\nType=oneshot\nEnvironment=PYTHONUNBUFFERED=1\n"
-        f"ExecStart={words}\nKillMode=mixed\nTimeoutStopSec=60\n"
+        f"ExecStart={unit_files.systemd_command(job.command)}\nKillMode=mixed\nTimeoutStopSec=60\n"
     )
     timer = (
         "[Unit]\nDescription=ane-sweep every night\n\n[Timer]\n"
@@ -129,17 +127,6 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
         (folder / name).write_text(text, encoding="utf-8")
         written.append(folder / name)
     return written
-
-
-def _breaks_a_line(character: str) -> bool:
-    return character < " " or character in "\x7f\x85\u2028\u2029" or "\ud800" <= character <= "\udfff"
-
-
-def _systemd_quoted(word: str) -> str:
-    """Quoted as systemd.service(5) reads command lines: specifiers (%) and variables ($) doubled."""
-    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    plain = all(c.isalnum() or c in "-_./=+:,%$@" for c in word)
-    return word if plain and word else f'"{word}"'
 
 
 def _yaml_quoted(text: str) -> str:

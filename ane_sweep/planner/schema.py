@@ -98,7 +98,7 @@ KEYS: dict[str, Key] = {
     ),
     "executor.address": Key((str, NONE), "the fleet's scheduler, as tls://HOST:8786"),
     "executor.certificates": Key(
-        (str, NONE), "folder of `ane-sweep fleet init`; null: $ANE_SWEEP_FLEET, or fleet under the outputs folder"
+        (str, NONE), "folder of `ane-sweep fleet init`; null: $ANE_SWEEP_FLEET, or fleet in the user's data folder"
     ),
     "executor.wait_s": Key(
         NUMBER,

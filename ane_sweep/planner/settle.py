@@ -52,7 +52,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     past = store.past()
-    places = members.places(request.settings, out, {cell.machine for cell in request.cells}, wait=not to_show)
+    places = members.places(request.settings, {cell.machine for cell in request.cells}, wait=not to_show)
     return planning.make_plan(
         request.cells,
         request.axes,

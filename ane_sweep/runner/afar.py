@@ -246,7 +246,8 @@ class Sweep:
 
     def _lack(self, flight: Flight) -> str:
         takes = flight.takes or needs.of(flight.task, flight.task.place)
-        return f"{flight.task.label} ({needs.worded(takes)}); workers there: {self.line.there()}"
+        names = {place.label: place.names for place in self.plan.places.values()}
+        return f"{flight.task.label}, which needs {needs.describe(takes, names)}; workers there: {self.line.there()}"
 
     def _connected(self) -> Wire:
         return Wire(self.at, self.certificates, self.tries.sweep, self.heard, self._began, self._ended)
@@ -285,7 +286,7 @@ def execute(
     outcomes: dict[str, Outcome] | None = None,
 ) -> dict[str, Outcome]:
     """As walk.execute, with every task that can go on a machine of the fleet."""
-    at, certificates = link.settings(settings["executor"], store.root.parent)
+    at, certificates = link.settings(settings["executor"])
     gate = Gate(**settings["gate"], tell=display.say)
     worker = walk.Worker(plan, run, store, display, budget, 1, gate, outcomes={} if outcomes is None else outcomes)
     minutes = settings["budget_minutes"]

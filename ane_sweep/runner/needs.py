@@ -10,7 +10,7 @@ TIME             1: what is timed, one at a time
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import members
@@ -40,12 +40,17 @@ def tools_label(tools: Mapping[str, str | None]) -> str:
     return f"TOOLS-{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:16]}"
 
 
-def worded(needs: Mapping[str, float]) -> str:
-    """For people: `PREP 1, MEMORY 2.3 GiB`."""
-    shown = [name for name in needs if not name.startswith("TOOLS-")]
-    return ", ".join(
-        name.partition("-")[2] if name.startswith("NAME-") else
-        "that very machine" if name.startswith("HOST-") else
-        f"{needs[name]:g} GiB of memory" if name == "MEMORY" else name
-        for name in shown
-    )  # fmt: skip
+def describe(needs: Mapping[str, float], names: Mapping[str, Sequence[str]]) -> str:
+    """Return what a task needs, in words: `worker m4-a, 2.3 GiB of memory`. `names`: label of a place -> its workers."""
+    words = ["the versions of this sweep"]
+    for label, amount in needs.items():
+        kind, _, name = label.partition("-")
+        if kind == "NAME":
+            words.append(f"worker {name}")
+        elif kind == "HOST":
+            words.append(f"one of the workers {', '.join(names[label])}")
+        elif kind == "MEMORY":
+            words.append(f"{amount:g} GiB of memory")
+        elif kind == "PREP":
+            words.append("a worker that prepares (--prepare above 0)")
+    return ", ".join(words)

@@ -7,7 +7,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from ane_sweep.fleet import link
+from ane_sweep.fleet import link, members
 from ane_sweep.runner import errand
 
 CONNECT_S = 5.0
@@ -68,14 +68,18 @@ class Wire:
         """The workers. Raises OSError where the scheduler is gone."""
         if self.client.status != "running":
             raise OSError("the connection was closed")
-        workers = self.client.scheduler_info()["workers"].values()
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         return [Spot(str(one["name"]), one["resources"]) for one in workers]
 
     def stop(self) -> None:
-        """End what runs of this sweep on every worker, and what waits."""
+        """End what runs of this sweep on every worker that is heard from, and what waits. One that hangs is not waited for."""
         for key in list(self._futures):
             self.drop(key)
-        self.client.run(errand.stop, self.sweep, on_error="ignore")
+        silent_s = members.doing(self.client).silent_s
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        live = [at for at, one in workers.items() if silent_s.get(str(one["name"]), 0) < members.SILENT_S]
+        if live:  # Dask takes no names for all of them
+            self.client.run(errand.stop, self.sweep, workers=live, on_error="ignore")
 
     def close(self) -> None:
         self._futures.clear()

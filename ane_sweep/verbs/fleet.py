@@ -1,13 +1,15 @@
-"""`ane-sweep fleet init | scheduler | worker ADDRESS | status ADDRESS`: many machines, one sweep"""
+"""`ane-sweep fleet init | scheduler | worker ADDRESS | status ADDRESS | write`: many machines, one sweep"""
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import ConfigError
-from ane_sweep.fleet import address, certificates, link, members, service
+from ane_sweep.fleet import address, certificates, link, members, service, units
+from ane_sweep.fleet.serve import Request
 from ane_sweep.folders import user_path
 from ane_sweep.outward import credentials
 from ane_sweep.terminal import OK, count, shown, tell
@@ -17,30 +19,48 @@ LISTEN = f"tls://0.0.0.0:{address.PORT}"
 
 
 def fleet(args: list[str]) -> int:
-    """Make certificates, serve, work, or show. Raises ConfigError."""
+    """Make certificates, serve, work, show, or write files for systemd and launchd. Raises ConfigError."""
+    given = _parser().read(args)
+    if len(given.words) > (4 if given.what == "write" else 1):
+        raise ConfigError(f"fleet {' '.join([given.what, *given.words])}: too many words; `ane-sweep fleet --help`")
+    if given.store is not None and credentials(given.store) != given.store:
+        raise ConfigError(
+            f"--store {credentials(given.store)}: a store's address holds no password; fsspec reads it here"
+        )
+    verbs = {"init": _init, "scheduler": _scheduler, "worker": _worker, "status": _status, "write": _write}
+    return verbs[given.what](given)
+
+
+def _parser() -> Parser:
     parser = Parser(
         "fleet",
-        "init [FOLDER] | scheduler [ADDRESS] | worker ADDRESS | status ADDRESS",
+        "init [FOLDER] | scheduler [ADDRESS] | worker ADDRESS | status ADDRESS | write systemd|launchd scheduler|worker "
+        "FOLDER [ADDRESS]",
         "Many machines, one sweep (ane-sweep help fleet). init: certificates, once, for all machines; scheduler: where sweeps "
-        f"and workers meet (default: {LISTEN}); worker: this machine takes part; status: who is there, what runs, what waits. "
+        f"and workers meet (default: {LISTEN}); worker: this machine takes part; status: who is there, what runs, what waits; "
+        "write: a file that starts a scheduler or worker with the machine, with the options that follow. "
         "A sweep goes there with executor=dask executor.address=ADDRESS store=URL.",
         "ane-sweep fleet worker tls://shelf.local:8786 --name m4-a",
     )
     parser.add_argument(
         "what",
-        choices=("init", "scheduler", "worker", "status"),
-        metavar="init|scheduler|worker|status",
+        choices=("init", "scheduler", "worker", "status", "write"),
+        metavar="init|scheduler|worker|status|write",
         help="what this machine does",
     )
     parser.add_argument(
-        "at", nargs="?", metavar="ADDRESS", help="tls://HOST:PORT; tcp:// for loopback alone; init: FOLDER"
+        "words", nargs="*", metavar="ADDRESS", help="tls://HOST:PORT; init: FOLDER; write: KIND ROLE FOLDER [ADDRESS]"
     )
     parser.add_argument(
         "--certificates",
         metavar="DIR",
-        help=f"what init made (default: ${certificates.VARIABLE}, or fleet under the outputs folder)",
+        help=f"what init made (default: ${certificates.VARIABLE}, or fleet in the user's data folder, where a fleet on "
+        "loopback makes its own)",
     )
     parser.add_argument("--name", metavar="NAME", help="worker: what machine=NAME asks for (default: this host's name)")
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="worker: its one port, for TLS (default: a free one)"
+    )
     parser.add_argument(
         "--chip", metavar="CHIP", help="worker: answer for that chip in place of this machine's own; records say so"
     )
@@ -53,15 +73,22 @@ def fleet(args: list[str]) -> int:
     parser.add_argument(
         "--store", metavar="URL", help="worker: where this machine finds the sweeps' store= (default: there)"
     )
-    parser.json("init: files; status: workers, refused, running, waiting", "lines of text")
+    parser.json(
+        "init: files; status: workers, refused, running, waiting, silent_s; write: files, next", "lines of text"
+    )
     parser.outputs()
-    given = parser.read(args)
-    return {"init": _init, "scheduler": _scheduler, "worker": _worker, "status": _status}[given.what](given)
+    return parser
 
 
 def _whole(word: str) -> int:
     if not word.isdecimal() or int(word) > 1000:
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 0 to 1000")
+    return int(word)
+
+
+def _port(word: str) -> int:
+    if not word.isdecimal() or not 0 < int(word) < 65536:
+        raise argparse.ArgumentTypeError(f"{word!r} is no port from 1 to 65535")
     return int(word)
 
 
@@ -73,7 +100,7 @@ def _gib(word: str) -> float:
 
 
 def _init(given: argparse.Namespace) -> int:
-    place = user_path(given.at).absolute() if given.at else certificates.folder(given.certificates, given.out)
+    place = user_path(given.words[0]).absolute() if given.words else _certificates(given)
     files = certificates.make(place)
     if given.json:
         tell(files=[str(path) for path in files])
@@ -87,23 +114,19 @@ def _init(given: argparse.Namespace) -> int:
 
 
 def _scheduler(given: argparse.Namespace) -> int:
-    at = address.checked(given.at or LISTEN)
-    started = service.scheduler(at, _certificates(given))
-    print(f"a scheduler at {at}; Dask's dashboard for this machine alone: http://{service.DASHBOARD}", flush=True)
-    service.run(started, "the scheduler")
-    return OK
+    at, place = address.checked(*given.words or [LISTEN]), _certificates(given)
+    certificates.ensure(place, at)
+    print(f"a scheduler at {at}, with the certificates in {shown(place)}; Ctrl-C ends it", flush=True)
+    return service.run(lambda: service.scheduler(at, place), "the scheduler")
 
 
 def _worker(given: argparse.Namespace) -> int:
     from ane_sweep import installed
     from ane_sweep.runner import errand, needs
 
-    at, name = _address(given), service.named(given.name)
+    at, name, place = _address(given), service.checked_name(given.name), _certificates(given)
     installed.need_worker("fleet worker")
-    if given.store is not None and credentials(given.store) != given.store:
-        raise ConfigError(
-            f"--store {credentials(given.store)}: a store's address holds no password; fsspec reads it here"
-        )
+    certificates.ensure(place, at)
     os.environ |= {
         members.NAME_VARIABLE: name,
         "ANE_SWEEP_OUT": str(given.out),
@@ -111,33 +134,38 @@ def _worker(given: argparse.Namespace) -> int:
         **({errand.STORE_VARIABLE: given.store} if given.store else {}),
         **({members.MEMORY_VARIABLE: str(given.memory_gib)} if given.memory_gib else {}),
     }
-    me = members.me()
-    scratch = given.out / "dask"
+    me, scratch = members.me(), given.out / "dask"
     scratch.mkdir(parents=True, exist_ok=True)
-    started = service.worker(at, _certificates(given), name, needs.offered(me, given.prepare), scratch)
     able = "Core ML" if me.no_coreml is None else f"no Core ML ({me.no_coreml})"
     print(
-        f"worker {name}: {me.chip}, {me.memory_gib:.3g} GiB, {able}, {count(given.prepare, 'preparation')} side by side"
+        f"worker {name}: {me.chip}, {me.memory_gib:.3g} GiB, {able}, {count(given.prepare, 'preparation')} side by side, "
+        f"its cache under {shown(given.out)}; Ctrl-C ends it",
+        flush=True,
     )
-    print(f"at {at}, its cache under {shown(given.out)}; Ctrl-C ends it", flush=True)
-    service.run(started, f"worker {name}")
-    return OK
+
+    def prepare() -> Request:
+        service.admit(at, place, name)
+        return service.worker(at, place, given.port, name, needs.offered(me, given.prepare), scratch)
+
+    return service.run(prepare, f"worker {name}")
 
 
 def _status(given: argparse.Namespace) -> int:
     at = _address(given)
     with link.connected(at, _certificates(given)) as client:
         there, refused = members.of(client)
-        running, waiting = members.doing(client)
+        now = members.doing(client)
+    silent_s = {name: round(seconds) for name, seconds in now.silent_s.items() if seconds >= members.SILENT_S}
     if given.json:
         rows = [_plain(one) for one in there]
-        tell(workers=rows, refused=refused, running=running, waiting=waiting)
+        tell(workers=rows, refused=refused, running=now.running, waiting=now.waiting, silent_s=silent_s)
         return OK
-    print(
-        f"{at}: {count(len(there), 'worker')}, {count(sum(map(len, running.values())), 'task')} running, {waiting} waiting"
-    )
+    running = count(sum(map(len, now.running.values())), "task")
+    print(f"{at}: {count(len(there), 'worker')}, {running} running, {now.waiting} waiting")
     for one in there:
-        doing = ", ".join(running.get(one.name, ())) or "nothing to do"
+        doing = ", ".join(now.running.get(one.name, ())) or "nothing to do"
+        if one.name in silent_s:
+            doing += f"; nothing heard from it for {silent_s[one.name]} s"
         able = "ANE" if one.no_coreml is None else "no Core ML"
         cuda = ", CUDA" if _cuda(one) else ""
         system = " ".join(str(one.host[key]) for key in ("system", "os_version") if one.host.get(key))
@@ -161,13 +189,46 @@ def _plain(one: members.Member) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _write(given: argparse.Namespace) -> int:
+    match given.words:
+        case [kind, "scheduler" as role, folder, *at] if kind in units.KINDS:
+            label, at = f"ane-sweep-{role}", address.checked(*at or [LISTEN])
+        case [kind, "worker" as role, folder, at] if kind in units.KINDS:
+            label, at = f"ane-sweep-{role}-{service.checked_name(given.name)}", address.checked(at)
+        case _:
+            raise ConfigError(
+                f"fleet {' '.join(['write', *given.words])}: expected {' or '.join(units.KINDS)}, scheduler or worker, FOLDER, "
+                "and a worker's ADDRESS: "
+                f"ane-sweep fleet write systemd worker ~/files tls://HOST:{address.PORT} --name m4-a"
+            )
+    certificates.ensure(_certificates(given), at)
+    path = units.write(kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log")
+    then = units.NEXT[kind].format(label=label)
+    if given.json:
+        tell(files=[str(path)], next=then)
+    else:
+        print(shown(path), then, sep="\n")
+    return OK
+
+
+def _command(given: argparse.Namespace, role: str, at: str) -> list[str]:
+    """Return the command of a scheduler or worker with absolute paths, and with nothing left to the environment."""
+    words = ["fleet", role, at, "--certificates", str(_certificates(given))]
+    if role == "worker":
+        words += ["--name", service.checked_name(given.name), "--prepare", str(given.prepare)]
+        store = given.store and (given.store if "://" in given.store else str(user_path(given.store).absolute()))
+        options = {"--port": given.port, "--chip": given.chip, "--memory-gib": given.memory_gib, "--store": store}
+        words += [word for flag, value in options.items() if value for word in (flag, str(value))]
+    return [sys.executable, "-P", "-m", "ane_sweep", *words, f"out={given.out}"]
+
+
 def _address(given: argparse.Namespace) -> str:
-    if given.at is None:
+    if not given.words:
         raise ConfigError(
             f"fleet {given.what}: which scheduler? ane-sweep fleet {given.what} tls://HOST:{address.PORT}"
         )
-    return address.checked(given.at)
+    return address.checked(given.words[0])
 
 
 def _certificates(given: argparse.Namespace) -> Path:
-    return certificates.folder(given.certificates, given.out)
+    return certificates.folder(given.certificates)

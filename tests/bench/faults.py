@@ -58,12 +58,15 @@ def _worker(shelf: _shelf.Shelf, out: str) -> list[Record]:
     return sweep.end()
 
 
-def _nanny(shelf: _shelf.Shelf, out: str) -> list[Record]:
+def _command(shelf: _shelf.Shelf, out: str) -> list[Record]:
     sweep = shelf.sweep(*WORDS, out=out)
-    nanny = _shelf.worker_of(shelf.caught("latency")).parent()
-    assert nanny is not None
-    _shelf.kill(nanny)
-    return sweep.end()
+    command = _shelf.worker_of(shelf.caught("latency")).parent()
+    assert command is not None
+    _shelf.kill(command)
+    records = sweep.end()
+    (name,) = (name for name, process in shelf.processes.items() if process.pid == command.pid)
+    shelf.worker(name, shelf.chips[name])
+    return records
 
 
 def _scheduler(shelf: _shelf.Shelf, out: str) -> list[Record]:
@@ -89,9 +92,9 @@ def _asleep(shelf: _shelf.Shelf, out: str) -> list[Record]:
     import psutil
 
     sweep = shelf.sweep(*WORDS, out=out)
-    nanny = _shelf.worker_of(shelf.caught("latency")).parent()
-    assert nanny is not None
-    machine = [nanny, *nanny.children(recursive=True)]
+    command = _shelf.worker_of(shelf.caught("latency")).parent()
+    assert command is not None
+    machine = [command, *command.children(recursive=True)]
     for process in machine:
         process.suspend()
     try:
@@ -131,7 +134,7 @@ FAULTS: dict[str, Callable[[_shelf.Shelf, str], list[Record]]] = {
     "nothing but a worker's clock, an hour ahead": _none,
     "kill -9 of a child that times": _child,
     "kill -9 of a worker": _worker,
-    "kill -9 of a worker's nanny": _nanny,
+    "kill -9 of the command `fleet worker`": _command,
     "kill -9 of the scheduler": _scheduler,
     "kill -9 of the sweep, then the same command": _parent,
     "a worker's machine sleeps while it times": _asleep,

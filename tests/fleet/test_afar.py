@@ -2,6 +2,7 @@
 The errand itself, the caches and the shared store are the product's; the stage is played (played.py)."""
 
 import errno
+import re
 import threading
 
 import msgspec
@@ -12,6 +13,7 @@ from played import SETTINGS, Stage, task
 
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.fleet import members
 from ane_sweep.runner import afar, awaited, errand, line, needs
@@ -105,7 +107,7 @@ class Company:
 
     def sweep(self, run="run", plan=None, outcomes=None, wait_s=0, **settings) -> dict[str, Outcome]:
         files._hashed.clear()
-        executor = {"name": "dask", "address": "tcp://127.0.0.1:1", "certificates": None, "wait_s": wait_s}
+        executor = {"name": "dask", "address": "tls://127.0.0.1:1", "certificates": None, "wait_s": wait_s}
         told = {**SETTINGS, "executor": executor, "store": str(self.out / "shelf"), **settings}
 
         def wire(at, certificates, sweep, heard, began, ended):
@@ -143,7 +145,8 @@ def _plan() -> Plan:
 
 
 def planned(tasks) -> Plan:
-    return Plan([], [], tasks={one.key: one for one in tasks})
+    there = Place(label=HOST, key="", names=("a", "b"), host={}, no_coreml=None, cannot={}, asked={}, xcode=None)
+    return Plan([], [], tasks={one.key: one for one in tasks}, places={"cell": there})
 
 
 @pytest.fixture
@@ -261,7 +264,10 @@ def test_without_a_machine_that_fits_it_is_said_at_once_and_recorded(company):
     assert found["chunk"].status == "ok"
     for stage in ("score", "latency1", "latency2"):
         assert found[stage].status == "failed" and "no worker fits" in found[stage].reason
-        assert "workers there: server" in found[stage].reason
+        assert "workers there: server" in found[stage].reason and "one of the workers a, b" in found[stage].reason
+        assert not re.search("PREP|TIME|HOST|TOOLS|that very", found[stage].reason), (
+            "labels of Dask's are no words for people"
+        )
     assert any("no worker fits" in line and "executor.wait_s" in line for line in company.stage.said)
 
 

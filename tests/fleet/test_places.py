@@ -130,7 +130,7 @@ def test_a_timing_takes_its_machine_alone_and_a_preparation_any_with_the_memory_
     assert b.fits(needs.of(latency, "NAME-b")) and not c.fits(needs.of(latency, "NAME-b"))
     assert b.fits(needs.of(convert, "")) and c.fits(needs.of(convert, ""))
     convert.memory_bytes = 1 << 50
-    assert not b.fits(needs.of(convert, "")) and "GiB of memory" in needs.worded(needs.of(convert, ""))
+    assert not b.fits(needs.of(convert, "")) and "GiB of memory" in needs.describe(needs.of(convert, ""), {})
     other = msgspec.structs.replace(SHELF[1], tools={**SHELF[1].tools, "torch": "1.0"})
     assert not Spot("b", needs.offered(other, 1)).fits(needs.of(latency, "NAME-b"))
 

@@ -2,33 +2,36 @@
 
 import ssl
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 
+from ane_sweep import folders
 from ane_sweep.__main__ import main
 from ane_sweep.errors import ConfigError
-from ane_sweep.fleet import address, certificates, link, members, service
+from ane_sweep.fleet import address, certificates, link, members
 
 SETTINGS = {"executor": {"name": "dask", "address": "tls://127.0.0.1:1", "certificates": None, "wait_s": 0}}
 
 
 @pytest.mark.parametrize(
-    "text", ["tls://hub.local:8786", "tcp://127.0.0.1:1", "tcp://localhost:8786", "tcp://[::1]:8786"]
+    "text", ["tls://hub.local:8786", "tls://127.0.0.1:1", "tls://localhost:8786", "tls://[::1]:8786"]
 )
-def test_tls_and_loopback_are_taken(text):
-    assert address.checked(text) == text
+def test_tls_is_taken(text):
+    assert address.checked(text) == text and address.is_loopback(text) == ("hub" not in text)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tcp://10.0.0.7:8786", "neither loopback nor TLS"),
-        ("tcp://0.0.0.0:8786", "neither loopback nor TLS"),
-        ("hub.local:8786", "no address of a scheduler"),
-        ("tls://hub.local", "no address of a scheduler"),
-        ("tls://hub.local:99999", "no address of a scheduler"),
-        ("ucx://hub.local:8786", "no address of a scheduler"),
+        ("tcp://10.0.0.7:8786", "without TLS"),
+        ("tcp://0.0.0.0:8786", "without TLS"),
+        ("tcp://127.0.0.1:8786", "without TLS"),
+        ("hub.local:8786", "not the address of a scheduler"),
+        ("tls://hub.local", "not the address of a scheduler"),
+        ("tls://hub.local:99999", "not the address of a scheduler"),
+        ("ucx://hub.local:8786", "not the address of a scheduler"),
         ("tls://me:secret@hub.local:8786", "no user and no password"),
     ],
 )
@@ -78,23 +81,38 @@ def _shaken(server, client) -> bool:
     return len(done) == 2
 
 
-def test_tls_without_certificates_says_how_to_make_them(tmp_path):
+def test_a_fleet_on_loopback_makes_certificates_of_its_own_once_and_no_other_fleet_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(folders.sys, "platform", "linux")
+    own = certificates.folder(None)
     with pytest.raises(ConfigError, match="fleet init"):
-        link.security("tls://127.0.0.1:8786", tmp_path)
-    assert link.security("tcp://127.0.0.1:8786", tmp_path) is None
+        certificates.ensure(own, "tls://hub.local:8786")
+    with pytest.raises(ConfigError, match="fleet init"):  # a folder that was named is not made by a slip of the pen
+        certificates.ensure(tmp_path / "shelf", "tls://127.0.0.1:8786")
+    assert not own.exists()
+    with ThreadPoolExecutor(4) as at_once:
+        list(at_once.map(lambda _: certificates.ensure(own, "tls://127.0.0.1:8786"), range(4)))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in own.iterdir()} == {0o600}
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert [path.name for path in own.parent.iterdir()] == ["fleet"], "nothing half made is left"
+    before = (own / certificates.KEY).read_bytes()
+    certificates.ensure(own, "tls://127.0.0.1:8786")
+    assert (own / certificates.KEY).read_bytes() == before and _shaken(own, own)
 
 
-def test_daskss_own_programs_are_started_with_tls_with_the_dashboard_on_loopback_and_no_retry(tmp_path):
+def test_without_certificates_nothing_is_connected(tmp_path):
+    with pytest.raises(ConfigError, match="fleet init"):
+        link.connected("tls://127.0.0.1:8786", tmp_path)
+
+
+def test_dask_is_set_to_refuse_what_is_not_encrypted_and_to_retry_nothing(tmp_path):
     certificates.make(tmp_path / "c")
-    serves = service.scheduler("tls://0.0.0.0:8786", tmp_path / "c")
-    works = service.worker("tls://hub:8786", tmp_path / "c", "m4-a", {"PREP": 2, "TIME": 1, "NAME-m4-a": 1e6}, tmp_path)
-    for started in (serves, works):
-        assert {"--tls-ca-file", "--tls-cert", "--tls-key"} <= set(started.command)
-        assert started.environment["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] == "0"
-        assert started.environment["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] == "false"
-    assert serves.command[serves.command.index("--dashboard-address") + 1] == "127.0.0.1:8787"
-    assert works.command[works.command.index("--nthreads") + 1] == "4", "each waits for a child of its own"
-    assert "PREP=2 TIME=1 NAME-m4-a=1e+06" in works.command
+    assert link.security(tmp_path / "c").require_encryption
+    import dask
+
+    assert dask.config.get("distributed.comm.require-encryption") is True
+    assert dask.config.get("distributed.scheduler.allowed-failures") == 0
+    assert dask.config.get("distributed.worker.profile.enabled") is False
 
 
 class Client:
@@ -103,8 +121,9 @@ class Client:
     def __init__(self, *said: object) -> None:
         self.said = said
 
-    def run(self, function, on_error):
-        return {f"tls://10.0.0.{number}:1": one for number, one in enumerate(self.said)}
+    def scheduler_info(self, n_workers):
+        assert n_workers == -1, "all of them"
+        return {"workers": {f"tls://10.0.0.{number}:1": {members.FACTS: one} for number, one in enumerate(self.said)}}
 
 
 def _text(name: str, **tools: str) -> str:
@@ -113,22 +132,16 @@ def _text(name: str, **tools: str) -> str:
 
 
 def test_a_worker_of_other_versions_is_refused_by_its_name_and_what_differs():
-    there, refused = members.of(
-        Client(_text("a"), _text("b", coremltools="8.3"), _text("c", code="0"), ValueError("no"))
-    )
+    there, refused = members.of(Client(_text("a"), _text("b", coremltools="8.3"), _text("c", code="0"), None))
     assert [one.name for one in there] == ["a"]
     assert refused[0].startswith("b: refused, as its coremltools 8.3 (here ") and "install the same there" in refused[0]
-    assert "c: refused, as its code 0" in refused[1] and "gives no facts" in refused[2]
+    assert "c: refused, as its code 0" in refused[1] and "did not start it" in refused[2]
 
 
-def test_two_workers_of_one_name_are_told():
-    assert "another worker has that name" in members.of(Client(_text("a"), _text("a")))[1][0]
-
-
-def test_a_password_in_the_store_is_refused_and_not_repeated(tmp_path):
+def test_a_password_in_the_store_is_refused_and_not_repeated():
     settings = {**SETTINGS, "store": "s3://key:verysecret@host/bucket"}
     with pytest.raises(ConfigError, match="no user and no password") as refused:
-        members.places(settings, tmp_path, {None}, wait=False)
+        members.places(settings, {None}, wait=False)
     assert "verysecret" not in str(refused.value)
 
 
@@ -138,14 +151,27 @@ def test_a_password_in_the_store_is_refused_and_not_repeated(tmp_path):
         ([], "required"),
         (["wroker"], "did you mean|unknown"),
         (["worker"], "which scheduler"),
-        (["status", "tcp://10.0.0.7:1"], "neither loopback nor TLS"),
+        (["status", "tcp://10.0.0.7:1"], "without TLS"),
+        (["scheduler", "tcp://127.0.0.1:1"], "without TLS"),
+        (["worker", "tcp://127.0.0.1:1"], "without TLS"),
+        (["worker", "tls://hub:1", "tls://hub:2"], "too many words"),
+        (["worker", "tls://hub:1", "--port", "0"], "no port"),
+        (["worker", "tls://hub:1"], "no certificates"),
+        (["write", "systemd", "worker", "files"], "ADDRESS"),
+        (
+            ["write", "systemd", "worker", "files", "tls://hub:1", "--store", "s3://me:verysecret@host/b"],
+            "holds no password",
+        ),
+        (["write", "upstart", "worker", "files", "tls://127.0.0.1:1"], "systemd or launchd"),
         (["worker", "tls://hub:1", "--prepare", "many"], "no whole number"),
         (["worker", "tls://hub:1", "--name", "a b"], "expected letters"),
     ],
 )
 def test_a_wrong_word_is_told_and_nothing_is_started(words, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(certificates.VARIABLE, str(tmp_path / "none"))
     assert main(["fleet", *words]) == 2
     import re
 
-    assert re.search(said, capsys.readouterr().err) and not list(tmp_path.iterdir())
+    err = capsys.readouterr().err
+    assert re.search(said, err) and "verysecret" not in err and not list(tmp_path.iterdir())

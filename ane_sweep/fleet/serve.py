@@ -1,0 +1,122 @@
+"""The process of a fleet's scheduler or worker: `python -m ane_sweep.fleet.serve JSON`, started by `ane-sweep fleet`.
+
+One port, and TLS on it; Dask's plain HTTP servers are not started. It ends when its stdin does: the command that started it
+holds that pipe, so a worker takes no more tasks once its command is gone, be it by kill -9. Its tasks' processes end with it.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ane_sweep.fleet import address, link, members
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say, settle
+
+_GRACE_S = 3.0  # for saying goodbye
+_NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
+
+
+class Request(msgspec.Struct):
+    """What to serve. `scheduler`: the address that a worker joins; None: be a scheduler.
+
+    `host`: where to listen and nowhere else; nothing: at the address by which this machine reaches the scheduler.
+    """
+
+    host: str
+    port: int
+    certificates: str
+    scheduler: str | None = None
+    name: str = ""
+    threads: int = 1
+    resources: dict[str, float] = {}
+    scratch: str = ""
+
+
+def main(text: str) -> None:
+    settle()
+    request = msgspec.json.decode(text, type=Request)
+    try:
+        code = asyncio.Runner().run(_serve(request))  # and not closed: that would wait for the threads of tasks
+    except Exception as error:  # of the many that Dask wraps its own in
+        code = _explain(error.__cause__ or error, request)
+    sys.stdout.flush()
+    os._exit(code)  # whatever tasks still run: their processes end with this one
+
+
+async def _serve(request: Request) -> int:
+    """Serve until stdin or the server ends. Return the exit code."""
+    ended = asyncio.Event()
+    threading.Thread(target=_watch_stdin, args=(asyncio.get_running_loop(), ended), daemon=True).start()
+    stop = asyncio.ensure_future(ended.wait())
+    server = _server(request)
+    start = asyncio.ensure_future(server.start())
+    await asyncio.wait([stop, start], return_when=asyncio.FIRST_COMPLETED)
+    if start.done():
+        await start
+        print(_joined(request, server), flush=True)
+        await asyncio.wait([stop, asyncio.ensure_future(server.finished())], return_when=asyncio.FIRST_COMPLETED)
+    with suppress(Exception):  # whatever Dask says of a connection that is gone
+        await server.close(reason="its command ended")
+    return OK
+
+
+def _server(request: Request) -> Any:
+    link.distributed()
+    from distributed import Scheduler, Worker
+    from distributed.utils import get_ip
+
+    safe = link.security(Path(request.certificates))
+    if request.scheduler is not None:
+        request.host = get_ip(address.host_and_port(request.scheduler)[0])
+    host = f"[{request.host}]" if ":" in request.host else request.host
+    where = {"host": host, "port": request.port, "security": safe, "protocol": "tls", "dashboard": False}
+
+    class OnePortScheduler(Scheduler):
+        def start_http_server(self, *_: Any, **__: Any) -> None:
+            """Start none."""
+
+    class OnePortWorker(Worker):
+        def start_http_server(self, *_: Any, **__: Any) -> None:
+            """Start none."""
+
+    if request.scheduler is None:
+        return OnePortScheduler(**where)
+    return OnePortWorker(
+        request.scheduler, name=request.name, nthreads=request.threads, resources=request.resources, memory_limit=0,
+        local_directory=request.scratch, startup_information={members.FACTS: lambda _: members.facts()}, **where,
+    )  # fmt: skip
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    while os.read(0, 1):
+        pass
+    loop.call_soon_threadsafe(ended.set)
+    threading.Event().wait(_GRACE_S)
+    os._exit(OK)
+
+
+def _joined(request: Request, server: Any) -> str:
+    if request.scheduler is None:
+        return f"the scheduler listens at {server.listeners[0].listen_address}; no other port is open"
+    return f"worker {request.name} joined {request.scheduler}; it listens at {server.address}, and at no other port"
+
+
+def _explain(error: BaseException, request: Request) -> int:
+    """Say in one line why it could not start. Return the exit code: 2 if it cannot listen as it was asked to."""
+    is_refused = isinstance(error, OSError) and error.filename is None and error.errno in _NO_LISTENING
+    if is_refused or isinstance(error, socket.gaierror):
+        say(f"error: cannot listen at {request.host}, port {request.port}: {error}")
+        return BAD_CONFIGURATION
+    say(f"error: it could not start ({type(error).__name__}: {error})")
+    return NOT_ALL_OK
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
