@@ -496,6 +496,15 @@ def test_the_picture_says_placement_by_colour_and_doubt_by_its_outline():
     ]
 
 
+def test_a_picture_without_a_point_above_zero_is_drawn():
+    """A latency of 0, as a record from elsewhere may have it, has no place on the axis; no cell at all has none either."""
+    for spots in ([], [spot(0, 0.0, 60.0, low=0.0, high=0.0)]):
+        assert picture.draw(spots, "x").startswith("<svg")
+    assert figures.lines([], [], x_label="x", y_label="latency ms").startswith("<svg")
+    assert figures.ladder([], [], x_label="ms").startswith("<svg") and figures.stacked([], x_label="%").startswith("<svg")
+    assert figures.spans([], x_label="ms").startswith("<svg")
+
+
 def test_the_spread_is_that_of_all_samples_of_all_processes():
     record = cell(10, 1, 50, iqr=2.0)
     assert views.spread(record) == (9.0, 11.0)
