@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.figures import SCORES
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
 
@@ -23,15 +24,7 @@ FIGURES = {
     "psnr_db": ("PSNR", "dB", 1.0, 1),
 }
 GOALS = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
-# The same of what a task gave (score=...); the first that all cells of a work have is weighed with these three.
-SCORES = {
-    "perplexity": ("perplexity", "", 1.0, -1),
-    "accuracy": ("accuracy", "", 1.0, 1),
-    "label_agreement": ("label agreement", "", 1.0, 1),
-    "task_top1_agreement": ("top1 agreement", "", 1.0, 1),
-    "embedding_rank_agreement": ("embedding rank agreement", "", 1.0, 1),
-}
-_ALL = FIGURES | SCORES
+_ALL = FIGURES | SCORES  # of the scores, the first that all cells of a work have is weighed with these three
 Same = Callable[[Record, Record], bool]
 
 
