@@ -14,11 +14,14 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 HIDDEN = "***"
+SHORTEST = 3  # letters of a secret that is looked for where no address stands
 
 # An address: user and password (SQLAlchemy takes slashes in one), then parameters, of which some have telling names.
-_ADDRESS = re.compile(r"(?<=://)\S+")
+# A path of one has lost a slash: https:/USER@HOST.
+_ADDRESS = re.compile(r"(?:(?<=://)|(?<=[a-z]:/)(?!/))\S+")
 _USER = re.compile(r"^(?:[^\s/:@]*:\S*|[^\s/?#]*)@")
 _PARAMETER = re.compile(r"([?&;#][^?=&;#\s]*=)[^&;#\s\"'<>]+")
 _TELLING = re.compile(r"(?i)token|key|secret|pass|pwd|auth|sig|cred|code|jwt|session")
@@ -37,9 +40,27 @@ _ODD = re.compile(
 
 def credentials(text: str) -> str:
     """The text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
-    if "://" not in text:
+    if ":/" not in text:
         return text
     return _ADDRESS.sub(lambda found: _PARAMETER.sub(_parameter, _USER.sub(f"{HIDDEN}@", found[0])), text)
+
+
+def without_secrets(text: str, address: str) -> str:
+    """Return what is said about an address, without its password and tokens: whole, decoded, or the part that a parser took
+    for something else, as a port."""
+    for secret in sorted(_secrets(address), key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return credentials(text)
+
+
+def _secrets(address: str) -> set[str]:
+    found: set[str] = set()
+    for part in _ADDRESS.findall(address):
+        if user := _USER.match(part):
+            name, colon, password = user[0][:-1].partition(":")
+            found |= {password, *re.split(r"[/?#@:]", password)} if colon else {name}
+        found |= {one[0].partition("=")[2] for one in _PARAMETER.finditer(part) if _TELLING.search(one[1])}
+    return {way for one in found for way in (one, unquote(one)) if len(way) >= SHORTEST}
 
 
 def _parameter(found: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ STEADY = (10.0, 10.1, 9.9, 10.05, 9.95)
 
 
 def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=None, host=None, sweep="s", load=(5.0,) * 5,
-         toolchain="9.0", prefill=(), **request):  # fmt: skip
+         toolchain="9.0", prefill=(), estimates=(), **request):  # fmt: skip
     asked = {"model": "gpt2", "family": "gpt2", "size": "s", "chunks": 1, "latency": {"samples": 5}, **request}
     timings = [Timing(n, m, b) for n, (m, b) in enumerate(zip(medians, load), 1)]
     timings = [replace(timing, prefill_median_ms=whole) for timing, whole in zip(timings, prefill)] or timings
@@ -39,7 +39,10 @@ def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=No
         status=Status(status),
         reason=reason,
         realised={"runtime": "reference", "latency_task": json.dumps(asked)},
-        metrics=[Metric(name, value) for name, value in figures.items() if value],
+        metrics=[
+            *(Metric(name, value) for name, value in figures.items() if value),
+            *(Metric("latency_ms", ms, "ms", "estimated", chip=chip) for chip, ms in dict(estimates).items()),
+        ],
         placement=[placement("predicted", "m4", Ops(cpu=100 - ane, gpu=0, ane=ane, total=100))],
         host={**HOST, **(host or {})},
         toolchain={"coremltools": toolchain},

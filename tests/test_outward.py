@@ -29,6 +29,8 @@ BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
         ("https://huggingface.co/a/b?download=true", "https://huggingface.co/a/b?download=true"),
         ("http://127.0.0.1:5000/#/experiments/1/runs?searchFilter=x", "http://127.0.0.1:5000/#/experiments/1/runs?searchFilter=x"),
         ("mail jane@example.org", "mail jane@example.org"),
+        ("https:/jane:s3cret@host/x: no such file", "https:/***@host/x: no such file"),  # as a path writes it
+        ("c:/models/x@2 and lib:/a/b@rev", "c:/models/x@2 and lib:/a/b@rev"),
     ],
 )  # fmt: skip
 def test_addresses_lose_users_passwords_and_tokens(text, left):
@@ -67,6 +69,26 @@ def test_homes_lose_their_names(monkeypatch, text, left):
 def test_no_password_is_left_of_any_address(user, password, host):
     left = outward.credentials(f"say postgresql://{user}:{password}@{host}/db now")
     assert left == f"say postgresql://***@{host}/db now"
+
+
+@pytest.mark.parametrize(
+    ("address", "said", "left"),
+    [
+        ("postgresql://jane:s3cret/q@host/db", "no port: 's3cret'", "no port: '***'"),
+        ("https://jane:p%40ss@host", "netloc 'jane:p@ss@host'", "netloc 'jane:***@host'"),
+        ("https://s3cret@host", "refused s3cret at https://s3cret@host", "refused *** at https://***@host"),
+        ("https://host/?token=s3cret", "403 for s3cret", "403 for ***"),
+        ("https://host/x", "403 for host", "403 for host"),
+    ],
+)
+def test_what_is_said_about_an_address_holds_none_of_its_secrets(address, said, left):
+    assert outward.without_secrets(said, address) == left
+
+
+def test_a_record_is_written_without_passwords():
+    (one,) = constructed.records(1)
+    one.reason, one.cell["weights"] = "https://jane:s3cret@host is away", "https://host/x?token=s3cret"
+    assert "s3cret" not in one.to_json() and "https://***@host is away" in one.to_json()
 
 
 @given(st.text())

@@ -22,6 +22,14 @@ TASK_FIGURES = {
     "task_top5_agreement": 3, "task_kl": 5, "embedding_rank_agreement": 3, "embedding_cosine": 4, "embedding_spearman": 3,
     "embedding_spearman_torch": 3,
 }  # fmt: skip
+# Those of them that say how good a program is -> (head, unit, divisor of the stored value, +1 where more is better).
+SCORES = {
+    "perplexity": ("perplexity", "", 1.0, -1),
+    "accuracy": ("accuracy", "", 1.0, 1),
+    "label_agreement": ("label agreement", "", 1.0, 1),
+    "task_top1_agreement": ("top1 agreement", "", 1.0, 1),
+    "embedding_rank_agreement": ("embedding rank agreement", "", 1.0, 1),
+}
 _UNWRITTEN = {
     "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
     "prefill_median_ms",

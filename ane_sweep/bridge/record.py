@@ -17,6 +17,7 @@ from msgspec import Meta
 from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.figures import Artifact, Count, Kind, Metric, Placement, Timing, as_plain
 from ane_sweep.errors import RunNotFound, StoreError
+from ane_sweep.outward import credentials
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
@@ -263,7 +264,10 @@ def _flattened(values: dict[str, Any], prefix: str, found: dict[str, Any]) -> di
 
 
 def _finite(value: Any) -> Any:
-    """What is no finite number becomes null: one odd value must not cost the sweep its records."""
+    """What is no finite number becomes null: one odd value must not cost the sweep its records. Passwords and tokens in
+    addresses are masked."""
+    if isinstance(value, str):
+        return credentials(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

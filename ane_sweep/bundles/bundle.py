@@ -4,24 +4,21 @@ A zip of manifest.json, records.jsonl, run.json and, where it was looked for, dr
 
     manifest.json   {format, schema, sweep, host, records, finished, files: [{name, bytes, sha256}]}
 
-No artifacts, no logs, and nothing that names a person or a machine: what outward.py takes away is gone, paths are cut to
-their last part, this host's name is replaced, and `host` is a salted digest: bundles of one outputs folder show that
-they come from one machine, and nobody can find out which (the salt stays in that folder). Reading trusts nothing: see
-`read`.
+No artifacts, no logs, and nothing that names a person or a machine: names.py takes that away, and `host` is a salted
+digest: bundles of one outputs folder show that they come from one machine, and nobody can find out which (the salt
+stays in that folder). Reading trusts nothing: see `read`.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import re
 import secrets
 import socket
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +28,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, foreign, retold
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records
 from ane_sweep.bundles import form
+from ane_sweep.bundles.names import names_of
 from ane_sweep.errors import StoreError
 from ane_sweep.machine import host
 from ane_sweep.report import drift
@@ -43,13 +41,6 @@ MOST_BYTES, MOST_RECORD_BYTES, MANIFEST_BYTES = 256 << 20, 16 << 20, 1 << 20  # 
 MOST_FILE_BYTES = MOST_BYTES + 2 * MANIFEST_BYTES  # of the zip, which is no larger than what it holds
 SEAL, SEAL_BYTES = b"sha256:", 7 + 64  # the zip's comment: the digest of all that comes before it
 SALT = "host_salt"
-# Paths: the whole text (behind key=) or between quotes, where spaces belong to them; a word of a sentence; a database.
-_PART = r"[^\s/\\:;,'\"<>|](?:[^/\\\n:;,'\"<>|]*[^\s/\\:;,'\"<>|])?"
-_SPACED = rf"(?:file://)?(?:~(?:\*\*\*)?|[A-Za-z]:)?(?:[/\\]{_PART})*[/\\]({_PART})"
-_WHOLE = re.compile(rf"((?:[\w.+~-]+=)?['\"]?){_SPACED}(['\"]?)")
-_QUOTED = re.compile(rf"(['\"]){_SPACED}(\1)")
-_PATH = re.compile(r"(?<![\w:/.~-])(?:file://|~)?/?(?:/[^\s/'\"<>|,;:)\]}]+)+/([^\s/'\"<>|,;:)\]}]+)")
-_DATABASE = re.compile(r"(sqlite:///)[^\s?'\"]*/([^\s/?'\"]+)")
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError, KeyError)
 
 
@@ -73,14 +64,16 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
     records = read_records(run_folder)
     info = disk.read_json(run_folder / RUN) or {}
     kept = ("stamp", "command", "axes", "cells", "started", "finished")
+    names = names_of(records, info, _salt(out))
     for record in records:
+        names.rename(record)
         record.artifacts = [replace(item, path=f".../{Path(item.path).name}") for item in record.artifacts]
     texts = {
-        FILE_NAME: "".join(record.to_json() + "\n" for record in retold.records(records, scrubbed)),
-        RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, scrubbed), indent=1),
+        FILE_NAME: "".join(record.to_json() + "\n" for record in retold.records(records, names.hide)),
+        RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, names.hide), indent=1),
     }
     if (found := drift.read(run_folder)) is not None:
-        texts[DRIFT] = json.dumps(msgspec.to_builtins(found.told(scrubbed)), indent=1)
+        texts[DRIFT] = json.dumps(msgspec.to_builtins(found.told(names.hide)), indent=1)
     contents = {name: text.encode() for name, text in texts.items()}
     manifest = {
         "format": FORMAT,
@@ -128,25 +121,14 @@ def _digest(file: BinaryIO) -> bytes:
     return digest.hexdigest().encode()
 
 
-def scrubbed(text: str) -> str:
-    """A text without secrets, in which absolute paths are cut to their last part and this host's name is gone."""
-    text = outward.redacted(text)
-    if "/" in text or "\\" in text:
-        if whole := _WHOLE.fullmatch(text):
-            text = f"{whole[1]}.../{whole[2]}{whole[3]}"
-        text = _QUOTED.sub(r"\1.../\2\3", text)
-        text = _DATABASE.sub(r"\1.../\2", _PATH.sub(r".../\1", text))
-    return _host_names(socket.gethostname()).sub("this-host", text)
-
-
-@cache
-def _host_names(name: str) -> re.Pattern[str]:
-    words = sorted((word for word in {name, name.split(".")[0]} if len(word) > 3), key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" if words else r"(?!)")
-
-
 def host_id(out: Path) -> str:
     """16 hex digits for this machine, salted with a secret of the outputs folder."""
+    salted = "\0".join([_salt(out), host.digest(), socket.gethostname()])
+    return hashlib.sha256(salted.encode()).hexdigest()[:16]
+
+
+def _salt(out: Path) -> str:
+    """Return the secret of an outputs folder, which is made at first use. Raises StoreError."""
     path = out / SALT
     try:
         with open(path, "x", encoding="ascii") as file:
@@ -156,8 +138,7 @@ def host_id(out: Path) -> str:
         pass
     except OSError as error:
         raise StoreError(f"{path}: cannot be written ({error.strerror})") from error
-    salted = "\0".join([path.read_text(encoding="ascii"), host.digest(), socket.gethostname()])
-    return hashlib.sha256(salted.encode()).hexdigest()[:16]
+    return path.read_text(encoding="ascii")
 
 
 def read(path: Path) -> Bundle:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ane_sweep.bridge import disk
-from ane_sweep.bridge.record import FILE_NAME, Record, read_records, write_records
+from ane_sweep.bridge.record import FILE_NAME, Record, Status, read_records, write_records
 from ane_sweep.bundles import bundle
 from ane_sweep.bundles.bundle import Bundle
 from ane_sweep.report import drift, page
@@ -17,15 +17,23 @@ from ane_sweep.report.drift import Drift
 from ane_sweep.store import runs
 
 
+STATUSES = {Status.OK: 0, Status.DEGRADED: 1, Status.FALLBACK: 2}  # the best first; all others are WORST
+WORST = 3
+
+
 @dataclass
 class Merged:
     """What an import comes to: the run's folder, how many records are new, replaced by a later export, or known, and
-    what the folder will hold; `records` is empty where it stays as it is."""
+    what the folder will hold; `records` is empty where it stays as it is.
+
+    disputed   records that differ from those there, of an export that ended at the same moment: see `_better`
+    """
 
     folder: Path
     new: int
     replaced: int
     known: int
+    disputed: int = 0
     records: list[Record] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
     drift: Drift | None = None
@@ -56,16 +64,21 @@ def merge(given: Bundle, out: Path) -> Merged:
         return Merged(folder, 0, 0, len(given.records))  # the original: it knows more than its own export
     for record in given.records:
         record.sweep = folder.name
-    fates = [_fate(before.get(record.cell_key), record) for record in given.records]
     arrived = {record.cell_key: record for record in given.records}
-    if _older(given, folder):
-        after, replaced = arrived | before, 0
-        info, found = disk.read_json(folder / bundle.RUN) or {}, drift.read(folder)
+    there, there_drift = disk.read_json(folder / bundle.RUN) or {}, drift.read(folder)
+    ended, ended_there = _moment(given.info.finished or given.info.started), _moment(there.get("finished"))
+    if ended < ended_there:
+        after, info, found = arrived | before, there, there_drift
+    elif ended > ended_there:
+        after, info, found = before | arrived, _info(given, folder), given.drift or there_drift
     else:
-        after, replaced = before | arrived, fates.count("other")
-        info, found = _info(given, folder, len(after)), given.drift or drift.read(folder)
-    new = fates.count("new")
-    return Merged(folder, new, replaced, len(fates) - new - replaced, list(after.values()), info, found)
+        after = before | {key: _better(before.get(key), record) for key, record in arrived.items()}
+        info, found = there or _info(given, folder), max(filter(None, (given.drift, there_drift)), key=repr, default=None)
+    differ = [key for key in arrived.keys() & before.keys() if arrived[key].to_json() != before[key].to_json()]
+    new, replaced = len(arrived.keys() - before.keys()), sum(after[key] is arrived[key] for key in differ)
+    disputed = len(differ) if ended == ended_there else 0
+    known = len(arrived) - new - replaced
+    return Merged(folder, new, replaced, known, disputed, list(after.values()), info | {"cells": len(after)}, found)
 
 
 def write(merged: Merged) -> None:
@@ -76,14 +89,11 @@ def write(merged: Merged) -> None:
     disk.write_json(merged.folder / bundle.RUN, merged.info)
 
 
-def _fate(before: Record | None, record: Record) -> str:
-    return "new" if before is None else "same" if before.to_json() == record.to_json() else "other"
-
-
-def _older(given: Bundle, folder: Path) -> bool:
-    """Whether what is there was exported from a later state of the sweep than the bundle."""
-    info = disk.read_json(folder / bundle.RUN) or {}
-    return _moment(info.get("finished")) > _moment(given.info.finished)
+def _better(before: Record | None, arrived: Record) -> Record:
+    """Return one of two records of a cell whose exports ended at the same moment: by status, then by their text, so that
+    the order in which they arrive decides nothing."""
+    both = [one for one in (before, arrived) if one is not None]
+    return max(both, key=lambda one: (-STATUSES.get(one.status, WORST), one.to_json()))
 
 
 def _moment(text: Any) -> float:
@@ -119,7 +129,7 @@ def _is_half(folder: Path) -> bool:
     return folder.is_dir() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
 
 
-def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:
+def _info(given: Bundle, folder: Path) -> dict[str, Any]:
     """run.json of an imported sweep. Its plan key is nobody's, so no command ever goes on with it."""
     return {
         "schema": runs.SCHEMA,
@@ -129,7 +139,6 @@ def _info(given: Bundle, folder: Path, cells: int) -> dict[str, Any]:
         "axes": given.info.axes,
         "started": given.info.started,
         "finished": given.info.finished or given.info.started,
-        "cells": cells,
         "tracking": {"enabled": True, "uri": None, "experiment": "ane-sweep", "ui": None},
         "imported": {"identity": given.identity, "host": given.manifest.host, "sweep": given.manifest.sweep},
     }

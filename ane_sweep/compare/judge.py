@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.figures import SCORES, Placement
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
@@ -14,20 +14,22 @@ from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
 PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not among programs that agree to 100 dB and more
-SIZE_SHARE = 0.01
+SIZE_SHARE = SCORE_SHARE = ESTIMATE_SHARE = 0.01  # no noise to exceed: sizes and estimates are functions of the package
 MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
 
 TIMED = {"median_ms": "latency_median_ms", "prefill_median_ms": "latency_prefill_median_ms", "load_ms": "load_ms"}
 SAID = {"median_ms": "", "prefill_median_ms": "prefill: ", "load_ms": "load: "}
-REGRESSIONS = ("stopped working", "slower", "loads slower", "off the ANE", "less accurate", "larger")
-IMPROVEMENTS = ("works again", "faster", "loads faster", "onto the ANE", "more accurate", "smaller")
+REGRESSIONS = ("stopped working", "slower", "loads slower", "estimated slower", "off the ANE", "less accurate", "larger")
+IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", "more accurate", "smaller")
 NOTES = (
     "fails otherwise",
     "placement moved",
+    "estimated on one side only",
     "timing differs, but not enough",
     "timing untested",
     "timing not compared",
 )
+UNTIMED = "status, estimates, placement, PSNR, scores, package size"  # compared besides timings, without a test
 BUCKETS = (*REGRESSIONS, *IMPROVEMENTS, *NOTES)
 
 
@@ -72,7 +74,7 @@ def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAS
     """Every change of every pair. Timings are tested together: at `level` for all of them, and from `least_percent` on."""
     found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
     for pair in matched.pairs:
-        found.changes += [*_status(pair), *_placement(pair), *_accuracy(pair), *_size(pair)]
+        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_accuracy(pair), *_size(pair)]
     _timings(found, level, least_percent)
     return found
 
@@ -171,6 +173,34 @@ def _ended(record: Record) -> str:
     return record.status.value + (f" ({record.reason})" if record.reason and record.status not in FINE else "")
 
 
+def _estimates(pair: Pair) -> list[Change]:
+    """Return the estimated latencies that changed, those of all chips that became slower as one change."""
+    was, now = _estimated(pair.a), _estimated(pair.b)
+    known = [{entry.chip for entry in record.placed("predicted")} for record in (pair.a, pair.b)]
+    texts: dict[str, list[str]] = {}
+    for chip in dict.fromkeys([*was, *now]):
+        a, b = was.get(chip), now.get(chip)
+        if (a is None or b is None) and all(chip in chips for chips in known):
+            texts.setdefault("estimated on one side only", []).append(f"{chip}: {_number(a)} -> {_number(b)} ms")
+        elif a and b and abs(b / a - 1) >= ESTIMATE_SHARE:
+            bucket = "estimated slower" if b > a else "estimated faster"
+            texts.setdefault(bucket, []).append(f"{chip}: {_number(a)} -> {_number(b)} ms ({100 * (b / a - 1):+.1f} %)")
+    why = "; the package is the same, so the model of cost is another" if _same_package(pair) else ""
+    return [Change(bucket, pair.label, f"estimate for {', '.join(said)}{why}") for bucket, said in texts.items()]
+
+
+def _estimated(record: Record) -> dict[str, float]:
+    """Return {chip: estimated latency in ms}."""
+    of = [metric for metric in record.metrics if (metric.name, metric.kind) == ("latency_ms", "estimated")]
+    return {metric.chip: metric.value for metric in of if metric.chip and metric.value}
+
+
+def _same_package(pair: Pair) -> bool:
+    """Return True if both sides are known to have run the same files."""
+    before, after = ({item.sha256 for item in record.artifacts} for record in (pair.a, pair.b))
+    return bool(before) and before == after and None not in before
+
+
 def _placement(pair: Pair) -> list[Change]:
     before = {_place_key(entry): entry for entry in pair.a.placement}
     changes = []
@@ -200,10 +230,18 @@ def _ane_share(entry: Placement | None) -> float | None:
 
 
 def _accuracy(pair: Pair) -> list[Change]:
+    changes = []
     was, now = pair.a.value("psnr_db"), pair.b.value("psnr_db")
-    if was is None or now is None or abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) < PSNR_DB:
-        return []
-    return [Change("less accurate" if now < was else "more accurate", pair.label, _figures(pair, "psnr_db", "dB"))]
+    if was is not None and now is not None and abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) >= PSNR_DB:
+        bucket = "less accurate" if now < was else "more accurate"
+        changes.append(Change(bucket, pair.label, _figures(pair, "psnr_db", "dB")))
+    for name, (head, _, _, sign) in SCORES.items():
+        was, now = pair.a.value(name), pair.b.value(name)
+        if was is None or now is None or abs(now - was) < SCORE_SHARE * abs(was) or now == was:
+            continue
+        bucket = "more accurate" if sign * (now - was) > 0 else "less accurate"
+        changes.append(Change(bucket, pair.label, f"{head}: {_number(was)} -> {_number(now)}"))
+    return changes
 
 
 def _size(pair: Pair) -> list[Change]:

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from ane_sweep.compare.difference import Difference
-from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, Comparison
+from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, UNTIMED, Comparison
 from ane_sweep.outward import markdown
 
 SHOWN = 20  # cells of one bucket; the JSON has all
@@ -23,6 +23,7 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
         lines.append(
             f"{found.tests} timings tested, at {level:.0%} for all of them together (Holm); called different from {least_percent:g} % on"
         )
+    lines += [f"Compared without a test: {UNTIMED}."]
     lines += still_possible(found)
     lines += [f"- differs: {markdown(mark)}" for mark in found.marks]
     for name in BUCKETS:

@@ -2,15 +2,15 @@
 
     WORD[:axis=value,...]    WORD is a run's name, `last`, `good`, or a path to a folder with records.jsonl, or to that file
 
-`good` is, for each cell, its record of the newest run that is tagged good and in which it ran well: a nightly with a
-budget measures a part of its cells each night, and what failed in a night is no level, so the last good night of two
-cells need not be the same one.
+`good` is, for each cell, its record of the newest run that is tagged good and in which it ran well, timed by enough
+processes for a test where any such run was: a nightly with a budget measures a part of its cells each night, and what
+failed in a night is no level, so the last good night of two cells need not be the same one.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
 from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
+from ane_sweep.compare.difference import figures
 from ane_sweep.errors import ConfigError, RunNotFound, suggestion
 from ane_sweep.results.pool import in_vain
+from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
 
 FINE = (Status.OK, Status.DEGRADED)  # it ran where it was asked to, and its figures are its own
@@ -28,6 +30,14 @@ GOOD = "good"
 TAGS_FILE = "tags.json"
 _SELECTOR = re.compile(r"(.*?):([^:/=]*=.*)", re.DOTALL)
 _COMMA = re.compile(r",(?![^\[]*\])")  # not one within a list, as cuts=[layer:2,layer:4]
+
+
+@dataclass(frozen=True)
+class Tags:
+    """tags.json: names of good runs, and by run the keys of the cells whose latency could not be tested in it."""
+
+    good: list[str] = field(default_factory=list)
+    untested: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,15 +111,23 @@ def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
 
 
 def newest(nights: Iterable[list[Record]]) -> list[Record]:
-    """One record a cell, of nights that come oldest first."""
-    return list({one.cell_key: one for night in nights for one in night}.values())
+    """Return one record a cell, of nights that come oldest first: the newest one that a timing can be tested against, or
+    where a cell has none such, the newest."""
+    records = [one for night in nights for one in night]
+    newest_of_all = {one.cell_key: one for one in records}
+    return list((newest_of_all | {one.cell_key: one for one in records if is_testable(one)}).values())
 
 
 def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]:
-    """What ran well in each good run, oldest first; a run that cannot be read is said and left out."""
-    folders = [out / "runs" / stamp for stamp in reversed(good_runs(out))]
-    nights = [record.kept_records(folder) for folder in folders if folder.resolve() not in without]
-    return [[one for one in night if is_level(one)] for night in nights if night is not None]
+    """Return the levels that each good run set, oldest first; a run that cannot be read is left out with a message."""
+    untested = _tags(out).untested
+    nights = []
+    for stamp in reversed(good_runs(out)):
+        folder = out / "runs" / stamp
+        records = None if folder.resolve() in without else record.kept_records(folder)
+        if records is not None:
+            nights.append([one for one in records if is_level(one) and one.cell_key not in untested.get(stamp, ())])
+    return nights
 
 
 def is_level(one: Record) -> bool:
@@ -118,19 +136,23 @@ def is_level(one: Record) -> bool:
     return one.status in FINE and not in_vain(one.timings)
 
 
+def is_testable(one: Record) -> bool:
+    """Return True if enough processes timed the cell for a test of its latency."""
+    return len(figures(one.timings, "median_ms")) >= FEWEST
+
+
 def good_runs(out: Path) -> list[str]:
     """Names of the runs that are tagged good and still there, newest first."""
-    tags = _tags(out).get(GOOD, [])
+    tags = _tags(out).good
     return [r.stamp for r in runs.list_runs(out) if r.stamp in tags and (r.folder / record.FILE_NAME).is_file()]
 
 
-def tag_good(out: Path, stamp: str) -> None:
-    """From now on `good` means this run, for the cells that ran well in it."""
-    disk.write_json(out / TAGS_FILE, _tags(out) | {GOOD: list(dict.fromkeys([*good_runs(out), stamp]))})
+def tag_good(out: Path, stamp: str, untested: Collection[str] = ()) -> None:
+    """From now on `good` means this run, for the cells that ran well in it, but for the keys in `untested`."""
+    good = list(dict.fromkeys([*good_runs(out), stamp]))
+    kept = {run: cells for run, cells in _tags(out).untested.items() if run in good and run != stamp}
+    disk.write_json(out / TAGS_FILE, vars(Tags(good, kept | ({stamp: sorted(untested)} if untested else {}))))
 
 
-def _tags(out: Path) -> dict[str, list[str]]:
-    return (
-        read(out / TAGS_FILE, dict[str, list[str]], "no run counts as good; `ane-sweep nightly accept RUN` tags one")
-        or {}
-    )
+def _tags(out: Path) -> Tags:
+    return read(out / TAGS_FILE, Tags, "no run counts as good; `ane-sweep nightly accept RUN` tags one") or Tags()

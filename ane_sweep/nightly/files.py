@@ -4,16 +4,24 @@ Each runs the same command, with absolute paths: this Python, this outputs folde
 """
 
 import plistlib
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ane_sweep import outward
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import unit_files
 
 LABEL = "ane-sweep-nightly"
+_STORE_WITH_USER = re.compile(r"store=['\"]?(?:sftp|ssh|smb)://[^\s/:@?#]+@[^@?#]*")
+_SECRET = (
+    "a password or token in an address would stand in a file that others read; of an MLflow server it comes from "
+    "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, any tracking address from MLFLOW_TRACKING_URI, a store's from where "
+    "`ane-sweep help stores` says, all in the environment of what starts the night"
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +35,11 @@ class Job:
 
 
 def job(out: Path, at: str, overrides: list[str]) -> Job:
-    """Raises ConfigError for a time that is none, and for words that a line of a unit or a crontab cannot hold."""
+    """Raises ConfigError for a time that is none, for words that a line of a unit or a crontab cannot hold, and for an
+    address with a password: these files are read by others, and kept with code."""
     unit_files.check_words([*overrides, f"out={out}"])
+    if secret := [outward.credentials(word) for word in overrides if _holds_secret(word)]:
+        raise ConfigError([f"{word}: {_SECRET}" for word in secret])
     hour, _, minute = at.partition(":")
     if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
         raise ConfigError(f"at={at}: expected a time of day, as in at=02:30")
@@ -127,6 +138,11 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
         (folder / name).write_text(text, encoding="utf-8")
         written.append(folder / name)
     return written
+
+
+def _holds_secret(word: str) -> bool:
+    """Return True if an address in a word has a password or token. A store's may have a user alone: sftp://ada@nas.local/x."""
+    return outward.credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
 
 
 def _yaml_quoted(text: str) -> str:

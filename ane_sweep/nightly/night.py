@@ -43,8 +43,10 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         measured = {record.cell_key for record in records if record.status is not Status.SKIPPED}
         bad = [cell for cell in whole.cells if cell.key in rotation.again and cell.key not in measured]
         now.missed = [cell.label(whole.axes or ["model"]) for cell in bad]
-        if not now.doubt and not now.regressed and any(sides.is_level(record) for record in records):
-            sides.tag_good(out, run.stamp)
+        now.untested = list_untested(now)
+        fit = [record for record in records if sides.is_level(record) and record.cell_key not in now.untested]
+        if fit and not now.doubt and not now.regressed:
+            sides.tag_good(out, run.stamp, now.untested)
         engine.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
         now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
@@ -111,12 +113,24 @@ def hold_against_nights(found: Comparison, nights: list[list[Record]]) -> None:
         if change.figure is None or change.bucket not in (*REGRESSIONS, *IMPROVEMENTS):
             continue
         now = tonight[change.cell]
-        good = (one for night in nights for one in night if one.cell_key == now.cell_key)
+        good = (one for night in nights for one in night if one.cell_key == now.cell_key and sides.is_testable(one))
         before = [level for one in good if (level := history.typical(one, change.figure)) is not None]
         p = stands_out(before, history.typical(now, change.figure) or 0.0)
         if p is not None and p >= LEVEL:
             change.bucket = "timing differs, but not enough"
             change.text += f"; {len(before)} good nights differ as much among themselves (p = {p:.2g})"
+
+
+def list_untested(now: Night) -> list[str]:
+    """Return the keys of the cells that tonight sets no level for: they have one, and could not be tested against it.
+    Where that level is itself too thin for a test and tonight's timing is not, tonight takes its place."""
+    found = now.compared
+    pairs = [pair for pair in found.pairs if pair.label in found.untested] if found else []
+    return [
+        pair.b.cell_key
+        for pair in pairs
+        if (pair.a.timings or pair.b.timings) and (sides.is_testable(pair.a) or not sides.is_testable(pair.b))
+    ]
 
 
 def suspects(now: Night) -> list[str]:

@@ -20,6 +20,7 @@ class Night:
     """What a night did and found.
 
     left, missed   labels of cells that the budget did not reach: all of them, and those that were bad the last time
+    untested       keys of cells that have a level, and could not be tested against it
     compared       with the good nights; None without one, or where `doubt` says why it could not be done
     gone           old runs that were deleted
     """
@@ -31,6 +32,7 @@ class Night:
     compared: Comparison | None = None
     doubt: str | None = None
     missed: list[str] = field(default_factory=list)
+    untested: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
 
     @property
@@ -57,12 +59,14 @@ def text(night: Night) -> str:
     if compared:
         if compared.only_b:
             lines += [f"{_cells(compared.only_b)} without a good night to be compared with: {_few(compared.only_b)}."]
+        if night.untested:
+            lines += [f"{_cells(night.untested)} not tested: the last good night stays the level that they are held against."]
         lines += show.still_possible(compared)
         lines += [f"- differs from the good nights: {markdown(mark)}" for mark in compared.marks]
         lines += _changes(compared)
     lines += _broken(night.failing)
     lines += ["", f"Whole: `ane-sweep report {stamp}`; changes: `ane-sweep compare good {stamp}`."]
-    if night.regressed:
+    if night.regressed or night.untested:
         lines += [f"If that is how it should be from now on: `ane-sweep nightly accept {stamp}`."]
     if night.gone:
         lines += [f"{len(night.gone)} old runs were deleted."]

@@ -4,12 +4,13 @@ They compose; what they meet on the way in a user's words or files they raise as
 RecursionError, AssertionError ...): `understood` is the one place where that becomes a sentence.
 """
 
+import io
 import math
 import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +31,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
 from ane_sweep.errors import ConfigError, nearest
 from ane_sweep.planner import help, interpolation, option_files, schema, served, unread
@@ -312,7 +314,9 @@ def pass_to_hydra(args: list[str]) -> bool:
     if given.hydra_help:
         composer.hydra.hydra_help("config", parser, given)
     elif given.cfg:
-        composer.hydra.show_cfg("config", words, given.cfg, given.package, given.resolve)
+        with redirect_stdout(io.StringIO()) as shown:
+            composer.hydra.show_cfg("config", words, given.cfg, given.package, given.resolve)
+        print(outward.credentials(shown.getvalue()), end="")
     elif given.info:
         composer.hydra.show_info(given.info, "config", words)
     else:

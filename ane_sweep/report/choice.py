@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ane_sweep.bridge.figures import SCORES
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
 
@@ -23,25 +24,25 @@ FIGURES = {
     "psnr_db": ("PSNR", "dB", 1.0, 1),
 }
 GOALS = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
-# The same of what a task gave (score=...); the first that all cells of a work have is weighed with these three.
-SCORES = {
-    "perplexity": ("perplexity", "", 1.0, -1),
-    "accuracy": ("accuracy", "", 1.0, 1),
-    "label_agreement": ("label agreement", "", 1.0, 1),
-    "task_top1_agreement": ("top1 agreement", "", 1.0, 1),
-    "embedding_rank_agreement": ("embedding rank agreement", "", 1.0, 1),
-}
-_ALL = FIGURES | SCORES
+_ALL = FIGURES | SCORES  # of the scores, the first that all cells of a work have is weighed with these three
 Same = Callable[[Record, Record], bool]
 
 
 @dataclass
 class Winner:
-    """A cell, what it is best at, and those that cannot be told apart from it there."""
+    """A cell, what it is best at, and those that cannot be told apart from it in latency.
+
+    alike   goal -> what is said of the cells that are exactly as good there
+    """
 
     cell: int
     goals: list[str] = field(default_factory=list)
     tied: list[int] = field(default_factory=list)
+    alike: dict[str, str] = field(default_factory=dict)
+
+    def words(self) -> str:
+        """Return its goals as the page's script has them: `fastest, smallest (all alike)`."""
+        return ", ".join(f"{goal} ({self.alike[goal]})" if goal in self.alike else goal for goal in self.goals)
 
 
 def figure(record: Record, name: str) -> float | None:
@@ -128,7 +129,11 @@ def winners(records: Sequence[Record], cells: Sequence[int], limits: dict[str, f
         if first is not None:
             winner = found.setdefault(first, Winner(first))
             winner.goals.append(word)
-            winner.tied += [n for n in tied if n not in winner.tied] if goal == "latency_median_ms" else []
+            if goal == "latency_median_ms":
+                winner.tied = tied
+            elif tied:
+                every = len(tied) + 1 == len(_candidates(records, limits, cells))
+                winner.alike[word] = "all alike" if every else f"{len(tied)} more alike"
     return list(found.values())
 
 
@@ -142,13 +147,18 @@ def best(
             what a cell has no figure of, nobody knows that it keeps to it
     same    whether the latencies of two cells cannot be told apart; other figures have no noise and tie when equal
     """
-    fit = [n for n in ranked(records, cells) if _fits(records[n], limits)]
-    fit = [n for n in fit if sound(records[n])] or fit
+    fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
     sign = _ALL[goal][3]
     first = max(fit, key=lambda n: (sign * _known(records[n], goal), -_known(records[n], "latency_median_ms")))
     return first, [n for n in fit if n != first and _tied(records[first], records[n], goal, same)]
+
+
+def _candidates(records: Sequence[Record], limits: dict[str, float], cells: Iterable[int] | None) -> list[int]:
+    """Return the cells that keep to the limits: the sound ones, or all if none is sound."""
+    fit = [n for n in ranked(records, cells) if _fits(records[n], limits)]
+    return [n for n in fit if sound(records[n])] or fit
 
 
 def _fits(record: Record, limits: dict[str, float]) -> bool:

@@ -4,6 +4,7 @@ At the end of a sweep it runs by itself only where it is both called for and che
 and its program is small. Its result stays in the run's folder (drift.json) for every later report.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,8 +136,12 @@ def blocks(found: Drift) -> list[Block]:
     )
     if found.left_out:
         said += f" Values of the two programs are matched by their place in them; {found.left_out}."
-    plot = Plots([(figures.drift(found.values, marks, "drift"), "points: where the drift grows most")])
-    made: list[Block] = [Para(said), plot, _ops(found.grown, "where the drift grows most")]
+    if not any(math.isfinite(db) for _, db in found.values):
+        return [Para(f"{said} None of its values has a distance that can be drawn.")]
+    caption = "points: where the drift grows most" if marks else "no op was found at which the drift grows"
+    made: list[Block] = [Para(said), Plots([(figures.drift(found.values, marks, "drift"), caption)])]
+    if found.grown:
+        made.append(_ops(found.grown, "where the drift grows most"))
     if found.lossy:
         made.append(_ops(found.lossy, "loses most by itself"))
     if found.blocks:

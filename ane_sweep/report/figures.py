@@ -207,6 +207,8 @@ def _scale(axis: Any, values: Sequence[float], log: bool) -> None:
         axis._set_axes_scale("log")
         return _plain_ticks(axis)
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    if not values:
+        return None
     middle, span = (min(values) + max(values)) / 2, max(values) - min(values)
     if span < 0.02 * abs(middle):
         axis.set_view_interval(0.985 * middle, 1.015 * middle, ignore=True)

@@ -33,7 +33,7 @@ def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | N
     for number, (work, name) in enumerate(zip(works, names)):
         for winner in choice.winners(cells.records, work, limit or {}, choice.same_timing):
             n, told = winner.cell, note(cells, work, winner)
-            row = BestRow(name if len(works) > 1 else "", ", ".join(winner.goals), views.within(cells, work, n), told)
+            row = BestRow(name if len(works) > 1 else "", winner.words(), views.within(cells, work, n), told)
             row.figures, row.cell, row.work = [part.cells[n] for part in parts], n, number
             row.sound = choice.sound(cells.records[n])
             found.append(row)

@@ -103,12 +103,12 @@ def _bar(record: Record) -> tuple[list[figures.Span], list[figures.Strip]]:
 def _row(name: str, record: Record, most: int) -> list[str]:
     own, between = parts(record), gaps(record)
     whole, all_gaps = record.value("latency_median_ms"), record.value("latency_gaps_median_ms")
-    worst = max(range(len(between)), key=between.__getitem__)
+    worst = max(range(len(between)), key=between.__getitem__, default=None)  # of one chunk alone there is none between
     known = whole is not None and all_gaps is not None
     return [
         name, _ms(whole), *(_ms(ms) for ms in own), *("-" for _ in range(most - len(own))), _ms(all_gaps),
         f"{100 * all_gaps / whole:.1f}" if known and whole else "-",
-        f"{worst + 1} and {worst + 2}: {_ms(between[worst])} ms",
+        "-" if worst is None else f"{worst + 1} and {worst + 2}: {_ms(between[worst])} ms",
     ]  # fmt: skip
 
 

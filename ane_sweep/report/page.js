@@ -61,7 +61,8 @@ function winners(among, work) {
     const first = fit.reduce((a, b) => sign * b[goal] > sign * a[goal]
       || b[goal] === a[goal] && b.latency_median_ms < a.latency_median_ms ? b : a);
     const winner = found.get(first.cell) || { cell: first, goals: [], tied: [] };
-    winner.goals.push(word);
+    const alike = goal === "latency_median_ms" ? 0 : fit.filter((cell) => cell !== first && cell[goal] === first[goal]).length;
+    winner.goals.push(alike ? word + (alike + 1 === fit.length ? " (all alike)" : " (" + alike + " more alike)") : word);
     if (goal === "latency_median_ms") winner.tied = fit.filter((cell) => cell !== first && first.same.includes(cell.cell));
     found.set(first.cell, winner);
   }

@@ -124,7 +124,7 @@ def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
     records, on_front = cells.records, set(choice.front(cells.records, work))
     scores = choice.goals(records, work).keys() - choice.GOALS.keys()
     sizes = {n: choice.figure(records[n], "package_bytes") or 0.0 for n in work}
-    largest = max(sizes.values()) or 1.0
+    largest = max(sizes.values(), default=0.0) or 1.0
     found = []
     for n in work:
         record, ane = records[n], min(choice.ane_shares(records[n]).values(), default=None)

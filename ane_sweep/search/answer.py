@@ -18,7 +18,7 @@ from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
 
 def winners(goal: Goal, records: list[Record]) -> list[Record]:
     """Cells within the limits that no other beats; one for one objective, ok before degraded where they are equal."""
-    fits = {r.cell_key: r for r in records if r.status in NOT_WRONG and goal.broken(r) is None}
+    fits = {r.cell_key: r for r in records if r.status in NOT_WRONG and goal.fits(r)}
     gains = {key: gain for key, r in fits.items() if (gain := goal.gains(r)) is not None}
     best = sorted(front(gains), key=lambda key: ([-part for part in gains[key]], not sound(fits[key])))
     return [fits[key] for key in (best[:1] if len(goal.objectives) == 1 else best)]

@@ -32,7 +32,7 @@ def bought(found: Search, records: list[Record], best: Record) -> list[str]:
 
 
 def _fits(found: Search, record: Record) -> bool:
-    return record.status in NOT_WRONG and found.goal.broken(record) is None
+    return record.status in NOT_WRONG and found.goal.fits(record)
 
 
 def _number(value: float | None) -> str:

@@ -13,7 +13,6 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner.space import Space
 from ane_sweep.report import searched
-from ane_sweep.search.goal import figure
 from ane_sweep.search.order import Order, Predicted
 from ane_sweep.search.search import HOPELESS, NOT_WRONG, PHASES, SETTLED, Search
 from ane_sweep.search.study import Drawn, Study
@@ -155,7 +154,7 @@ class Free(Search):
             self._drop()
             self._drop_twins(keys)
         known = self.known([key for key in keys if key not in self.never])
-        untimed = {key: r for key, r in known.items() if any(figure(r, name) is None for name in self.goal.figures)}
+        untimed = {key: record for key, record in known.items() if self.goal.untimed(record)}
         for key in known.keys() - untimed.keys():
             self.never[key] = SETTLED
         if untimed:

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from ane_sweep.bridge.figures import TASK_FIGURES, Kind
@@ -12,7 +12,7 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.report import searched
 
-SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first of chips=[...] counts
+SHORT = {  # word -> (kind, name, divisor); what is said of chips may name one, estimated_ms.m4
     "latency_ms": ("measured", "latency_median_ms", 1.0),
     "package_mb": ("measured", "package_bytes", 1e6),
     "peak_memory_mb": ("measured", "peak_memory_bytes", 1e6),
@@ -33,6 +33,8 @@ SHORT = {  # word -> (kind, name, divisor); of what is said of chips, the first 
     },
 }
 ANE_SHARE = "ane_share"  # of the ops, predicted
+OF_CHIPS = (ANE_SHARE, *(word for word, (kind, *_) in SHORT.items() if kind in ("estimated", "predicted")))
+TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed
 KINDS = get_args(Kind)
 _LIMIT = re.compile(r"([\w.]+)(>=|<=)(.*)")
 _WORDS = {"minimise": -1, "maximise": 1}
@@ -67,6 +69,23 @@ class Goal:
     @property
     def figures(self) -> set[str]:
         return {*self.objectives, *(limit.figure for limit in self.limits)}
+
+    def of_chips(self, chips: Sequence[str]) -> "Goal":
+        """Return the goal with a chip in each figure that is of one. Raises ConfigError if nothing is predicted for it."""
+        objectives = {_with_chip(name, chips): sign for name, sign in self.objectives.items()}
+        return Goal(objectives, tuple(replace(limit, figure=_with_chip(limit.figure, chips)) for limit in self.limits))
+
+    def unknowable(self, record: Record) -> str | None:
+        """Return a figure that a prepared record lacks and that no timing will give, or None."""
+        return next((name for name in sorted(self.figures) if not _is_timed(name) and figure(record, name) is None), None)
+
+    def fits(self, record: Record) -> bool:
+        """Return True if a record keeps to all limits that can be looked at and lacks nothing that a timing would not give."""
+        return self.broken(record) is None and self.unknowable(record) is None
+
+    def untimed(self, record: Record) -> bool:
+        """Return True if a figure is lacking that a timing may give."""
+        return any(_is_timed(name) and figure(record, name) is None for name in self.figures)
 
     def broken(self, record: Record) -> Limit | None:
         """The first limit that a figure breaks; one that is not known yet breaks none."""
@@ -131,6 +150,20 @@ def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
     return Goal(given.objectives or kept.objectives or {"latency_ms": -1}, limits)
 
 
+def _with_chip(name: str, chips: Sequence[str]) -> str:
+    """Return the word of a figure with its chip, which is the first of chips=[...] if it names none. Raises ConfigError."""
+    word, *rest = name.split(".")
+    if word in OF_CHIPS:
+        chip = rest[0] if rest else next(iter(chips), None)
+    elif word in ("estimated", "predicted") and len(rest) > 1:
+        chip = rest[0]
+    else:
+        return name
+    if chip not in chips:
+        raise ConfigError(f"{name}: nothing is predicted for {chip or 'any chip'}; say chips=[{','.join([*chips, chip or 'm4'])}]")
+    return f"{word}.{chip}" if word in OF_CHIPS else name
+
+
 def _limit(name: str, way: str, text: str) -> Limit:
     try:
         value = float(text)
@@ -145,24 +178,28 @@ def known(name: str, before: str) -> str:
     """A figure's word. Raises ConfigError for what no record can hold."""
     kind, *rest = name.split(".")
     words = [ANE_SHARE, *SHORT]
-    if name in words or (kind in KINDS and rest and all(rest)):
+    if name in words or (kind in KINDS and rest and all(rest)) or (kind in OF_CHIPS and len(rest) == 1 and rest[0]):
         return name
     raise ConfigError(
         f"{before}{name}: no figure{suggestion(name, words)}; choices: {', '.join(sorted(words))}, "
-        "or KIND.NAME and KIND.CHIP.NAME as MLflow has them (estimated.m1.latency_ms)"
+        f"of a chip also {OF_CHIPS[1]}.m4, or KIND.NAME and KIND.CHIP.NAME as MLflow has them (estimated.m1.latency_ms)"
     )
+
+
+def _is_timed(name: str) -> bool:
+    word = name.split(".")[0]
+    return (SHORT[word][0] if word in SHORT else word) in TIMED
 
 
 def figure(record: Record, name: str) -> float | None:
     """A figure of a record, in the unit of its word; None where the record has none."""
-    chips = [metric.chip for metric in record.metrics if metric.kind == "predicted"]
-    first = chips[0] if chips else None
-    if name == ANE_SHARE:
-        ane, total = (record.value(part, "predicted", first) for part in ("ops_ane", "ops_total"))
+    word, *middle = name.split(".")
+    if word in KINDS:
+        return record.value(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
+    chip = middle[0] if middle else None
+    if word == ANE_SHARE:
+        ane, total = (record.value(part, "predicted", chip) for part in ("ops_ane", "ops_total"))
         return ane / total if total else None
-    if name in SHORT:
-        kind, of, divisor = SHORT[name]
-        value: Any = record.value(of, kind, None if kind == "measured" else first)  # type: ignore[arg-type]
-        return value / divisor if value is not None else None
-    kind, *middle, of = name.split(".")
-    return record.value(of, kind, middle[0] if middle else None)  # type: ignore[arg-type]
+    kind, of, divisor = SHORT[word]
+    value: Any = record.value(of, kind, chip)  # type: ignore[arg-type]
+    return value / divisor if value is not None else None

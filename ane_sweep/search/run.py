@@ -36,6 +36,7 @@ def best(
     request   the cells; of a space its first one
     """
     made: list[Search] = []
+    goal = goal.of_chips(request.settings["chips"])
 
     def searching(plan: Plan, run: Run, settings: dict[str, Any], store: Store) -> Search:
         if space is None:

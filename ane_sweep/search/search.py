@@ -76,7 +76,7 @@ class Search:
         known = self.known(self.open())
         if not known:
             self.how = "as none was left"
-        elif any(figure(record, name) is None for record in known.values() for name in self.goal.figures):
+        elif any(map(self.goal.untimed, known.values())):
             self._time(self._order(known))
         else:
             self.never |= dict.fromkeys(known, SETTLED)
@@ -153,12 +153,16 @@ class Search:
                 self.audience.tell(f"doubt: {doubt}")
 
     def _drop(self) -> None:
-        """Leave out what breaks a limit by what is known by now, and what went wrong."""
+        """Leave out what breaks a limit by what is known by now, what went wrong, and what lacks an estimate or a prediction
+        that the goal is about: those are there once it is prepared."""
         for key, record in self.known(self.open()).items():
             if limit := self.goal.broken(record):
                 self.never[key] = f"{limit.figure} is {figure(record, limit.figure):.4g}, and {limit} was asked for"
             elif record.status not in NOT_WRONG:
                 self.never[key] = f"it {record.status}: {record.reason}"
+            elif name := self.goal.unknowable(record):
+                withheld = [f": {entry.not_estimated}" for entry in record.placed("predicted") if entry.not_estimated]
+                self.never[key] = f"{name} is not known of it{next(iter(withheld), '')}"
 
     def _order(self, known: dict[str, Record]) -> Order:
         bands = {key: band for key, record in known.items() if (band := self._band(record))}
@@ -218,7 +222,7 @@ class Search:
         record = self.known([key])[key]
         self.trials.append(key)
         self.tried += [key] if key not in self.tried else []
-        fits = record.status in NOT_WRONG and self.goal.broken(record) is None
+        fits = record.status in NOT_WRONG and self.goal.fits(record)
         if fits and (lacking := [name for name in self.goal.objectives if figure(record, name) is None]):
             self.lacking = lacking[0]
         excess = self.goal.excess(record) if record.status in NOT_WRONG else None

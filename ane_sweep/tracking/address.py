@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ane_sweep.errors import ConfigError, TrackingError
-from ane_sweep.outward import HIDDEN
+from ane_sweep.outward import HIDDEN, without_secrets
 from ane_sweep.planner import inherited
 
 DATABASE = "mlflow.db"
@@ -83,7 +83,7 @@ def check_scheme(target: str) -> None:
     try:
         problem = _no_scheme(target)
     except ValueError as error:
-        problem = str(error)
+        problem = without_secrets(f"no address ({error})", target)
     if problem:
         name = inherited.URI if target == inherited.tracking_uri() else "tracking.uri"
         raise ConfigError(f"{name}: {problem}")
@@ -124,8 +124,11 @@ def sqlite_path(target: str) -> Path:
 
 
 def _check_host(target: str, port: int) -> None:
-    place = urlsplit(target)
+    from sqlalchemy.engine import make_url
+
+    place = make_url(target)  # a password may hold what ends a host elsewhere
+    at = place.host or "localhost", place.port or port
     try:
-        socket.create_connection((place.hostname or "localhost", place.port or port), CONNECT_SECONDS).close()
+        socket.create_connection(at, CONNECT_SECONDS).close()
     except OSError as error:
-        raise TrackingError(f"{place.hostname}:{place.port or port} does not answer ({error})") from error
+        raise TrackingError(f"{at[0]}:{at[1]} does not answer ({error})") from error

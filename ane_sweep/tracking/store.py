@@ -78,7 +78,8 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
         with nullcontext(uri) if uri else own_database(out) as target:
             logged = _logged(target, experiment, folder, records)
     except Exception as error:
-        raise TrackingError(_failure(uri or str(out / DATABASE), folder, error)) from error
+        # No cause: a traceback of it would show the address as it is.
+        raise TrackingError(_failure(uri or str(out / DATABASE), folder, error)) from None
     logged.within = out if not uri and is_odd(out) else None
     logged.uri = outward.credentials(uri or f"sqlite:///{DATABASE if logged.within else out / DATABASE}")
     logged.experiment = experiment
@@ -108,21 +109,22 @@ def _logged(target: str, experiment: str, folder: Path, records: list[Record]) -
 
 def _failure(target: str, folder: Path, error: Exception) -> str:
     return outward.credentials(
-        f"the tracker at {target} could not be used: {_cause(error)}\n"
+        f"the tracker at {target} could not be used: {_cause(error, target)}\n"
         f"The results are kept in {folder / FILE_NAME}; log them later with: ane-sweep log {folder.name}"
     )
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: BaseException, target: str) -> str:
     """One line. What the operating system said of the connection is clearer than the layers above it."""
     if isinstance(error, TrackingError):
-        return str(error)
+        return outward.without_secrets(str(error), target)
     deepest: BaseException | None = None
     seen: BaseException | None = error
     while seen is not None:
         deepest = seen if isinstance(seen, OSError) else deepest
         seen = seen.__cause__ or seen.__context__
-    first = (str(deepest or error).strip().splitlines() or [""])[0]
+    said = outward.without_secrets(str(deepest or error), target)  # before it is cut: half an address is none
+    first = (said.strip().splitlines() or [""])[0]
     return f"{type(deepest or error).__name__}: {first[:300]}".rstrip(": ")
 
 

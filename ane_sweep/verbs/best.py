@@ -24,7 +24,8 @@ def best(args: list[str]) -> int:
         "The best cell of a matrix (of several objectives: those that no other beats) under limits, without running all of "
         "it: what breaks a limit is dropped as soon as that is known, the rest is timed in the order of its estimate, or "
         "as Optuna asks where nothing predicts, until no cell left can win. FIGURE: latency_ms, package_mb, psnr_db, "
-        "ane_share, estimated_ms, or KIND.NAME. KEY=interval(a,b) or range(a,b) is free, as is "
+        "ane_share, estimated_ms (of the first of chips; estimated_ms.m4 of that one; neither needs a timing), or KIND.NAME. "
+        "KEY=interval(a,b) or range(a,b) is free, as is "
         "precision.overrides.PATTERN=range(2,9), the bits of weights that match: cells are planned as Optuna asks. KEY: as of "
         "a sweep (ane-sweep --help); search.trials, search.seed, budget_minutes bound it. Quote words with < and > from the shell.",
         "ane-sweep best -m model=minilm precision=fp16,p6,p4 chunks=1,2 'psnr_db>=40' 'package_mb<=25' minimise=latency_ms",
@@ -52,8 +53,8 @@ def best(args: list[str]) -> int:
         tell(**answer.as_json(found, records))
     else:
         print(answer.said(found, records, given.explain))
-    winners = answer.winners(wanted, records)
-    sound = all(map(answer.sound, winners)) and not answer.unknown(wanted, winners)
+    winners = answer.winners(found.goal, records)
+    sound = all(map(answer.sound, winners)) and not answer.unknown(found.goal, winners)
     return NOT_ALL_OK if not winners else OK if sound else IN_DOUBT
 
 

@@ -12,7 +12,7 @@ def export(args: list[str]) -> int:
         "export",
         "[RUN] FILE [--json] [out=PATH]",
         "Write a finished sweep as one file that merges into another store once, however often it is imported: records, "
-        "command and checksums, without artifacts, logs, host names or paths.",
+        "command and checksums, without artifacts, logs, paths, addresses, and names of hosts, workers and buckets.",
         "ane-sweep export last sweep.zip",
     )
     parser.add_argument("words", nargs="*", metavar="[RUN] FILE", help=f"{RUN}; and the file to write")

@@ -2,7 +2,7 @@
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK, shown, tell
+from ane_sweep.terminal import OK, count, say, shown, tell
 from ane_sweep.words import Parser
 
 
@@ -11,11 +11,13 @@ def import_(args: list[str]) -> int:
     parser = Parser(
         "import",
         "FILE [--json] [out=PATH]",
-        "Take an exported sweep in. One that is known already is merged: the same sweep is there once.",
+        "Take an exported sweep in. One that is known already is merged: the same sweep is there once. Of two exports the one "
+        "of the later state of the sweep counts; of two that ended at the same moment, cell by cell, the record with the better "
+        "status (ok, degraded, fallback, any other).",
         "ane-sweep import sweep.zip",
     )
     parser.add_argument("words", nargs="*", metavar="FILE", help="what `ane-sweep export` wrote")
-    parser.json("sweep, new, replaced, known (numbers of records), report", "two lines")
+    parser.json("sweep, new, replaced, known, disputed (numbers of records), report", "two lines")
     parser.outputs()
     given = parser.read(args)
     if len(given.words) != 1:
@@ -26,8 +28,14 @@ def import_(args: list[str]) -> int:
     merged = merge.take_in(bundle.read(user_path(given.words[0])), given.out)
     report = shown(merged.folder / page.HTML_NAME)
     if given.json:
-        tell(sweep=merged.folder.name, new=merged.new, replaced=merged.replaced, known=merged.known, report=report)
+        numbers = {name: getattr(merged, name) for name in ("new", "replaced", "known", "disputed")}
+        tell(sweep=merged.folder.name, **numbers, report=report)
         return OK
+    if merged.disputed:
+        say(
+            f"doubt: {count(merged.disputed, 'record')} of this export and of one that ended at the same moment differ; "
+            "of each cell the better status was kept"
+        )
     print(f"{merged.folder.name}: {merged.new} new, {merged.replaced} replaced, {merged.known} known already")
     print(f"report: {report}")
     return OK

@@ -9,14 +9,13 @@ not, 2 when one cannot be read. Where the ANE was not asked (cpu_only, cpu_and_g
 import argparse
 import json
 import math
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.outward import visible
-from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK
+from ane_sweep.outward import credentials, visible
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
@@ -54,8 +53,8 @@ def report(options: Options) -> int:
         try:
             loaded = judge.load(path)
         except PackageError as error:
-            problems.append({"path": str(path), "error": str(error)})
-            print(f"error: {error}", file=sys.stderr)
+            problems.append({"path": credentials(str(path)), "error": credentials(str(error))})
+            say(f"error: {error}")
             code = UNREADABLE
             continue
         for chip in wanted:

@@ -8,6 +8,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
 from ane_sweep.nightly import files
 from ane_sweep.nightly.rotation import Rotation
+from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
 from ane_sweep.terminal import OK, shown, tell
 from ane_sweep.words import Parser
@@ -55,11 +56,19 @@ def nightly(args: list[str]) -> int:
 
 
 def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
-    """Make a run the level of its cells. Raises ConfigError where none of them ran well."""
+    """Make a run the level of its cells. Raises ConfigError if it can be the level of none."""
     records = read_records(run.folder)
-    fine = [one.cell_key for one in records if one.status in sides.FINE]
-    if not fine:
+    fit = [one for one in records if sides.is_level(one)]
+    if not fit:
         raise ConfigError(f"nightly accept {run.stamp}: none of its cells ran well, so it can be the level of none")
+    others = sides.newest(sides.good_nights(out, without=[run.folder.resolve()]))
+    better = {one.cell_key for one in others if sides.is_testable(one)}
+    fine = [one.cell_key for one in fit if sides.is_testable(one) or one.cell_key not in better]
+    if not fine:
+        raise ConfigError(
+            f"nightly accept {run.stamp}: fewer than {FEWEST} processes timed each of its cells, so no later night could be "
+            "tested against them; time them again with latency.repeats=8"
+        )
     sides.tag_good(out, run.stamp)
     rotation = Rotation.read(out)
     rotation.again = [key for key in rotation.again if key not in fine]

@@ -16,8 +16,8 @@ import pytest
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.figures import Artifact
-from ane_sweep.bridge.record import FILE_NAME, read_records, write_records
-from ane_sweep.bundles import bundle, merge
+from ane_sweep.bridge.record import FILE_NAME, Status, read_records, write_records
+from ane_sweep.bundles import bundle, merge, names
 from ane_sweep.errors import StoreError
 
 
@@ -96,6 +96,28 @@ def test_a_later_export_of_the_sweep_replaces_and_an_earlier_one_does_not(tmp_pa
     assert (back.new, back.replaced, back.known) == (0, 0, 10) and figures(back.folder) == after
 
 
+def test_of_two_exports_that_ended_at_once_an_ok_record_is_never_replaced_by_a_failed_one(tmp_path, capsys):
+    out, paths = tmp_path / "here", [tmp_path / "first.zip", tmp_path / "second.zip"]
+    folder = sweep(out, count=4)
+    for n, path in enumerate(paths):
+        records = read_records(folder)
+        records[n].status, records[n].reason = Status.FAILED, "convert: it failed"
+        records[2].metrics[0] = replace(records[2].metrics[0], value=100.0 + n)  # neither is better
+        write_records(folder, records)
+        bundle.export(folder, path, out)
+        write_records(folder, constructed.records(4, stamp=folder.name))
+    kept = []
+    for n, order in enumerate((paths, paths[::-1])):
+        for path in order:
+            assert main(["import", str(path), f"out={tmp_path / str(n)}"]) == 0
+        said = capsys.readouterr()
+        assert "doubt: " in said.err and "of each cell the better status was kept" in said.err
+        found = read_records(tmp_path / str(n) / "runs" / folder.name)
+        assert [record.status for record in found[:2]] == [Status.OK] * 2
+        kept.append([record.to_json() for record in found])
+    assert kept[0] == kept[1], "the order of arrival decides nothing"
+
+
 def test_another_machines_sweep_of_the_same_stamp_gets_its_own_name(tmp_path):
     paths = []
     for name in ("one", "two"):
@@ -127,9 +149,84 @@ def test_no_name_of_a_person_or_machine_travels(exported):
     assert ".../gpt2" in text and "openai-community/gpt2" in text and "https://example.org/a/b, 3 tokens/s" in text
 
 
+WORKERS = ("studio-of-ada", "m4-basement")
+FLEET = ["-m", "model=gpt2", f"machine=m4,{WORKERS[0]}", "executor=dask", "executor.address=tls://hub.local:8786",
+         "store=s3://lab-of-ada/ane-sweep", "tracking.uri=http://mlflow.ada.example:5000"]  # fmt: skip
+
+
+def of_a_fleet(folder):
+    """What a fleet leaves in a run: its workers in fields of their own, and all its names in sentences."""
+    records = read_records(folder)
+    for n, record in enumerate(records):
+        record.host["worker"] = record.realised["machine"] = WORKERS[n % 2]
+        record.cell["machine"] = WORKERS[0] if n % 2 else "m4"
+        record.reason = (
+            f"{WORKERS[n % 2]} (10.1.2.3:41873) went away; s3://lab-of-ada/ane-sweep/cas/ab: no bucket lab-of-ada; "
+            "hub.local:8786 and mlflow.ada.example are away, http://192.168.7.9/x too; https://huggingface.co/gpt2 is there"
+        )
+    write_records(folder, records)
+    info = json.loads((folder / "run.json").read_text())
+    info |= {"command": FLEET, "machines": {name: {"tasks": 1} for name in WORKERS}, "store": {"unpushed": {}}}
+    (folder / "run.json").write_text(json.dumps(info))
+    return records
+
+
+def contents(path) -> str:
+    with zipfile.ZipFile(path) as archive:
+        return "".join(archive.read(name).decode() for name in archive.namelist())
+
+
+def test_no_name_of_a_fleet_travels(tmp_path):
+    out = tmp_path / "here"
+    folder = sweep(out)
+    of_a_fleet(folder)
+    bundle.export(folder, tmp_path / "fleet.zip", out)
+    text = contents(tmp_path / "fleet.zip")
+    for name in (*WORKERS, "ada", "hub.", "8786", "10.1.2.3", "192.168", "41873", "lab-of", "mlflow."):
+        assert name not in text, name
+    (line, *_) = text[text.index('{"schema": 1, "sweep"') :].splitlines()
+    record, info = json.loads(line), text[text.rindex('{\n "stamp"') :]
+    assert re.fullmatch(r"worker-[0-9a-f]{8}", record["host"]["worker"])
+    assert record["host"]["worker"] == record["realised"]["machine"] and record["reason"].startswith(record["host"]["worker"])
+    assert "https://huggingface.co/gpt2 is there" in record["reason"] and record["cell"]["machine"] == "m4"
+    assert '"store=s3://..."' in info and '"executor.address=tls://..."' in info and '"machine=m4,worker-' in info
+
+
+def test_a_worker_has_one_alias_in_all_exports_of_a_folder_and_keeps_it(tmp_path):
+    out, there = tmp_path / "here", tmp_path / "there"
+    paths = [tmp_path / f"{n}.zip" for n in range(3)]
+    for path, stamp in zip(paths, ("20260101-000000", "20260102-000000")):
+        folder = sweep(out, stamp)
+        of_a_fleet(folder)
+        bundle.export(folder, path, out)
+    bundle.export(merge.take_in(bundle.read(paths[0]), there).folder, paths[2], there)
+    first, other, again = ([record.host["worker"] for record in bundle.read(path).records] for path in paths)
+    assert first == other == again and len(set(first)) == 2
+
+
+@pytest.mark.parametrize("name", ["gpt2", "latency", "m4", "chunks"])
+def test_a_worker_that_is_called_as_a_model_is_changes_no_request(tmp_path, name):
+    out = tmp_path / "here"
+    folder = sweep(out)
+    records = read_records(folder)
+    for record in records:
+        record.host["worker"] = name
+    write_records(folder, records)
+    bundle.export(folder, tmp_path / "a.zip", out)
+    left = bundle.read(tmp_path / "a.zip").records
+    assert [r.cell for r in left] == [r.cell for r in records] and [r.metrics for r in left] == [r.metrics for r in records]
+    assert all(record.host["worker"] != name for record in left)
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
+        ("store=s3://lab/ane", "store=s3://..."),
+        ("executor.address=hub.local:8786", "executor.address=a-host"),
+        ("no answer from 10.0.0.7:8786, 127.0.0.1 answers", "no answer from a-host, 127.0.0.1 answers"),
+        ("sftp://ada@nas.lan/srv and gs://lab/x", "sftp://... and gs://..."),
+        ("model.local.0", "model.local.0"),
+        ("coremltools 9.0, torch 2.13.0, line 12", "coremltools 9.0, torch 2.13.0, line 12"),
         ("/home/ada/x.py", ".../x.py"),
         ('File "/tmp/a b/c.py", line 3', None),
         ("~/models/gpt2", ".../gpt2"),
@@ -151,9 +248,9 @@ def test_no_name_of_a_person_or_machine_travels(exported):
 )
 def test_paths_are_cut_and_nothing_else(text, kept):
     if kept is None:
-        assert "/tmp" not in bundle.scrubbed(text)
+        assert "/tmp" not in names.scrubbed(text)
     else:
-        assert bundle.scrubbed(text) == kept
+        assert names.scrubbed(text) == kept
 
 
 # What is refused

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nights import cell, slower, write_run
 
 from ane_sweep.__main__ import main
-from ane_sweep.bridge.figures import Look
+from ane_sweep.bridge.figures import Artifact, Look, Metric
 from ane_sweep.bridge.record import Status
 from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, judge
@@ -57,6 +57,62 @@ def test_the_other_way_round_is_better():
     assert buckets([down], [cell(status="timeout", medians=(), psnr=None, size=None)]) == {"fails otherwise": 1}
     assert buckets([cell(ane=10)], [cell(ane=95)]) == {"onto the ANE": 1}
     assert buckets([cell(psnr=200.0)], [cell(psnr=150.0)]) == {}  # both agree to the last digits of fp16
+
+
+ESTIMATES = {"m1": 2.0, "m4": 1.2}
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ({"m1": 2.0, "m4": 7.8}, {"estimated slower": 1}),
+        ({"m1": 1.0, "m4": 7.8}, {"estimated slower": 1, "estimated faster": 1}),
+        ({"m1": 2.01, "m4": 1.195}, {}),  # under 1 %
+        ({"m1": 2.03, "m4": 1.2}, {"estimated slower": 1}),
+        ({"m1": 2.0}, {"estimated on one side only": 1}),  # of m4 the placement is there, and no estimate
+        ({"m4": 1.2}, {}),  # m1 was not among the chips that were asked for
+    ],
+)
+def test_estimates_of_one_request_are_compared_chip_by_chip(after, expected):
+    found = compared([cell(estimates=ESTIMATES)], [cell(estimates=after)])
+    assert {change.bucket: 1 for change in found.changes} == expected
+    assert found.regressed == ("estimated slower" in expected)
+
+
+def test_an_estimate_that_became_worse_is_a_regression_in_words_and_exit_code(tmp_path, capsys):
+    """On a host that times nothing of use, the estimate is the figure that answers."""
+    write_run(tmp_path, "20260101-000000", [cell((10.0,), estimates={"m4": 1.2})])
+    write_run(tmp_path, "20260102-000000", [cell((10.0,), estimates={"m4": 7.8})])
+    code, said = run(capsys, "20260101-000000", "last", f"out={tmp_path}")
+    assert code == 1 and "**regression: 1 estimated slower; 1 of 1 cells could not be tested" in said.out
+    assert "- gpt2: estimate for m4: 1.2 -> 7.8 ms (+550.0 %)" in said.out and "nothing else" not in said.out
+    code, said = run(capsys, "last", "20260101-000000", f"out={tmp_path}")
+    assert code == 3 and "nothing else regressed; better: 1 estimated faster" in said.out
+    assert "Compared without a test: status, estimates, placement, PSNR, scores, package size." in said.out
+
+
+def test_an_estimate_that_changed_of_the_same_package_is_said_to_be_of_another_model_of_cost():
+    before, after = cell(estimates={"m4": 1.2}), cell(estimates={"m4": 1.3})
+    for one in (before, after):
+        one.artifacts = [Artifact("weight.bin", "p", 1, "aa")]
+    (change,) = compared([before], [after]).changes
+    assert change.bucket == "estimated slower" and change.text.endswith("the model of cost is another")
+    after.artifacts = [Artifact("weight.bin", "p", 1, "bb")]
+    assert "model of cost" not in compared([before], [after]).changes[0].text
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "now", "expected"),
+    [
+        ("perplexity", 20.0, 22.0, "less accurate"), ("perplexity", 20.0, 18.0, "more accurate"),
+        ("accuracy", 0.9, 0.8, "less accurate"), ("accuracy", 0.0, 0.1, "more accurate"), ("accuracy", 0.9, 0.899, None),
+    ],
+)  # fmt: skip
+def test_scores_of_a_task_are_compared(name, was, now, expected):
+    before, after = cell(), cell()
+    for one, value in ((before, was), (after, now)):
+        one.metrics.append(Metric(name, value))
+    assert [change.bucket for change in compared([before], [after]).changes] == ([expected] if expected else [])
 
 
 def test_a_small_sure_change_and_a_large_unsure_one_are_no_regressions():

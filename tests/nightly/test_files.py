@@ -112,3 +112,23 @@ def test_a_word_that_would_break_a_line_is_refused_before_anything_is_written(ki
         assert main(["nightly", "write", kind, str(tmp_path / "files"), f"out={out}", *more]) == 2
         assert "cannot stand in these files" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", files.KINDS)
+@pytest.mark.parametrize(
+    "word",
+    [
+        "tracking.uri=https://jane:s3cret@host:5000", "tracking.uri=postgresql://jane:s3/cret@host/db", "store=https://s3cret@host/x",
+        "tracking.uri=https://host/?access_token=s3cret", "store=sftp://jane:s3cret@host/x",
+    ],
+)  # fmt: skip
+def test_a_password_is_refused_before_anything_is_written(kind, word, tmp_path, capsys):
+    words = ["nightly", "write", kind, str(tmp_path / "files"), f"out={tmp_path / 'out'}", "--", "+sweep=nightly"]
+    assert main([*words, word.replace("=", "='", 1) + "'"]) == 2
+    said = capsys.readouterr()
+    assert "password or token in an address" in said.err and "s3" not in said.out + said.err
+    assert not list(tmp_path.rglob("ane-sweep-nightly*"))
+
+
+def test_a_store_may_name_its_user(tmp_path):
+    assert files.job(tmp_path, "01:00", ["store=sftp://ada@nas.local/srv"]).command[-2] == "store=sftp://ada@nas.local/srv"

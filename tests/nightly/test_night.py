@@ -191,6 +191,44 @@ def test_a_night_of_which_nothing_could_be_tested_is_in_doubt(dream, tmp_path):
     assert latest(tmp_path).startswith("# ane-sweep n2: no timing could be tested (one timing process a side)")
 
 
+def test_a_night_that_could_not_be_tested_is_no_level(dream, tmp_path, capsys):
+    """The budget cut n2 short: one process saw a program 1.6 times slower, which proves nothing and excuses nothing."""
+    assert dream("n1", cell()) == 0
+    assert dream("n2", cell((16.0,))) == 3 and sides.good_runs(tmp_path) == ["n1"]
+    assert "1 cell not tested: the last good night stays the level" in latest(tmp_path)
+    assert dream("n3", cell(slower(1.6))) == 1 and "- gpt2: 10 -> 16 ms" in latest(tmp_path)
+    assert main(["nightly", "accept", "n2", f"out={tmp_path}"]) == 2
+    assert "fewer than 3 processes timed each of its cells" in capsys.readouterr().err
+    assert dream("n4", cell(slower(1.6))) == 1
+
+
+def test_of_a_night_the_cells_that_could_be_tested_are_a_level_and_the_others_are_not(dream, tmp_path):
+    assert dream("n1", cell(), cell(chunks=2)) == 0
+    assert dream("n2", cell(slower(1.01)), cell((16.0, 16.1), chunks=2)) == 0
+    levels = {one.cell["chunks"]: one.sweep for one in sides.good_records(tmp_path)}
+    assert levels == {1: "n2", 2: "n1"}
+    other_host = cell(slower(1.6), chunks=2, host={"chip": "another"})
+    assert dream("n3", cell(), other_host) == 0  # five processes, and still not comparable
+    assert {one.cell["chunks"]: one.sweep for one in sides.good_records(tmp_path)} == {1: "n3", 2: "n1"}
+    assert dream("n4", cell(), cell(slower(1.6), chunks=2)) == 1
+    assert main(["nightly", "accept", "n3", f"out={tmp_path}"]) == 0
+    assert {one.cell["chunks"]: one.sweep for one in sides.good_records(tmp_path)} == {1: "n3", 2: "n3"}
+
+
+def test_a_level_of_too_few_processes_gives_way_to_the_first_that_can_be_tested(dream, tmp_path):
+    assert dream("n1", cell((10.0,))) == 0 and dream("n2", cell((10.0,), psnr=50.0)) == 1  # accuracy needs no process
+    assert dream("n3", cell()) == 3 and dream("n4", cell(slower(1.6))) == 1
+    sides.tag_good(tmp_path, "n2")  # as an earlier version did
+    assert [one.sweep for one in sides.good_records(tmp_path)] == ["n3"]
+
+
+def test_nights_that_were_not_tested_do_not_excuse_a_slow_one(dream, tmp_path):
+    for number, factor in enumerate((1, 1.6, 1, 1.6, 1), 1):
+        write_run(tmp_path, f"g{number}", [cell(slower(factor) if factor == 1 else (16.0,))])
+        sides.tag_good(tmp_path, f"g{number}")
+    assert dream("n1", cell(slower(1.6))) == 1 and "among themselves" not in latest(tmp_path)
+
+
 def test_cells_that_differ_only_in_how_they_are_run_are_compared_night_after_night(dream, tmp_path):
     asked = [
         {"latency": {"samples": 3}},

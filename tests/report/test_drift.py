@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import constructed
 import numpy as np
 import pytest
 from msgspec import convert
 
-from ane_sweep.report import blocks, drift
+from ane_sweep.report import blocks, document, drift, page
 from ane_sweep.worker.stages import drift as stage
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
@@ -73,3 +74,20 @@ def test_what_was_found_is_a_plot_and_tables(folders, tmp_path):
     text = "".join(blocks.html(block) for block in made)
     assert "<b>" not in text and "<svg" in text and "lifted" in text
     assert "| lifted_cast_fp16 |" in "".join(blocks.markdown(block) for block in made)
+
+
+NOTHING = drift.Drift("m", "fp16", 12.0, [], [], [], [])
+
+
+@pytest.mark.parametrize("values", [[], [(0, float("inf"))], [(0, 70.0), (1, 65.0)]])
+def test_a_drift_without_a_point_has_its_page_too(values):
+    """Neither values that can be drawn nor an op at which the drift grows: a sentence says so."""
+    made = drift.blocks(replace(NOTHING, values=values))
+    text = "".join(blocks.html(block) for block in made)
+    assert ("<svg" in text) == (len(values) == 2)
+    assert ("no op was found" if len(values) == 2 else "None of its values") in text
+
+
+def test_a_report_with_such_a_drift_is_written():
+    sweep = document.Sweep(constructed.records(2, bad=False), {}, NOTHING)
+    assert "None of its values" in page.texts(sweep)["report.html"]

@@ -73,3 +73,10 @@ def test_cells_without_a_timing_have_no_such_section():
     assert inside.section(Cells([record])) is None
     titles = [section.title for section in document.sections(document.Sweep([gpt2_xl()]))]
     assert "Inside a cell" in titles
+
+
+def test_a_chain_of_which_one_chunk_alone_is_known_has_a_row():
+    record = gpt2_xl()
+    record.metrics = [one for one in record.metrics if one.name in ("latency_chunk_1_median_ms", "latency_median_ms")]
+    _, _, (grid,) = found(record)
+    assert grid.rows[0][-1] == "-" and "250" in grid.rows[0]

@@ -271,6 +271,16 @@ def test_a_score_that_all_cells_have_is_weighed_with_the_rest_and_the_page_says_
     assert choice.best(records, "package_bytes", {"perplexity": 9}, choice.same_timing)[0] == 1, "and is no figure"
 
 
+def test_a_winner_says_which_others_are_as_good_as_it_is():
+    """Cells of one program differ in latency alone: to be called the smallest says nothing there."""
+    records = [cell(1, 10, 70), cell(2, 10, 70), cell(3, 10, 80)]
+    found = choice.winners(records, [0, 1, 2], {}, lambda one, other: False)
+    assert [one.words() for one in found] == ["fastest, smallest (all alike)", "most accurate"]
+    found = choice.winners([*records[:2], cell(3, 12, 60)], [0, 1, 2], {}, lambda one, other: False)
+    assert [one.words() for one in found] == ["fastest, smallest (1 more alike), most accurate (1 more alike)"]
+    assert "fastest, smallest (all alike)" in page.as_markdown(document.Sweep(records))
+
+
 def test_the_best_under_a_constraint():
     records = [cell(1, 10, 50), cell(2, 5, 70), cell(3, 4, 80)]
     never = lambda one, other: False  # noqa: E731
@@ -506,6 +516,15 @@ def test_the_picture_says_placement_by_colour_and_doubt_by_its_outline():
     assert [("--p" + str(3 - int(n)) in paint, "dash" in paint) for n, paint in paints] == [
         (True, n == "3") for n, _ in paints
     ]
+
+
+def test_a_picture_without_a_point_above_zero_is_drawn():
+    """A latency of 0, as a record from elsewhere may have it, has no place on the axis; no cell at all has none either."""
+    for spots in ([], [spot(0, 0.0, 60.0, low=0.0, high=0.0)]):
+        assert picture.draw(spots, "x").startswith("<svg")
+    assert figures.lines([], [], x_label="x", y_label="latency ms").startswith("<svg")
+    assert figures.ladder([], [], x_label="ms").startswith("<svg") and figures.stacked([], x_label="%").startswith("<svg")
+    assert figures.spans([], x_label="ms").startswith("<svg")
 
 
 def test_the_spread_is_that_of_all_samples_of_all_processes():

@@ -62,3 +62,32 @@ def test_limits_that_no_cell_can_keep_to_are_refused_before_anything_runs():
         of_settings(nothing, parse(["psnr_db>=60"])[0])
     assert "psnr_db>=60 and psnr_db<=40: no cell can keep to both" in str(error.value)
     assert of_settings(nothing, parse(["psnr_db>=40"])[0])
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("estimated_ms<=2", "estimated_ms.m1<=2"),
+        ("estimated_ms.m4<=2", "estimated_ms.m4<=2"),
+        ("ane_share>=0.9", "ane_share.m1>=0.9"),
+        ("ane_cost_share.m4>=0.9", "ane_cost_share.m4>=0.9"),
+        ("estimated.m4.latency_ms<=2", "estimated.m4.latency_ms<=2"),
+        ("latency_ms<=2", "latency_ms<=2"),
+    ],
+)
+def test_an_estimate_is_of_a_chip_that_is_named(word, meant):
+    goal = parse([word, "minimise=estimated_ms"])[0].of_chips(["m1", "m4"])
+    assert str(goal) == f"smallest estimated_ms.m1 with {meant}"
+
+
+@pytest.mark.parametrize("word", ["estimated_ms.m2<=2", "estimated.m2.latency_ms<=2", "ane_share.m2>=0.5"])
+def test_an_estimate_of_a_chip_that_is_not_predicted_for_is_refused(word):
+    with pytest.raises(ConfigError) as error:
+        parse([word])[0].of_chips(["m1"])
+    assert "nothing is predicted for m2; say chips=[m1,m2]" in str(error.value)
+
+
+def test_an_estimate_is_taken_of_its_chip():
+    record = cell(estimates={"m1": 3.0, "m4": 1.5}, ane=90)
+    assert [figure(record, name) for name in ("estimated_ms.m1", "estimated_ms.m4", "estimated.m4.latency_ms")] == [3, 1.5, 1.5]
+    assert figure(record, "estimated_ms.m2") is None

@@ -117,6 +117,27 @@ def test_nothing_is_timed_for_a_goal_that_is_known_before(played):
     assert "nothing had to be timed" in answer.said(found, records, explain=False)
 
 
+@pytest.mark.parametrize("words", [("minimise=estimated_ms",), ("minimise=package_mb", "estimated_ms<=2.2")])
+def test_an_estimate_needs_no_timing_and_the_answer_names_its_chip(played, words):
+    found, records, timed = played(*words, without={("p4", 1), ("p4", 2)})
+    assert timed == [] and named(found, records) == [("fp16", 1)]
+    said = answer.said(found, records, explain=False)
+    assert "estimated_ms.m4 2" in said and "nothing had to be timed" in said
+    withheld = f"2 cells: estimated_ms.m4 is not known of it: {WITHHELD}"
+    assert withheld in said, "a cell whose estimate is withheld cannot be held against the goal, however long it is timed"
+
+
+def test_where_no_estimate_is_known_nothing_is_timed_either(played):
+    found, records, timed = played("estimated_ms<=2", without=set(MS))
+    assert timed == [] and named(found, records) == []
+    assert f"no cell fits: 6 cells: estimated_ms.m4 is not known of it: {WITHHELD}" in answer.said(found, records, explain=False)
+
+
+def test_a_limit_on_an_estimate_drops_cells_before_the_others_are_timed(played):
+    found, records, timed = played("estimated_ms.m4<=2.2", "minimise=latency_ms")
+    assert sorted(timed) == [("fp16", 1), ("p4", 1)] and named(found, records) == [("p4", 1)]
+
+
 def test_a_recipe_that_calibrates_has_its_reference_before(played):
     """A task whose inputs are no part of its phase waited for them for ever."""
     found, _, timed = played("minimise=package_mb", precision="mixed4,w8a8")

@@ -47,6 +47,7 @@ from ane_sweep.tracking import (
     make_ready,
     naming,
     source,
+    store,
     ui_command,
     writers,
 )
@@ -624,6 +625,42 @@ def test_log_takes_credentials_from_the_environment_or_asks_for_them(run_with_se
         assert code == 0 and given[-1] == "https://tracker.test/x"
     else:
         assert code == 2 and len(given) == 1
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://jane:s3cretpw/q@127.0.0.1:1/db",  # the first slash ends the host of most parsers: 's3cretpw' is a port
+        "postgresql://jane:5432199/q@127.0.0.1:1/db",
+        "https://jane:s3cretpw@h\u2100st/x",  # refused with the whole of user, password and host
+        "mysql://jane:s3cretpw@127.0.0.1:1/db",
+    ],
+)
+def test_no_error_of_a_tracker_echoes_a_password(tmp_path, uri, capsys):
+    folder = tmp_path / "runs" / "r1"
+    write_records(folder, [make("r1", 0)])
+    with pytest.raises(TrackingError) as error:
+        log_sweep(folder, uri=uri, experiment="x")
+    assert "s3cretpw" not in str(error.value) and "5432199" not in str(error.value)
+    assert error.value.__suppress_context__, "a traceback of the cause would show it"
+    assert main(["plan", "model=tiny-gpt2", "weights=random", f"tracking.uri='{uri}'", f"out={tmp_path}"]) in (0, 2)
+    said = capsys.readouterr()
+    assert "s3cretpw" not in said.out + said.err
+
+
+def test_what_a_server_says_is_cut_after_its_secrets_are_taken_out():
+    """Half an address has no @, by which a password is known."""
+    uri = "https://jane:" + "s3cret" * 60 + "@host"
+    assert "s3cret" not in store._failure(uri, Path("runs/r1"), ValueError(f"API request to {uri}/api failed"))
+
+
+@pytest.mark.parametrize("words", [["--cfg", "job", "tracking.uri='https://jane:s3cretpw@host'"], ["lint", "https://jane:s3cretpw@host/x"],
+                                   ["lint", "--json", "https://jane:s3cretpw@host/x"], ["hwx", "https://jane:s3cretpw@host/x"],
+                                   ["import", "https://jane:s3cretpw@host/x"]])  # fmt: skip
+def test_what_a_verb_prints_holds_no_password(words, capsys):
+    main(words)
+    said = capsys.readouterr()
+    assert "***@host" in said.out + said.err and "s3cretpw" not in said.out + said.err
 
 
 def test_no_password_is_printed(logged):

@@ -204,10 +204,10 @@ def hub(world: World) -> Finding:
         return Finding(
             "hugging face hub",
             False,
-            f"{address} does not answer ({error}); {cached}",
+            outward.credentials(f"{address} does not answer ({error}); {cached}"),
             "a network, or weights=FOLDER, or weights=random",
         )
-    return Finding("hugging face hub", True, f"{address} answers; {cached}", "")
+    return Finding("hugging face hub", True, outward.credentials(f"{address} answers; {cached}"), "")
 
 
 def tracker(world: World) -> Finding:
@@ -223,7 +223,7 @@ def tracker(world: World) -> Finding:
         return Finding(
             "tracker",
             False,
-            f"{address} does not answer ({error})",
+            outward.without_secrets(f"{address} does not answer ({error})", world.uri or ""),
             "start it (mlflow server), or leave uri= out; records are kept anyway",
         )
     return Finding("tracker", said == "OK", f"{address} says {said[:40]!r}", "an MLflow server's address")

@@ -7,13 +7,12 @@ counts differ; 2 when one cannot be read.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.outward import visible
-from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, tell
+from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, say, tell
 from ane_sweep.words import Parser
 
 
@@ -24,7 +23,7 @@ def hwx(args: list[str]) -> int:
 
     found = files.read(given.paths)
     for error in found.errors:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
     if given.task is not None or given.svg is not None:
         _one(given, found.programs)
     else:
