@@ -25,7 +25,8 @@ from typing import BinaryIO
 import msgspec
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk, foreign, retold
+from ane_sweep.bridge import disk, retold
+from ane_sweep.mil import untrusted
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records
 from ane_sweep.bundles import form
 from ane_sweep.bundles.names import names_of
@@ -149,7 +150,7 @@ def read(path: Path) -> Bundle:
     is under a checksum.
     """
     try:
-        with foreign.open_file(path, MOST_FILE_BYTES) as file:
+        with untrusted.open_file(path, MOST_FILE_BYTES) as file:
             digest = _digest(file)
             if file.read(SEAL_BYTES + 1) != SEAL + digest:
                 raise StoreError(_unsealed(file))

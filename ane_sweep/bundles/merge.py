@@ -16,7 +16,6 @@ from ane_sweep.report.document import Sweep
 from ane_sweep.report.drift import Drift
 from ane_sweep.store import runs
 
-
 STATUSES = {Status.OK: 0, Status.DEGRADED: 1, Status.FALLBACK: 2}  # the best first; all others are WORST
 WORST = 3
 
@@ -73,7 +72,10 @@ def merge(given: Bundle, out: Path) -> Merged:
         after, info, found = before | arrived, _info(given, folder), given.drift or there_drift
     else:
         after = before | {key: _better(before.get(key), record) for key, record in arrived.items()}
-        info, found = there or _info(given, folder), max(filter(None, (given.drift, there_drift)), key=repr, default=None)
+        info, found = (
+            there or _info(given, folder),
+            max(filter(None, (given.drift, there_drift)), key=repr, default=None),
+        )
     differ = [key for key in arrived.keys() & before.keys() if arrived[key].to_json() != before[key].to_json()]
     new, replaced = len(arrived.keys() - before.keys()), sum(after[key] is arrived[key] for key in differ)
     disputed = len(differ) if ended == ended_there else 0

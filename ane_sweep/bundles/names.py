@@ -71,8 +71,10 @@ class Names:
     hosts: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        known = {host: HOST for host in self.hosts} | self.workers
-        self.aliases = {name: alias for name, alias in known.items() if len(name) >= SHORTEST and name not in chips.table()}
+        known = dict.fromkeys(self.hosts, HOST) | self.workers
+        self.aliases = {
+            name: alias for name, alias in known.items() if len(name) >= SHORTEST and name not in chips.table()
+        }
         words = "|".join(map(re.escape, sorted(self.aliases, key=len, reverse=True)))
         self.pattern = re.compile(rf"(?<![\w.-])({words})(?::\d+)?(?![\w-])" if words else r"(?!)")
 
@@ -96,7 +98,9 @@ class Names:
 def names_of(records: Sequence[Record], info: Mapping[str, Any], salt: str) -> Names:
     """Collect the workers, hosts and buckets that a run knows by name."""
     machines = info.get("machines")
-    workers = {str(name) for record in records for name in (record.host.get("worker"), record.realised.get("machine")) if name}
+    workers = {
+        str(name) for record in records for name in (record.host.get("worker"), record.realised.get("machine")) if name
+    }
     workers |= set(machines) if isinstance(machines, dict) else set()
     workers |= {str(name) for record in records if (name := record.cell.get("machine")) and name not in chips.table()}
     workers = {name for name in workers if not _ALIAS.fullmatch(name)}
@@ -112,7 +116,7 @@ def _hosts(texts: Sequence[str], left_out: Sequence[str]) -> Iterator[str]:
     """Yield hosts and buckets of the addresses in texts, but for this machine's own and those of the schemes `left_out`."""
     for found in (found for text in texts for found in _ADDRESS.finditer(text)):
         host = _host(found[0])
-        if host and found[1] not in left_out and not address.loopback(host):
+        if host and found[1] not in left_out and not address.is_loopback_host(host):
             yield host
 
 

@@ -19,7 +19,15 @@ MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machi
 
 TIMED = {"median_ms": "latency_median_ms", "prefill_median_ms": "latency_prefill_median_ms", "load_ms": "load_ms"}
 SAID = {"median_ms": "", "prefill_median_ms": "prefill: ", "load_ms": "load: "}
-REGRESSIONS = ("stopped working", "slower", "loads slower", "estimated slower", "off the ANE", "less accurate", "larger")
+REGRESSIONS = (
+    "stopped working",
+    "slower",
+    "loads slower",
+    "estimated slower",
+    "off the ANE",
+    "less accurate",
+    "larger",
+)
 IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", "more accurate", "smaller")
 NOTES = (
     "fails otherwise",

@@ -37,7 +37,11 @@ def host_and_port(checked_address: str) -> tuple[str, int]:
 
 def is_loopback(checked_address: str) -> bool:
     """Return True if only this machine can reach the address."""
-    host, _ = host_and_port(checked_address)
+    return is_loopback_host(host_and_port(checked_address)[0])
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return True if a host's name or IP address stands for this machine alone."""
     if host == "localhost":
         return True
     try:

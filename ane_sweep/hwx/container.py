@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep.bridge import foreign
+from ane_sweep.mil import untrusted
 from ane_sweep.errors import PackageError
 
 MAGIC, CPU_TYPE = 0xBEEFFACE, 0x80
@@ -113,7 +113,7 @@ def read(path: Path) -> Container:
 
 def _content(path: Path) -> bytes:
     try:
-        return foreign.read_file(path, MAX_BYTES)
+        return untrusted.read_file(path, MAX_BYTES)
     except IsADirectoryError:
         raise PackageError(f"{path}: a folder; name a .hwx file in it") from None
     except ValueError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from ane_sweep.bridge import foreign
+from ane_sweep.mil import untrusted
 from ane_sweep.errors import PackageError
 
 MAX_BYTES = 64 << 20
@@ -53,7 +53,7 @@ class NetPlist:
 def read(path: Path) -> NetPlist:
     """Raises PackageError for what is no property list, or names no network."""
     try:
-        content = foreign.read_file(path, MAX_BYTES)
+        content = untrusted.read_file(path, MAX_BYTES)
     except ValueError as error:
         raise PackageError(f"{path}: not read: {error}") from None
     except OSError as error:

@@ -60,7 +60,9 @@ def text(night: Night) -> str:
         if compared.only_b:
             lines += [f"{_cells(compared.only_b)} without a good night to be compared with: {_few(compared.only_b)}."]
         if night.untested:
-            lines += [f"{_cells(night.untested)} not tested: the last good night stays the level that they are held against."]
+            lines += [
+                f"{_cells(night.untested)} not tested: the last good night stays the level that they are held against."
+            ]
         lines += show.still_possible(compared)
         lines += [f"- differs from the good nights: {markdown(mark)}" for mark in compared.marks]
         lines += _changes(compared)

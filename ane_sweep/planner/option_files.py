@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ane_sweep.bridge import foreign
+from ane_sweep.mil import untrusted
 from ane_sweep.errors import ConfigError
 
 MOST_BYTES, MOST_DEPTH, MOST_DIGITS = 1_000_000, 32, 100
@@ -43,7 +43,7 @@ def problem(error: Exception) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return foreign.read_file(path, MOST_BYTES).decode("utf-8")
+        return untrusted.read_file(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8 text (byte {error.start})") from None
 

@@ -16,7 +16,8 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ane_sweep.bridge import foreign, installed_in
+from ane_sweep.bridge import installed_in
+from ane_sweep.mil import untrusted
 from ane_sweep.errors import ConfigError
 
 MOST_FILES, MOST_BYTES = 5000, 10_000_000
@@ -98,7 +99,7 @@ def _read(found: Sources, name: str, path: Path, package: str) -> None:
     if len(found.files) >= MOST_FILES:
         raise ConfigError(f"model.path: it imports more than {MOST_FILES:,} files, by way of {path}")
     try:
-        content = foreign.read_file(path, MOST_BYTES)
+        content = untrusted.read_file(path, MOST_BYTES)
     except ValueError as error:
         raise ConfigError(f"model.path: {path} is no source file to read: {error}") from None
     found.files[name] = hashlib.sha256(content).hexdigest()

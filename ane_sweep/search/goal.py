@@ -77,7 +77,9 @@ class Goal:
 
     def unknowable(self, record: Record) -> str | None:
         """Return a figure that a prepared record lacks and that no timing will give, or None."""
-        return next((name for name in sorted(self.figures) if not _is_timed(name) and figure(record, name) is None), None)
+        return next(
+            (name for name in sorted(self.figures) if not _is_timed(name) and figure(record, name) is None), None
+        )
 
     def fits(self, record: Record) -> bool:
         """Return True if a record keeps to all limits that can be looked at and lacks nothing that a timing would not give."""
@@ -160,7 +162,9 @@ def _with_chip(name: str, chips: Sequence[str]) -> str:
     else:
         return name
     if chip not in chips:
-        raise ConfigError(f"{name}: nothing is predicted for {chip or 'any chip'}; say chips=[{','.join([*chips, chip or 'm4'])}]")
+        raise ConfigError(
+            f"{name}: nothing is predicted for {chip or 'any chip'}; say chips=[{','.join([*chips, chip or 'm4'])}]"
+        )
     return f"{word}.{chip}" if word in OF_CHIPS else name
 
 

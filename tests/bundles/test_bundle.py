@@ -187,7 +187,9 @@ def test_no_name_of_a_fleet_travels(tmp_path):
     (line, *_) = text[text.index('{"schema": 1, "sweep"') :].splitlines()
     record, info = json.loads(line), text[text.rindex('{\n "stamp"') :]
     assert re.fullmatch(r"worker-[0-9a-f]{8}", record["host"]["worker"])
-    assert record["host"]["worker"] == record["realised"]["machine"] and record["reason"].startswith(record["host"]["worker"])
+    assert record["host"]["worker"] == record["realised"]["machine"] and record["reason"].startswith(
+        record["host"]["worker"]
+    )
     assert "https://huggingface.co/gpt2 is there" in record["reason"] and record["cell"]["machine"] == "m4"
     assert '"store=s3://..."' in info and '"executor.address=tls://..."' in info and '"machine=m4,worker-' in info
 
@@ -214,7 +216,9 @@ def test_a_worker_that_is_called_as_a_model_is_changes_no_request(tmp_path, name
     write_records(folder, records)
     bundle.export(folder, tmp_path / "a.zip", out)
     left = bundle.read(tmp_path / "a.zip").records
-    assert [r.cell for r in left] == [r.cell for r in records] and [r.metrics for r in left] == [r.metrics for r in records]
+    assert [r.cell for r in left] == [r.cell for r in records] and [r.metrics for r in left] == [
+        r.metrics for r in records
+    ]
     assert all(record.host["worker"] != name for record in left)
 
 

@@ -131,4 +131,6 @@ def test_a_password_is_refused_before_anything_is_written(kind, word, tmp_path, 
 
 
 def test_a_store_may_name_its_user(tmp_path):
-    assert files.job(tmp_path, "01:00", ["store=sftp://ada@nas.local/srv"]).command[-2] == "store=sftp://ada@nas.local/srv"
+    assert (
+        files.job(tmp_path, "01:00", ["store=sftp://ada@nas.local/srv"]).command[-2] == "store=sftp://ada@nas.local/srv"
+    )

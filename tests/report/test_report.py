@@ -523,7 +523,9 @@ def test_a_picture_without_a_point_above_zero_is_drawn():
     for spots in ([], [spot(0, 0.0, 60.0, low=0.0, high=0.0)]):
         assert picture.draw(spots, "x").startswith("<svg")
     assert figures.lines([], [], x_label="x", y_label="latency ms").startswith("<svg")
-    assert figures.ladder([], [], x_label="ms").startswith("<svg") and figures.stacked([], x_label="%").startswith("<svg")
+    assert figures.ladder([], [], x_label="ms").startswith("<svg") and figures.stacked([], x_label="%").startswith(
+        "<svg"
+    )
     assert figures.spans([], x_label="ms").startswith("<svg")
 
 

@@ -89,5 +89,9 @@ def test_an_estimate_of_a_chip_that_is_not_predicted_for_is_refused(word):
 
 def test_an_estimate_is_taken_of_its_chip():
     record = cell(estimates={"m1": 3.0, "m4": 1.5}, ane=90)
-    assert [figure(record, name) for name in ("estimated_ms.m1", "estimated_ms.m4", "estimated.m4.latency_ms")] == [3, 1.5, 1.5]
+    assert [figure(record, name) for name in ("estimated_ms.m1", "estimated_ms.m4", "estimated.m4.latency_ms")] == [
+        3,
+        1.5,
+        1.5,
+    ]
     assert figure(record, "estimated_ms.m2") is None

@@ -124,13 +124,17 @@ def test_an_estimate_needs_no_timing_and_the_answer_names_its_chip(played, words
     said = answer.said(found, records, explain=False)
     assert "estimated_ms.m4 2" in said and "nothing had to be timed" in said
     withheld = f"2 cells: estimated_ms.m4 is not known of it: {WITHHELD}"
-    assert withheld in said, "a cell whose estimate is withheld cannot be held against the goal, however long it is timed"
+    assert withheld in said, (
+        "a cell whose estimate is withheld cannot be held against the goal, however long it is timed"
+    )
 
 
 def test_where_no_estimate_is_known_nothing_is_timed_either(played):
     found, records, timed = played("estimated_ms<=2", without=set(MS))
     assert timed == [] and named(found, records) == []
-    assert f"no cell fits: 6 cells: estimated_ms.m4 is not known of it: {WITHHELD}" in answer.said(found, records, explain=False)
+    assert f"no cell fits: 6 cells: estimated_ms.m4 is not known of it: {WITHHELD}" in answer.said(
+        found, records, explain=False
+    )
 
 
 def test_a_limit_on_an_estimate_drops_cells_before_the_others_are_timed(played):

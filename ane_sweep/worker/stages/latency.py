@@ -191,5 +191,5 @@ def _written(taken: _timing.Samples, median_ms: float, load_s: float, params: di
         after_idle_ms=None if taken.after_idle_s is None else ms(taken.after_idle_s),
         idle_s=taken.idle_s,
         notes=_verdicts.notes(taken),
-        gate=conversion.convert(params.get("gate"), Look | None),
+        gate=None if params.get("gate") is None else conversion.convert(params["gate"], Look),
     )
