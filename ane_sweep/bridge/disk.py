@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """A file to write in place of `path`: that holds the old content or the new, never half of one, whatever happens."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     aside = Path(name)
     try:
         yield aside
         os.fsync(handle)
-        os.chmod(aside, 0o644)  # mkstemp leaves 0600; what we write is for other people's scripts too
+        os.chmod(aside, mode)  # mkstemp leaves 0600; what we write is for other people's scripts too
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
