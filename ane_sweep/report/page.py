@@ -88,8 +88,7 @@ def _on_white(svg: str) -> str:
 
 def put(folder: Path, made: dict[str, str]) -> None:
     """Write what `texts` made. Raises ConfigError where it cannot."""
-    (folder / FIGURES).mkdir(exist_ok=True)
-    for old in (folder / FIGURES).glob("*.svg"):
+    for old in disk.make_folder(folder, FIGURES).glob("*.svg"):
         old.unlink()
     for name, text in made.items():
         _write(folder / name, text, disk.whole)

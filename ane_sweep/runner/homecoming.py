@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep.bridge import disk
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
@@ -114,9 +113,8 @@ class Home:
         (self.run.task_folder(task) / "result.json").unlink(missing_ok=True)
 
     def _outcome(self, task: Task, answer: errand.Answer) -> Outcome | Lost:
-        folder = self.run.task_folder(task)
-        disk.remove_tree(folder)
-        (folder / "out").mkdir(parents=True)
+        folder = self.run.make_task_folder(task)
+        (folder / "out").mkdir()
         for name, content in errand.files_of(answer).items():
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import joblib
 
-from ane_sweep.bridge import disk, trouble
+from ane_sweep.bridge import trouble
 from ane_sweep.bridge.outcome import DONE, Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR
@@ -275,9 +275,8 @@ class Worker:
     def _run(self, task: Task, out: Path) -> Outcome:
         self.display.begin(task)
         folder = self.run.task_folder(task)
-        if task.stage in UNSTORED:
-            disk.remove_tree(out)  # what an interrupted attempt left
         try:
+            self.run.make_task_folder(task)
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:  # costs this task, not the sweep
             full = trouble.speaks_of_space(error)
