@@ -141,6 +141,7 @@ class Home:
                 outcome.stderr = place / STDERR
         if not outcome.done or not self._stored(task):  # what a resumed run goes on with
             result.write(folder / "result.json")
+            self.run.seal(task)
         if status is StageStatus.OK:
             seconds = result.seconds or 0.0
             self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)

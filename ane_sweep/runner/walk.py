@@ -302,6 +302,7 @@ class Worker:
                 request, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env,
                 parents=self.parents, children=self.children, loads=imports(task.stage, task.params),
             )  # fmt: skip
+            self.run.seal(task)
         if damaged := self._damaged_input(task):
             (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
             return Outcome(StageStatus.FAILED, damaged)

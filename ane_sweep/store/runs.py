@@ -3,10 +3,12 @@
 run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly,
               source, store}; order is when the run began, or just after the latest run there was, where the clock says that
               this one came before it; source is the git commit of the folder it was started in
-tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
+tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left; digests.json, written
+              last, has the digest of each of them: only then the run goes on with that result
 records.jsonl the sweep's records (record.py)
 """
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import RunNotFound
 from ane_sweep.machine import checkout
-from ane_sweep.store import locks
+from ane_sweep.store import files, locks
 
 SCHEMA = 1
 LOCK = "lock"
@@ -84,12 +86,22 @@ class Run:
         folder.mkdir()
         return folder
 
+    def seal(self, task: Task) -> None:
+        """Note the digests of all files that a task left. A full disk costs the note: then the task is run again one day."""
+        with contextlib.suppress(OSError):
+            files.note_digests(self.task_folder(task))
+
     def earlier_result(self, task: Task) -> TaskResult | None:
-        """The result that this very run already has for a task, from before it was interrupted."""
-        path = self.task_folder(task) / "result.json"
-        result = TaskResult.read(path)
-        if result is None and path.exists():
-            kept.tell(f"{path} is damaged: the task is run again")
+        """Return the result that this very run already has for a task, from before it was interrupted; None if it has none,
+        or if a file that the task left is damaged, which is said."""
+        folder = self.task_folder(task)
+        if folder.parent.is_symlink() or folder.is_symlink() or not (folder / files.RESULT).exists():
+            return None
+        result = TaskResult.read(folder / files.RESULT)
+        fault = f"{files.RESULT} is damaged" if result is None else files.check_digests(folder)
+        if fault is not None:
+            kept.tell(f"{folder}: {fault}; the task is run again")
+            return None
         return result if result and result.key == task.key else None
 
     @property
