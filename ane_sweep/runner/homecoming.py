@@ -46,7 +46,7 @@ class Home:
 
     def __post_init__(self) -> None:
         self.shares = Shares.of(self.run)
-        self.shelf = errand.shelf(self.settings["store"])
+        self.shelf = errand.shelf(self.settings["store"], self.worker.stop)
 
     def say_once(self, line: str) -> None:
         if line not in self._said:
