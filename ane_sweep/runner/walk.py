@@ -231,7 +231,7 @@ class Worker:
             outcome = self._run(task, aside)
             if outcome.status == StageStatus.OK:
                 made_from = self._made_from(task)
-                if task.stage in HEARD:
+                if task.stage in HEARD or not any(aside.iterdir()):  # an artifact without files is never a cache hit
                     _keep_head(outcome.stderr, aside / STDERR)
                 outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, made_from)
             return outcome
