@@ -94,7 +94,7 @@ class Remote:
 
     def read(self, name: str, most: int = SMALL_BYTES) -> bytes | None:
         """Return a small file's content, or None if there is none. Raises Unfit if it is longer than `most` bytes."""
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "read"
             return path.read_bytes() if self.get(name, path, most) else None
 
