@@ -26,7 +26,7 @@ from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, machines, page, screen
 from ane_sweep.results import assemble, timeline
 from ane_sweep.runner import afar, display, walk
-from ane_sweep.store import files, runs
+from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
@@ -111,8 +111,8 @@ def perform(
         installed.need_worker("a sweep")
     run = runs.open_run(out, plan, args, settings)
     with held(run):
-        if gone := runs.tidy(out):
-            audience.tell(f"deleted, interrupted more than {runs.ABANDONED_DAYS} days ago: {', '.join(gone)}")
+        if gone := leftovers.tidy(out):
+            audience.tell(f"deleted, interrupted more than {leftovers.ABANDONED_DAYS} days ago: {', '.join(gone)}")
         if run.finished and (records := record.kept_records(run.folder)) is not None:
             if not run.published:
                 audience.tell(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")

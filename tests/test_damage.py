@@ -5,6 +5,7 @@ import os
 import pytest
 from played import Stage
 
+from ane_sweep.runner import isolate, walk
 from ane_sweep.store import files
 
 AGAIN = "made again, as the stored one could not be used"
@@ -87,3 +88,19 @@ def test_what_cannot_be_made_again_says_both(stage):
     found = stage.sweep("second")
     assert found["convert"].status == "crashed"
     assert found["convert"].reason.startswith(f"as played ({AGAIN}: weight.bin")
+
+
+def test_a_stage_that_leaves_no_file_is_cached_with_what_it_printed(stage, monkeypatch):
+    """predict with chips=[], say: without any file it would count as damage."""
+
+    def leave_nothing(task, folder, **how):
+        result = stage.play(task, folder, **how)
+        if task.stage == "score":
+            (task.out / "weight.bin").unlink()
+        return result
+
+    monkeypatch.setattr(walk, "HEARD", set())
+    monkeypatch.setattr(isolate, "run_task", leave_nothing)
+    (stage.stored("score") / "weight.bin").unlink()
+    assert stage.sweep("second")["score"].status == "ok"
+    assert stage.sweep("third")["score"].status == "cached" and stage.called == ["latency"]

@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ane_sweep.terminal import say
+
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """A file to write in place of `path`: that holds the old content or the new, never half of one, whatever happens."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     aside = Path(name)
     try:
         yield aside
         os.fsync(handle)
-        os.chmod(aside, 0o644)  # mkstemp leaves 0600; what we write is for other people's scripts too
+        os.chmod(aside, mode)  # mkstemp leaves 0600; what we write is for other people's scripts too
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
@@ -53,12 +55,55 @@ def no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON value")
 
 
+@contextlib.contextmanager
+def open_folder(root: Path, *names: str) -> Iterator[int | None]:
+    """Yield a descriptor of the folder `root`/names..., or None if it is absent or one of `names` is a link.
+
+    What is deleted through the descriptor lies in that very folder, whatever its path leads to by then. `root` may be a link.
+    """
+    with contextlib.ExitStack() as stack:
+        folder: int | None = None
+        try:
+            for name in (root, *names):
+                links = os.O_NOFOLLOW if folder is not None else 0
+                folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | links, dir_fd=folder)
+                stack.callback(os.close, folder)
+        except OSError:
+            folder = None
+        yield folder
+
+
+def make_folder(root: Path, *names: str) -> Path:
+    """Make the folder `root`/names... if it is not there, and return it. A link among `names` could lead anywhere: it gives
+    way to a folder, with a warning, and what it led to stays as it is."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root
+    for name in names:
+        path /= name
+        if path.is_symlink():
+            say(f"doubt: {path} was a link to {os.readlink(path)}; a folder takes its place, nothing behind it was touched")
+            path.unlink(missing_ok=True)
+        path.mkdir(exist_ok=True)
+    return path
+
+
 def remove_tree(path: Path) -> None:
-    """Delete a folder and all in it, also where a tool left read-only folders behind. Absent is fine; never raises."""
-    shutil.rmtree(path, ignore_errors=True)
-    if not path.exists():
-        return
-    for folder, _, _ in os.walk(path):
-        with contextlib.suppress(OSError):
-            os.chmod(folder, stat.S_IRWXU)
-    shutil.rmtree(path, ignore_errors=True)
+    """Delete a folder and all in it, also where a tool left read-only folders behind; of a link, the link alone.
+
+    Absent is fine; never raises.
+    """
+    with open_folder(path.parent) as parent:
+        if parent is not None:
+            remove_entry(parent, path.name)
+
+
+def remove_entry(folder: int, name: str) -> None:
+    """Delete what is called `name` in an open folder, as `remove_tree` does."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=folder)
+            return
+        shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+        for _, _, _, inner in os.fwalk(name, dir_fd=folder):  # what is left of it; follows no link
+            os.fchmod(inner, stat.S_IRWXU)
+        shutil.rmtree(name, ignore_errors=True, dir_fd=folder)

@@ -3,9 +3,10 @@
 A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one strict JSON object a line, versioned by `schema`.
 """
 
+import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,7 @@ from ane_sweep.outward import credentials
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
+DIGEST = "digest"  # of each line there: sha256 of the record's other fields as JSON with sorted keys
 File = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,120}\Z")]  # a name that a folder can have
 Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
@@ -127,8 +129,9 @@ class Record:
         return _finite(plain)
 
     def to_json(self) -> str:
-        """One line of strict JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False)
+        """Return one line of strict JSON, with its digest."""
+        plain = self.to_dict()
+        return json.dumps({**plain, DIGEST: _digest(plain)}, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, plain: Any, where: str = "record") -> "Record":
@@ -151,11 +154,7 @@ class Record:
     @classmethod
     def from_json(cls, text: str, where: str = "record") -> "Record":
         """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
-        try:
-            plain = json.loads(text, parse_constant=disk.no_constant)
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"{where} is not JSON: {error}") from error
-        return cls.from_dict(plain, where)
+        return cls.from_dict(_parse(text, where), where)
 
 
 def read_records(run_folder: Path) -> list[Record]:
@@ -163,7 +162,10 @@ def read_records(run_folder: Path) -> list[Record]:
     path = Path(run_folder) / FILE_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
-        found = [Record.from_json(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip()]
+        plain = {f"line {n} of {path}": line for n, line in enumerate(lines, 1) if line.strip()}
+        plain = {where: _parse(line, where) for where, line in plain.items()}
+        found = [Record.from_dict(one, where) for where, one in plain.items()]
+        _check_digests(plain)
     except FileNotFoundError:
         raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
     except (UnicodeDecodeError, StoreError) as error:
@@ -172,6 +174,30 @@ def read_records(run_folder: Path) -> list[Record]:
     if not found:
         raise StoreError(f"{path} is empty; {_remedy(path)}")
     return found
+
+
+def _parse(line: str, where: str) -> Any:
+    try:
+        return json.loads(line, parse_constant=disk.no_constant)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{where} is not JSON: {error}") from error
+
+
+def _check_digests(lines: Mapping[str, dict[str, Any]]) -> None:
+    """Hold each parsed line (place -> value) against the digest in it. Raises StoreError for a line that was changed.
+
+    Without any digest the file is of an earlier version: it is read, with a warning.
+    """
+    if lines and not any(DIGEST in plain for plain in lines.values()):
+        kept.tell("records of an earlier version have no digests: damage to them would not be noticed")
+        return
+    for where, plain in lines.items():
+        if plain.get(DIGEST) != _digest({name: value for name, value in plain.items() if name != DIGEST}):
+            raise StoreError(f"{where} was changed since it was written: its digest does not fit")
+
+
+def _digest(plain: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _remedy(path: Path) -> str:

@@ -28,6 +28,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.mil import untrusted
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records
+from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.bundles import form
 from ane_sweep.bundles.names import names_of
 from ane_sweep.errors import StoreError
@@ -90,9 +91,9 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
 
 
 def _write(target: Path, contents: dict[str, bytes]) -> None:
-    """The zip, whole or not at all; no times, owners or orders of the moment in it."""
+    """Write the zip to the user's path; no times, owners or orders of the moment in it."""
     try:
-        with disk.whole(target) as aside:
+        with open_user_file(target) as aside:
             with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
                 for name, content in contents.items():
                     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))

@@ -1,5 +1,6 @@
 """A cell's program out of the cache, in a folder of the user's own: its packages, and README.md, which says how to load them."""
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -33,8 +34,9 @@ def one(records: list[Record], word: str) -> Record:
 def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     """Copy a cell's packages into a folder that is not there yet, or empty: all of them or nothing. Returns them in the
     order in which they run. Raises ConfigError, StoreError."""
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ConfigError(f"{target}: is there already and not empty; give a folder that is to be made")
+    if os.path.lexists(target) and (target.is_symlink() or not target.is_dir() or any(target.iterdir())):
+        what = "is a link" if target.is_symlink() else "is there already and not empty"
+        raise ConfigError(f"{target}: {what}; give a folder that is to be made")
     artifact = program(record, store)
     names = [path.name for path in package.program_paths(artifact)]
     try:

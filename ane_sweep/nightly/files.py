@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ane_sweep import outward
+from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import unit_files
 
@@ -135,7 +136,8 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
     (job.out / "nightly").mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in KINDS[kind](job).items():
-        (folder / name).write_text(text, encoding="utf-8")
+        with open_user_file(folder / name) as aside:
+            aside.write_text(text, encoding="utf-8")
         written.append(folder / name)
     return written
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from ane_sweep.bridge import disk
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
 from ane_sweep.store import runs
@@ -16,14 +15,12 @@ def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[st
     """
     needed = needed_for_good(out)
     finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
-    gone = [run for run in finished[keep_runs:] if run.stamp not in needed]
-    for run in gone:
-        disk.remove_tree(run.folder)
+    gone = [run.stamp for run in finished[keep_runs:] if run.stamp not in needed and runs.delete(run)]
     try:
         store.prune(max_bytes=int(cache_gb * 1e9))
     except StoreError as error:
         say(f"doubt: {error}")
-    return [run.stamp for run in gone]
+    return gone
 
 
 def needed_for_good(out: Path) -> set[str]:

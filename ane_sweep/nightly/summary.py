@@ -5,6 +5,7 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, Comparison
@@ -89,7 +90,8 @@ def write(out: Path, stamp: str, said: str) -> Path:
     """outputs/nightly/STAMP.md, and the same as latest.md; returns the latter."""
     folder = out / "nightly"
     for name in (f"{stamp}.md", "latest.md"):
-        (folder / name).write_text(said, encoding="utf-8")
+        with disk.whole(folder / name) as aside:
+            aside.write_text(said, encoding="utf-8")
     return folder / "latest.md"
 
 

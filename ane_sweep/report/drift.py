@@ -96,7 +96,9 @@ def look(
     if n is None:
         raise ConfigError("--drift: no cell of this sweep has a PSNR and a program")
     inputs, place = _inputs(records[n], store), folder / "tasks" / "drift"
-    (place / "out").mkdir(parents=True, exist_ok=True)
+    disk.make_folder(folder, "tasks")
+    disk.remove_tree(place)  # an earlier look
+    (place / "out").mkdir(parents=True)
     key, limits = records[n].cell_key, Limits(memory_bytes)
     task = TaskRequest("drift", key, {"count": COUNT}, inputs, place / "out", place / "tmp", limits)
     result = isolate.run_task(task, place, timeout_s=timeout_s, watch_memory=True)

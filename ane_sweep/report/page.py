@@ -6,6 +6,8 @@ says so to the browser (Content-Security-Policy), so that nothing a record holds
 
 import base64
 import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from markupsafe import Markup
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk
+from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, first, templating
 from ane_sweep.report.blocks import Section
@@ -85,18 +88,21 @@ def _on_white(svg: str) -> str:
 
 def put(folder: Path, made: dict[str, str]) -> None:
     """Write what `texts` made. Raises ConfigError where it cannot."""
-    (folder / FIGURES).mkdir(exist_ok=True)
-    for old in (folder / FIGURES).glob("*.svg"):
+    for old in disk.make_folder(folder, FIGURES).glob("*.svg"):
         old.unlink()
     for name, text in made.items():
-        save(folder / name, text)
+        _write(folder / name, text, disk.whole)
 
 
 def save(path: Path, text: str) -> Path:
-    """The file as a whole or not at all. Raises ConfigError where it cannot be written."""
+    """Write a text to a path that the user gave. Raises ConfigError if it cannot be written."""
+    _write(path, text, open_user_file)
+    return path
+
+
+def _write(path: Path, text: str, opened: Callable[[Path], AbstractContextManager[Path]]) -> None:
     try:
-        with disk.whole(path) as aside:
+        with opened(path) as aside:
             aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths that are no UTF-8
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
-    return path

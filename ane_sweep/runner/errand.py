@@ -90,9 +90,9 @@ def _store() -> Store:
     return store
 
 
-def shelf(url: str) -> shared.Shared:
-    """The shared store as a fleet uses it: a figure that ran a program on one machine goes home as well."""
-    return shared.open_shared(url, stages=set(STAGES) - walk.UNSTORED)
+def shelf(url: str, stop: threading.Event | None = None) -> shared.Shared:
+    """Return the shared store as a fleet uses it: a figure that ran a program on one machine goes home as well."""
+    return shared.open_shared(url, stages=set(STAGES) - walk.UNSTORED, stop=stop)
 
 
 _shelf = cache(shelf)

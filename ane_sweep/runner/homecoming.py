@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep.bridge import conversion, disk
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.protocol import STDERR
@@ -45,7 +47,7 @@ class Home:
 
     def __post_init__(self) -> None:
         self.shares = Shares.of(self.run)
-        self.shelf = errand.shelf(self.settings["store"])
+        self.shelf = errand.shelf(self.settings["store"], self.worker.stop)
 
     def say_once(self, line: str) -> None:
         if line not in self._said:
@@ -112,9 +114,8 @@ class Home:
         (self.run.task_folder(task) / "result.json").unlink(missing_ok=True)
 
     def _outcome(self, task: Task, answer: errand.Answer) -> Outcome | Lost:
-        folder = self.run.task_folder(task)
-        disk.remove_tree(folder)
-        (folder / "out").mkdir(parents=True)
+        folder = self.run.make_task_folder(task)
+        (folder / "out").mkdir()
         for name, content in errand.files_of(answer).items():
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):
@@ -141,6 +142,7 @@ class Home:
                 outcome.stderr = place / STDERR
         if not outcome.done or not self._stored(task):  # what a resumed run goes on with
             result.write(folder / "result.json")
+            self.run.seal(task)
         if status is StageStatus.OK:
             seconds = result.seconds or 0.0
             self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import joblib
 
-from ane_sweep.bridge import disk, trouble
+from ane_sweep.bridge import trouble
 from ane_sweep.bridge.outcome import DONE, Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR
@@ -231,7 +231,7 @@ class Worker:
             outcome = self._run(task, aside)
             if outcome.status == StageStatus.OK:
                 made_from = self._made_from(task)
-                if task.stage in HEARD:
+                if task.stage in HEARD or not any(aside.iterdir()):  # an artifact without files is never a cache hit
                     _keep_head(outcome.stderr, aside / STDERR)
                 outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, made_from)
             return outcome
@@ -275,9 +275,8 @@ class Worker:
     def _run(self, task: Task, out: Path) -> Outcome:
         self.display.begin(task)
         folder = self.run.task_folder(task)
-        if task.stage in UNSTORED:
-            disk.remove_tree(out)  # what an interrupted attempt left
         try:
+            self.run.make_task_folder(task)
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:  # costs this task, not the sweep
             full = trouble.is_out_of_space(error)
@@ -303,6 +302,7 @@ class Worker:
                 request, folder, timeout_s=task.limits["timeout_s"], watch_memory=not task.alone, env=env,
                 parents=self.parents, children=self.children, loads=imports(task.stage, task.params),
             )  # fmt: skip
+            self.run.seal(task)
         if damaged := self._damaged_input(task):
             (folder / "result.json").unlink(missing_ok=True)  # a resumed run shall not take it for a result
             return Outcome(StageStatus.FAILED, damaged)

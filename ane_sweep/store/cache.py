@@ -13,7 +13,6 @@ it is there or it is not. Only results with status ok are stored.
 import contextlib
 import errno
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -23,19 +22,17 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ane_sweep.bridge import disk, trouble
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import StoreError
-from ane_sweep.store import files, locks, past
+from ane_sweep.store import files, locks, past, root_folder
 from ane_sweep.store.past import Past
 
 if TYPE_CHECKING:
     from ane_sweep.bridge.task import Task
 
-SCHEMA = 1
 Inputs = Mapping[str, files.Origin]  # role -> the artifact that a task was given
 NONE: Inputs = {}
-_OWN_NAMES = {"SCHEMA", "tmp", "locks", "history.jsonl"}
 _ALIVE = ".alive"
 
 
@@ -52,8 +49,8 @@ class Store:
         self._owner: Path | None = None
         self._locks: list[locks.Lock] = []
         self._mutex = threading.Lock()
-        with _explained(self.root):
-            _open_folder(self.root, writes)
+        with root_folder.explain_errors(self.root):
+            root_folder.open_cache(self.root, writes)
         self._users = self._open_lock(self.root / "locks" / "users.lock")
         self._users.take(shared=True)
 
@@ -81,7 +78,7 @@ class Store:
     def lookup(self, stage: str, key: str) -> Path | None:
         """The artifact's folder if it is there with files of the right sizes; marks it as used now."""
         path = self.path(stage, key)
-        if files.damage(path, content=False):
+        if _behind_a_link(path) or files.damage(path, content=False):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -100,8 +97,10 @@ class Store:
         """Why nothing may be derived from what lies in an artifact's place, as one clause: it reads every byte, once a
         process. None for a whole artifact that was made from these very `inputs`, and where there is nothing."""
         path = self.path(stage, key)
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
+        if _behind_a_link(path):
+            return "a link lies where its folder should be"
         if found := files.damage(path, content=True):
             return found
         stored = files.listing(path)
@@ -115,7 +114,7 @@ class Store:
 
     def scratch(self, name: str = "tmp") -> Path:
         """A fresh empty folder, also for a task's TMPDIR: should this process die, a later `sweep_tmp` deletes it."""
-        with _explained(self.root):
+        with root_folder.explain_errors(self.root):
             path = self._own_folder() / f"{name}-{os.urandom(4).hex()}"
             path.mkdir()
             return path
@@ -130,9 +129,8 @@ class Store:
             raise ValueError(f"only ok results are stored, this one is {result.status!r}")
         final = self.path(stage, key)
         try:
-            with _explained(self.root):
+            with root_folder.explain_errors(self.root):
                 files.seal(aside, result, inputs)
-                final.parent.mkdir(parents=True, exist_ok=True)
                 self._rename(aside, final)
                 for folder in (final.parent, final.parent.parent, self.root):
                     files.flush(folder)
@@ -143,17 +141,17 @@ class Store:
 
     def _rename(self, aside: Path, final: Path) -> None:
         while True:
+            disk.make_folder(self.root, *final.parent.relative_to(self.root).parts)
             try:
                 os.rename(aside, final)  # replaces an empty folder at most, never a filled one
                 return
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
-            if files.damage(final, content=False) is None:
+            if not final.is_symlink() and files.damage(final, content=False) is None:
                 disk.remove_tree(aside)
                 return
-            with contextlib.suppress(FileNotFoundError):  # not made by us, or damaged since
-                self._bury(final)
+            self._bury(final)  # not made by us, or damaged since
 
     def discard(self, aside: Path) -> None:
         """Delete a folder got from stage_aside or scratch; one that was committed or deleted before is fine."""
@@ -161,7 +159,7 @@ class Store:
 
     def remove(self, stage: str, key: str) -> None:
         """Delete what lies in an artifact's place. Raises StoreError where it cannot be moved away."""
-        with _explained(self.root), contextlib.suppress(FileNotFoundError):
+        with root_folder.explain_errors(self.root):
             self._bury(self.path(stage, key))
 
     # Locks
@@ -200,16 +198,18 @@ class Store:
     def sweep_tmp(self) -> list[Path]:
         """Delete what dead processes left under tmp/, which is returned, and locks/. A living process holds its lock.
 
-        The lock, not the pid in the name: pids mean nothing across containers that share a cache, and are reused.
+        The lock, not the pid in the name: pids mean nothing across containers that share a cache, and are reused. A cache that
+        is a link is left as it is: it lies outside of the outputs folder.
         """
+        if self.root.is_symlink():
+            return []
         removed = []
-        with locks.held(self.root / "locks" / "tmp.lock"):
-            for owner in sorted((self.root / "tmp").iterdir()):
-                if owner.is_dir() and not _is_alive(owner):
-                    disk.remove_tree(owner)
-                    removed.append(owner)
-                elif not owner.is_dir():
-                    owner.unlink(missing_ok=True)
+        with locks.held(self.root / "locks" / "tmp.lock"), self._open("tmp") as tmp:
+            for owner in sorted((self.root / "tmp").iterdir()) if tmp is not None else ():
+                is_folder = owner.is_dir() and not owner.is_symlink()
+                if tmp is not None and not (is_folder and _is_alive(owner)):
+                    disk.remove_entry(tmp, owner.name)
+                    removed += [owner] if is_folder else []
         for path in (self.root / "locks").glob("*-*.lock"):  # named after keys
             locks.drop(path)
         return removed
@@ -217,8 +217,13 @@ class Store:
     def prune(self, max_bytes: int | None = None, older_than_days: float | None = None) -> list[Path]:
         """Delete artifacts by last use: those older than so many days, then the oldest until `max_bytes` remain.
 
-        Returns the folders removed. Raises StoreError while another process uses this cache.
+        Returns the folders removed. Raises StoreError while another process uses this cache, and for a cache that is a link.
         """
+        if self.root.is_symlink():
+            raise StoreError(
+                f"{self.root} is a link to {os.readlink(self.root)}, outside of the outputs folder, where nothing is deleted; "
+                "make the outputs folder itself the link, or delete by hand"
+            )
         if not self._users.attempt():
             self._users.take(shared=True)  # a conversion that fails may lose what was held
             raise StoreError(f"{self.root} is in use by another ane-sweep; prune it when that has ended")
@@ -229,23 +234,38 @@ class Store:
             total = sum(entry[1] for entry in entries)
             for used, size, path in entries:
                 if used < oldest or (max_bytes is not None and total > max_bytes):
-                    self._bury(path)
-                    total -= size
-                    removed.append(path)
+                    if self._bury(path):
+                        total -= size
+                        removed.append(path)
             return removed
         finally:
             self._users.take(shared=True)
 
-    def _bury(self, path: Path) -> None:
-        """Absent at once, deleted after: never half there."""
-        try:
-            grave = self.scratch("grave")
-        except StoreError:  # too full for one more folder; without its result an artifact is absent as well
-            (path / files.RESULT).unlink(missing_ok=True)
-            disk.remove_tree(path)
-            return
-        os.rename(path, grave / "it")
-        disk.remove_tree(grave)
+    def _bury(self, path: Path) -> bool:
+        """Delete an artifact: absent at once, deleted after, never half there. Return False if it was not there, or if it lies
+        behind a link, where nothing is deleted."""
+        stage, part, key = path.relative_to(self.root).parts
+        with self._open(stage, part) as folder:
+            if folder is None:
+                return False
+            try:
+                grave = self.scratch("grave")
+            except StoreError:  # too full for one more folder; without its result an artifact is absent as well
+                with self._open(stage, part, key) as artifact:
+                    if artifact is not None:
+                        disk.remove_entry(artifact, files.RESULT)
+                disk.remove_entry(folder, key)
+                return True
+            try:
+                os.rename(key, grave / "it", src_dir_fd=folder)
+            except FileNotFoundError:
+                return False
+            finally:
+                disk.remove_tree(grave)
+        return True
+
+    def _open(self, *names: str) -> contextlib.AbstractContextManager[int | None]:
+        return disk.open_folder(self.root, *names)
 
     # History
 
@@ -269,73 +289,21 @@ def _is_alive(owner: Path) -> bool:
         lock.close()
 
 
-def _open_folder(root: Path, writes: bool) -> None:
-    """Make the cache or check that it is one of ours and can be written; a foreign folder is left as it is."""
-    root.mkdir(parents=True, exist_ok=True)
-    known = _check_schema(root)
-    for name in ("tmp", "locks"):
-        (root / name).mkdir(exist_ok=True)
-    with locks.held(root / "locks" / "tmp.lock"):  # so that a sweep_tmp does not take the probe away
-        if writes:
-            _probe(root / "tmp")
-        if not known:
-            aside = root / "tmp" / f"schema-{os.getpid()}"
-            aside.write_text(f"{SCHEMA}\n", encoding="utf-8")
-            os.replace(aside, root / "SCHEMA")
-
-
-def _check_schema(root: Path) -> bool:
-    """True for a cache of this schema, False for an empty place. Raises StoreError for all else."""
-    step = "move that folder away, or choose another one with out=PATH"
-    try:
-        found = (root / "SCHEMA").read_text(encoding="utf-8", errors="replace").strip()
-    except FileNotFoundError:
-        others = sorted({path.name for path in root.iterdir() if not path.name.startswith(".")} - _OWN_NAMES)
-        if not others:
-            return False
-        names = ", ".join(others[:3])
-        raise StoreError(f"{root} is no ane-sweep cache: it has no SCHEMA file, but holds {names}; {step}") from None
-    if found == str(SCHEMA):
-        return True
-    raise StoreError(f"{root} has cache schema {found[:20] or '(empty)'}, this ane-sweep needs {SCHEMA}; {step}")
-
-
-def _probe(folder: Path) -> None:
-    """Write for real: permission bits mean nothing to root, and a full disk shows only when written to."""
-    descriptor, name = tempfile.mkstemp(prefix="probe-", dir=folder)
-    try:
-        os.write(descriptor, b"\0" * 65536)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-        os.unlink(name)
-
-
-@contextlib.contextmanager
-def _explained(root: Path) -> Iterator[None]:
-    """Turn the errors of a folder that cannot be written into one sentence with the next step."""
-    try:
-        yield
-    except OSError as error:
-        if trouble.is_out_of_space(error):
-            raise StoreError(f"{root}: no space left on device; free space or move outputs with out=PATH") from error
-        reasons = {
-            errno.EROFS: "is on a read-only file system",
-            errno.EACCES: "may not be written by this user",
-            errno.EPERM: "may not be written by this user",
-            errno.ENOTDIR: "has a file where a folder is needed",
-            errno.EEXIST: "has a file where a folder is needed",
-        }
-        what = reasons.get(error.errno or 0, f"cannot be used: {error.strerror or error}")
-        at = f" ({error.filename})" if error.filename and str(error.filename) != str(root) else ""
-        raise StoreError(f"{root} {what}{at}; choose another folder with out=PATH or ANE_SWEEP_OUT") from error
-
-
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """(last use, bytes, folder) of every artifact."""
-    for path in root.glob("*/??/*"):
-        if path.is_dir() and path.relative_to(root).parts[0] not in _OWN_NAMES:
-            yield path.stat().st_mtime, files.size(path), path
+    """Yield (last use, bytes, folder) of every artifact; what lies behind a link is none."""
+    for stage in _folders(root):
+        for part in _folders(stage) if stage.name not in root_folder.OWN_NAMES else ():
+            for path in _folders(part) if len(part.name) == 2 else ():
+                yield path.stat().st_mtime, files.size(path), path
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+
+
+def _behind_a_link(path: Path) -> bool:
+    """Return True if an artifact's folder, or one of the two that it lies in, is a link."""
+    return any(folder.is_symlink() for folder in (path, path.parent, path.parent.parent))
 
 
 def open_store(out: Path, writes: bool = True) -> "Store":

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,16 @@ import msgspec
 from ane_sweep.bridge import disk, kept
 from ane_sweep.bridge.figures import Artifact
 from ane_sweep.bridge.task import TaskResult
+from ane_sweep.errors import StoreError
 
 VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
 RESULT, FILES = "result.json", "files.json"
+DIGESTS = "digests.json"  # of a task's folder in a run: name -> sha256
 _hashed: dict[tuple[int, ...], str] = {}  # what this process has read; as long as size, mtime and inode stay, it stands
+
+
+class Unfit(StoreError):
+    """A file of a shared store is longer than it may be, or is no file: a pipe, say."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ def damage(folder: Path, *, content: bool) -> str | None:
     stored = listing(folder)
     if stored is None:
         return f"its {FILES} is missing or damaged"
+    if not stored.files:
+        return "it holds no files"
     for file in (*stored.files, stored.result):
         path = folder / file.name
         try:
@@ -103,6 +111,26 @@ def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None
     result.write(folder / RESULT)
     for name, _, _ in os.walk(folder, topdown=False):
         flush(Path(name))
+
+
+def note_digests(folder: Path) -> None:
+    """Write the digest of every file in a task's folder of a run into digests.json."""
+    noted = {path.relative_to(folder).as_posix(): sha256(path) for path in _regular(folder) if path.name != DIGESTS}
+    disk.write_json(folder / DIGESTS, noted)
+
+
+def check_digests(folder: Path) -> str | None:
+    """Return which file of a task's folder is not as the task left it, as one clause; None if all are."""
+    noted = disk.read_json(folder / DIGESTS) or {}
+    if RESULT not in noted:
+        return f"it has no digests ({DIGESTS}), as a killed process or an earlier version leaves it"
+    for name, digest in noted.items():
+        try:
+            if sha256(folder / name) != digest:
+                return f"{name} holds other bytes than the task left"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return None
 
 
 def sha256(path: Path) -> str:
@@ -138,8 +166,12 @@ def free_bytes(folder: Path) -> int:
 
 def _listed(folder: Path) -> list[Path]:
     own = (folder / FILES, folder / RESULT)
-    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path not in own]
+    found = [path for path in _regular(folder) if path not in own]
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _regular(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _describe(path: Path, folder: Path) -> File:

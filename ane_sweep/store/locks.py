@@ -35,8 +35,10 @@ class Lock:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
+        if create and path.is_symlink():  # it may lead out of the outputs
+            path.unlink(missing_ok=True)
         # A file object: whoever forgets to close it lets go of it all the same.
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666), "r+b", 0)
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666), "r+b", 0)
         self.descriptor = self._file.fileno()
 
     def attempt(self, *, shared: bool = False) -> bool:
@@ -118,10 +120,10 @@ def held(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep:
 
 
 def tried(path: Path, *, create: bool = True) -> Lock | None:
-    """The lock, alone, if that is possible right now; None where another holds it or there is no such file."""
+    """Return the lock, held alone, if that is possible right now; None if another holds it or there is no such file."""
     try:
         lock = Lock(path, create=create)
-    except FileNotFoundError:
+    except OSError:
         if create:
             raise
         return None

@@ -10,6 +10,7 @@ fsspec's configuration (~/.config/fsspec/*.json, FSSPEC_<PROTOCOL>_<OPTION>).
 import contextlib
 import errno
 import os
+import queue
 import re
 import tempfile
 import threading
@@ -20,9 +21,13 @@ from typing import Any, TypeVar
 from ane_sweep import outward
 from ane_sweep.bridge import trouble
 from ane_sweep.errors import StoreError
+from ane_sweep.store.files import Unfit
 
 T = TypeVar("T")
 PAUSES = (0.5, 2.0)  # seconds before each further attempt
+SMALL_BYTES = 8 << 20  # of a manifest: one of 50,000 files
+_PIECE_BYTES = 1 << 20
+_LOOK_S = 0.2  # how often a thread that waits for a store looks whether the sweep is being stopped
 ATOMIC = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "oss", "http", "https"}
 _SIDE_BY_SIDE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https", "file", "local"}
 PACKAGES = {
@@ -87,16 +92,16 @@ class Remote:
         # paramiko and its like answer one thread at a time
         self._turn: Any = contextlib.nullcontext() if self.protocol in _SIDE_BY_SIDE else threading.Lock()
 
-    def read(self, name: str) -> bytes | None:
-        """A small file's content; None where there is none."""
-        with contextlib.suppress(FileNotFoundError):
-            return self._tried(lambda fs, root: fs.cat_file(f"{root}/{name}"))
-        return None
+    def read(self, name: str, most: int = SMALL_BYTES) -> bytes | None:
+        """Return a small file's content, or None if there is none. Raises Unfit if it is longer than `most` bytes."""
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "read"
+            return path.read_bytes() if self.get(name, path, most) else None
 
-    def get(self, name: str, path: Path) -> bool:
-        """Copy a file to `path`; False where there is none."""
+    def get(self, name: str, path: Path, most: int) -> bool:
+        """Copy a file to `path`; return False if there is none. Raises Unfit if it is longer than `most` bytes, or no file."""
         with contextlib.suppress(FileNotFoundError):
-            self._tried(lambda fs, root: fs.get_file(f"{root}/{name}", str(path), callback=self._halting()))
+            self._tried(lambda fs, root: _get(fs, f"{root}/{name}", path, self._halting(most), self.protocol))
             return path.is_file()
         return False
 
@@ -122,10 +127,10 @@ class Remote:
         with contextlib.suppress(FileNotFoundError):
             self._tried(lambda fs, root: fs.rm_file(f"{root}/{name}"))
 
-    def _halting(self) -> Any:
+    def _halting(self, most: int | None = None) -> Any:
         from ane_sweep.store.halting import Halting
 
-        return Halting(self._stop)
+        return Halting(self._stop, most)
 
     def _tried(self, do: Callable[[Any, str], T]) -> T:
         for pause in PAUSES:
@@ -139,10 +144,27 @@ class Remote:
         return self._once(do)
 
     def _once(self, do: Callable[[Any, str], T]) -> T:
-        with self._turn:
-            if self._opened is None:
-                self._opened = _connected(self.url, self.protocol)
-            return do(*self._opened)
+        """Ask the file system in a thread of its own. If the sweep is stopped meanwhile, raise Stopped and leave it behind: a
+        store that never answers keeps nobody waiting, and the thread does not keep the process."""
+        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                with self._turn:
+                    if self._opened is None:
+                        self._opened = _connected(self.url, self.protocol)
+                    answers.put((True, do(*self._opened)))
+            except BaseException as error:
+                answers.put((False, error))
+
+        threading.Thread(target=ask, daemon=True).start()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                worked, answer = answers.get(timeout=_LOOK_S)
+                if worked:
+                    return answer
+                raise answer
+            self._halting().call()
 
 
 def is_refusal(error: Exception) -> bool:
@@ -189,10 +211,31 @@ def _connected(url: str, scheme: str) -> tuple[Any, str]:
     options: dict[str, Any] = {"skip_instance_cache": True}
     if scheme in ("s3", "s3a") and "config_kwargs" not in fsspec.config.conf.get("s3", {}):
         options["config_kwargs"] = {"retries": {"max_attempts": 1}}  # botocore's four, times ours, would be a minute
+    if scheme in ("http", "https"):
+        from ane_sweep.store import web
+
+        options |= web.options()
     fs, root = fsspec.url_to_fs(address, **options)
     if scheme in ("file", "local") and not Path(root).parent.is_dir():
         raise ConnectionError(f"there is no folder {Path(root).parent}: is it mounted?")
     return fs, root.rstrip("/")
+
+
+def _get(fs: Any, place: str, path: Path, callback: Any, scheme: str) -> None:
+    """Copy a file here. Opening a pipe would wait for ever: file systems that have such things are asked first."""
+    if scheme not in ATOMIC and fs.info(place)["type"] != "file":
+        raise Unfit("is no regular file")
+    if scheme not in ("file", "local"):
+        fs.get_file(place, str(path), callback=callback)
+        return
+    with open(place, "rb", opener=_open_at_once) as source, open(path, "wb") as target:
+        while piece := source.read(_PIECE_BYTES):
+            target.write(piece)
+            callback.relative_update(len(piece))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _put(fs: Any, root: str, name: str, path: str, callback: Any, scheme: str) -> None:

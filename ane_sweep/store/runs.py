@@ -3,14 +3,13 @@
 run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly,
               source, store}; order is when the run began, or just after the latest run there was, where the clock says that
               this one came before it; source is the git commit of the folder it was started in
-tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left
+tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left; digests.json, written
+              last, has the digest of each of them: only then the run goes on with that result
 records.jsonl the sweep's records (record.py)
 """
 
 import contextlib
-import re
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,14 +22,11 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import RunNotFound
 from ane_sweep.machine import checkout
-from ane_sweep.store import locks
+from ane_sweep.store import files, locks
 
 SCHEMA = 1
 LOCK = "lock"
 STUDY = "study.journal"  # what a search asked for
-ABANDONED_DAYS = 7
-_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.whole's
-_SETTLED_S = 3600  # what changed since may be somebody's work
 STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
 
 
@@ -82,12 +78,30 @@ class Run:
     def task_folder(self, task: Task) -> Path:
         return self.folder / "tasks" / f"{task.stage}-{task.key[:12]}"
 
+    def make_task_folder(self, task: Task) -> Path:
+        """Make a task's folder, without what an earlier attempt left in it, and return it."""
+        disk.make_folder(self.folder, "tasks")
+        folder = self.task_folder(task)
+        disk.remove_tree(folder)
+        folder.mkdir()
+        return folder
+
+    def seal(self, task: Task) -> None:
+        """Note the digests of all files that a task left. A full disk costs the note: then the task is run again one day."""
+        with contextlib.suppress(OSError):
+            files.note_digests(self.task_folder(task))
+
     def earlier_result(self, task: Task) -> TaskResult | None:
-        """The result that this very run already has for a task, from before it was interrupted."""
-        path = self.task_folder(task) / "result.json"
-        result = TaskResult.read(path)
-        if result is None and path.exists():
-            kept.tell(f"{path} is damaged: the task is run again")
+        """Return the result that this very run already has for a task, from before it was interrupted; None if it has none,
+        or if a file that the task left is damaged, which is said."""
+        folder = self.task_folder(task)
+        if folder.parent.is_symlink() or folder.is_symlink() or not (folder / files.RESULT).exists():
+            return None
+        result = TaskResult.read(folder / files.RESULT)
+        fault = f"{files.RESULT} is damaged" if result is None else files.check_digests(folder)
+        if fault is not None:
+            kept.tell(f"{folder}: {fault}; the task is run again")
+            return None
         return result if result and result.key == task.key else None
 
     @property
@@ -138,16 +152,16 @@ class Run:
 def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
     """The run to work on: an unfinished one of the same plan, the one asked for, or a new one. Raises RunNotFound."""
     resume = settings["resume"]
-    mine = [run for run in list_runs(out) if run.info["plan_key"] == plan.key]
+    mine = [run for run in list_runs(out) if run.info["plan_key"] == plan.key and not run.folder.is_symlink()]
     if resume is not None:
         wanted = [run for run in mine if resume in ("last", run.stamp)]
         if not wanted:
             raise RunNotFound(_not_resumable(out, resume))
-        if wanted[0].published or _hold(wanted[0]):
+        if wanted[0].published or hold(wanted[0]):
             return wanted[0]
         raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
     for run in mine:
-        if not run.published and not _stale(run, settings) and _hold(run):
+        if not run.published and not _stale(run, settings) and hold(run):
             return run
     return _new(out, plan, command, settings)
 
@@ -223,7 +237,7 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, A
             "source": checkout.state(Path.cwd()),
         }
         run = Run(folder, info)
-        _hold(run)
+        hold(run)
         disk.write_json(folder / "run.json", info)
         return run
     raise AssertionError("unreachable")
@@ -235,51 +249,19 @@ def _names(stamp: str) -> Iterator[str]:
         yield f"{stamp}-{number}"
 
 
-def _hold(run: Run) -> bool:
+def hold(run: Run) -> bool:
     """Take the run's lock, which the kernel releases when this process dies; False when another holds it."""
     run.lock = locks.tried(run.folder / LOCK)
     return run.lock is not None
 
 
-def tidy(out: Path) -> list[str]:
-    """Delete what killed processes left: files written aside, workers' temporary folders, locks; and unfinished runs
-    that nobody went on with for ABANDONED_DAYS, whose names are returned. What changed lately or is held stays."""
-    folders = sorted((out / "runs").glob("*"))
-    for place in (out, out / "cache", out / "nightly", *folders):
-        _delete_asides(place)
-    gone = []
-    for folder in folders:
-        with contextlib.suppress(FileNotFoundError):  # another process tidies as well
-            gone += [folder.name] if _abandoned(folder) else []
-    return gone
-
-
-def _abandoned(folder: Path) -> bool:
-    """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
-    run, age = Run(folder, {}), _age(folder)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if "tasks" not in names or names - {"tasks", "run.json", STUDY, LOCK} or age < _SETTLED_S or not _hold(run):
-        return False
-    if age > ABANDONED_DAYS * 86400:
-        disk.remove_tree(folder)
+def delete(run: Run) -> bool:
+    """Delete a run's folder; return False for one behind a link, outside of the outputs folder, which stays."""
+    with disk.open_folder(run.folder.parents[1], "runs") as folder:
+        if folder is None or run.folder.is_symlink():
+            return False
+        disk.remove_entry(folder, run.stamp)
         return True
-    for task in folder.glob("tasks/*"):
-        disk.remove_tree(task / "tmp")
-        _delete_asides(task)
-    run.release()
-    return False
-
-
-def _delete_asides(folder: Path) -> None:
-    for path in folder.glob(".*"):
-        if _ASIDE.fullmatch(path.name) and _age(path) > _SETTLED_S:
-            path.unlink(missing_ok=True)
-
-
-def _age(path: Path) -> float:
-    """Seconds since a file, or a run's folder or its tasks, changed."""
-    now = time.time()
-    return now - max((place.stat().st_mtime for place in (path, path / "tasks") if place.exists()), default=now)
 
 
 def _moment(text: Any) -> datetime | None:

@@ -25,7 +25,7 @@ from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.store import files, remote
 from ane_sweep.store.cache import Store
-from ane_sweep.store.files import FILES, RESULT, File, Listing, Origin
+from ane_sweep.store.files import FILES, RESULT, File, Listing, Origin, Unfit
 from ane_sweep.terminal import count, size
 
 T = TypeVar("T")
@@ -113,6 +113,10 @@ class Shared:
         if manifest is None or (inputs is not None and manifest.listing.inputs != dict(inputs)):
             self._known.discard((stage, key))
             return None
+        needed, free = sum(file.bytes for file in manifest.listing.files), files.free_bytes(store.root)
+        if needed > free:
+            self._not_pulled(stage, key, f"it has {size(needed)}, and {size(free)} are free here")
+            return None
         try:
             aside = store.stage_aside(stage, key)
         except StoreError as error:  # this disk: the task that now runs says the same
@@ -199,8 +203,14 @@ class Shared:
         return why if time.monotonic() < until else None
 
     def _manifest(self, stage: str, key: str) -> Manifest | None:
-        text = self._reach("read", lambda: self._remote.read(_place(stage, key)))
-        return _as_manifest(text, stage, key)
+        place = _place(stage, key)
+        try:
+            return _as_manifest(self._reach("read", lambda: self._remote.read(place)), stage, key)
+        except Unfit as error:
+            with self._mutex:
+                self._damaged[stage, key] = f"its manifest, {place}, {error}"
+            self._say(f"store={self.url}: {stage} {key[:12]} is refused: its manifest, {place}, {error}")
+            return None
 
     def _fetch(self, manifest: Manifest, aside: Path) -> TaskResult | None:
         """Bring all files of an artifact into `aside`; its result, or None where the store cannot be reached."""
@@ -216,15 +226,19 @@ class Shared:
         return result
 
     def _brought(self, file: File, path: Path) -> bool:
-        there = self._reach("read", lambda: self._remote.get(_blob(file), path), path)
-        if there is None:
-            return False
-        if not there or files.sha256(path) != file.sha256:
-            with self._mutex:
-                self._bad_files.add(file.sha256)
-            how = "holds other bytes" if there else "is missing"
-            raise Damaged(f"{file.name}, {_blob(file)}, {how}")
-        return True
+        how = "is missing"
+        try:
+            there = self._reach("read", lambda: self._remote.get(_blob(file), path, file.bytes), path)
+            if there is None:
+                return False
+            if there and files.sha256(path) == file.sha256:
+                return True
+            how = "holds other bytes" if there else how
+        except Unfit as error:
+            how = str(error)
+        with self._mutex:
+            self._bad_files.add(file.sha256)
+        raise Damaged(f"{file.name}, {_blob(file)}, {how}")
 
     def _send(self, mine: Manifest, folder: Path) -> int:
         """Bytes that had to be sent."""
@@ -247,6 +261,8 @@ class Shared:
             return None
         try:
             return do()
+        except Unfit:  # one file's fault, not the store's
+            raise
         except Exception as error:  # file systems have no error in common, and none costs a cell
             if self._stop.is_set():
                 return None
@@ -306,8 +322,9 @@ def _as_manifest(text: bytes | None, stage: str, key: str) -> Manifest | None:
     if found is None or (found.schema, found.stage, found.key) != (SCHEMA, stage, key):
         return None
     listed = found.listing
-    whole = listed.result.name == RESULT and all(_is_inside(file.name) for file in listed.files)
-    return found if whole and all(_is_digest(file.sha256) for file in (*listed.files, listed.result)) else None
+    whole = listed.files and listed.result.name == RESULT and all(_is_inside(file.name) for file in listed.files)
+    everything = (*listed.files, listed.result)
+    return found if whole and all(_is_digest(file.sha256) and file.bytes >= 0 for file in everything) else None
 
 
 def _is_inside(name: str) -> bool:

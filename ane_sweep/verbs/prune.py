@@ -19,14 +19,14 @@ def prune(args: list[str]) -> int:
     parser.json("removed (folders in the cache)", "a line")
     parser.outputs()
     given = parser.read(args)
-    from ane_sweep.store import runs
+    from ane_sweep.store import leftovers
 
     days, gigabytes = given.older_than_days, given.max_gb
     if days is None and gigabytes is None:
         raise ConfigError("prune needs older-than-days=N or max-gb=N")
     with open_store(given.out, writes=False) as store:
         store.sweep_tmp()
-        runs.tidy(given.out)
+        leftovers.tidy(given.out)
         removed = store.prune(None if gigabytes is None else int(gigabytes * 1e9), days)
     if given.json:
         tell(removed=[str(path) for path in removed])

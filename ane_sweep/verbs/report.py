@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from ane_sweep import engine, folders, terminal, words
 from ane_sweep.bridge import record
@@ -105,5 +106,6 @@ def _parser() -> words.Parser:
 
 
 def _is_markdown(word: str) -> bool:
-    """Whether a word is a file to write, and no run or bundle."""
-    return ("/" in word or "." in word) and not together.is_bundle(word)
+    """Return True for a file to write: it may be there already, but is no zip, as a bundle to read would be."""
+    path = folders.user_path(word)
+    return ("/" in word or "." in word) and path.suffix != ".zip" and not (path.is_file() and is_zipfile(path))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep import installed, tables
+from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.machine.memory import memory_budget
 from ane_sweep.terminal import BAD_CONFIGURATION, OK, say, tell
@@ -270,6 +271,7 @@ def _arrays(outputs: dict[str, Any]) -> dict[str, Any]:
 
 def _write(path: Path, outputs: dict[str, Any]) -> None:
     try:
-        np.savez(path, **_arrays(outputs))
+        with open_user_file(path) as aside, open(aside, "wb") as file:
+            np.savez(file, **_arrays(outputs))
     except OSError as error:
         raise AneSweepError(f"{path}: cannot be written ({error.strerror})") from error

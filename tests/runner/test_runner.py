@@ -173,7 +173,9 @@ def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp
     run = SimpleNamespace(earlier_result=lambda item: None)
     with Store(tmp_path) as store:
         result = TaskResult("convert", "old", "ok", seconds=1.0)
-        store.commit(store.stage_aside("convert", "old"), "convert", "old", result)
+        aside = store.stage_aside("convert", "old")
+        (aside / "weight.bin").write_bytes(b"weights")
+        store.commit(aside, "convert", "old", result)
         worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
         assert worker.without_running(task("new")) is None
         worker.until = time.monotonic()

@@ -8,7 +8,7 @@ import pytest
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import disk
-from ane_sweep.store import runs
+from ane_sweep.store import leftovers, runs
 from ane_sweep.store.cache import Store
 
 HOUR, DAY = 3600, 86400
@@ -48,33 +48,33 @@ def test_what_killed_processes_left_is_deleted(tmp_path):
                           ("runs/done/.run.json.youngone", 60), ("runs/notes/mine.txt", 99 * DAY))
     ]  # fmt: skip
     old, recent, fresh = (interrupted(tmp_path, *one) for one in (("old", 8 * DAY), ("recent", DAY), ("fresh", 60)))
-    assert runs.tidy(tmp_path) == ["old"]
+    assert leftovers.tidy(tmp_path) == ["old"]
     assert not any(path.exists() for path in left) and all(path.exists() for path in kept)
     assert not old.exists() and (fresh / "tasks" / "convert-k" / "tmp").exists()
     assert [path.name for path in sorted(recent.rglob("*"))] == ["run.json", "tasks", "convert-k"]
-    assert runs.tidy(tmp_path) == []
+    assert leftovers.tidy(tmp_path) == []
 
 
 def test_a_run_that_somebody_works_on_is_left_alone_however_old(tmp_path):
     folder = interrupted(tmp_path, "long", 30 * DAY)
     run = runs.Run(folder, {})
-    assert runs._hold(run)
+    assert runs.hold(run)
     aged(folder, 30 * DAY)
-    assert runs.tidy(tmp_path) == [] and (folder / "tasks" / "convert-k" / "tmp").exists()
+    assert leftovers.tidy(tmp_path) == [] and (folder / "tasks" / "convert-k" / "tmp").exists()
     run.release()
     aged(folder, 30 * DAY)
-    assert runs.tidy(tmp_path) == ["long"]
+    assert leftovers.tidy(tmp_path) == ["long"]
 
 
 def test_a_lock_whose_file_is_gone_is_nobodys(tmp_path, monkeypatch):
     """Opened just before its holder let go of it and deleted the file: the next to come would hold another file."""
     run, late = runs.Run(tmp_path, {}), runs.Run(tmp_path, {})
-    assert runs._hold(run) and not runs._hold(late)
+    assert runs.hold(run) and not runs.hold(late)
     attempt = runs.locks.Lock.attempt
     monkeypatch.setattr(runs.locks.Lock, "attempt", lambda lock: (run.release(), attempt(lock))[1])
-    assert not runs._hold(late)
+    assert not runs.hold(late)
     monkeypatch.undo()
-    assert runs._hold(late)
+    assert runs.hold(late)
 
 
 @pytest.mark.parametrize("command", [["prune", "max-gb=1"]])

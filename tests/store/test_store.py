@@ -50,6 +50,7 @@ def spawn(code: str, *arguments: object) -> subprocess.Popen:
     head += f"a = sys.argv[1:]; cache = store.Store(Path(a[0])); KEY = {KEY!r}\n"
     head += "from ane_sweep.bridge.task import TaskResult; OK = TaskResult('convert', KEY, 'ok')\n"
     head += "def say(x): print(x, flush=True)\n"
+    head += "def filled(key): path = cache.stage_aside('convert', key); (path / 'f').write_text('x'); return path\n"
     return subprocess.Popen(
         [sys.executable, "-c", head + code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -153,7 +154,9 @@ def test_other_bytes_of_the_same_length_are_seen_before_anything_is_derived(cach
 
 def test_an_artifact_made_from_something_else_is_at_fault(cache):
     made_from = {"program": files.Origin("k", files.digest(put(cache)))}
-    cache.commit(cache.stage_aside("chunk", KEY), "chunk", KEY, OK, made_from)
+    aside = cache.stage_aside("chunk", KEY)
+    (aside / "weight.bin").write_bytes(b"chunk")
+    cache.commit(aside, "chunk", KEY, OK, made_from)
     assert cache.fault("chunk", KEY, made_from) is None
     cache.remove("convert", KEY)
     other = {"program": files.Origin("k", files.digest(put(cache, content=b"other")))}
@@ -351,7 +354,7 @@ for number in range(20):
         if cache.lookup("convert", key) is None:
             with open(a[1], "a") as made:
                 made.write(f"{number}\\n")
-            cache.commit(cache.stage_aside("convert", key), "convert", key, OK)
+            cache.commit(filled(key), "convert", key, OK)
 """
     trio = [spawn(code, tmp_path / "cache", tmp_path / "made") for _ in range(3)]
     for process in trio:
@@ -531,7 +534,7 @@ for number in range(20):
             with open(a[1], "a") as made:
                 made.write(f"{number}\\n")
             cache.remove("convert", key)
-            cache.commit(cache.stage_aside("convert", key), "convert", key, OK)
+            cache.commit(filled(key), "convert", key, OK)
 """
     trio = [spawn(code, tmp_path / "cache", tmp_path / "made") for _ in range(3)]
     for process in trio:

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
 from ane_sweep.outward import visible
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, say, tell
@@ -83,7 +84,8 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
         raise ConfigError(f"--task {wanted}: {program.path} has {len(program.tasks)} decoded tasks; the first is 0")
     if given.svg is not None:
         try:
-            given.svg.write_text(picture.svg(program, program.tasks[wanted]), encoding="utf-8")
+            with open_user_file(given.svg) as aside:
+                aside.write_text(picture.svg(program, program.tasks[wanted]), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--svg {given.svg}: {error.strerror or error}") from None
     if given.task is not None:

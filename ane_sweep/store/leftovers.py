@@ -1,0 +1,75 @@
+"""What killed processes left in the outputs, and old unfinished runs, are deleted; what a link leads to is not."""
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+
+from ane_sweep.bridge import disk
+from ane_sweep.store import runs
+
+ABANDONED_DAYS = 7
+_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.disk.whole's
+_SETTLED_S = 3600  # what changed since may be somebody's work
+
+
+def tidy(out: Path) -> list[str]:
+    """Delete what killed processes left: files written aside, workers' temporary folders, locks; and unfinished runs
+    that nobody went on with for ABANDONED_DAYS, whose names are returned. What changed lately or is held stays."""
+    _delete_asides(out)
+    for name in ("cache", "nightly"):
+        _delete_asides(out, name)
+    gone = []
+    for name in _names_in(out, "runs"):
+        _delete_asides(out, "runs", name)
+        with contextlib.suppress(FileNotFoundError):  # another process tidies as well
+            gone += [name] if _abandoned(out, name) else []
+    return gone
+
+
+def _abandoned(out: Path, name: str) -> bool:
+    """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
+    run, age = runs.Run(out / "runs" / name, {}), _age(out, "runs", name)
+    names = set(_names_in(out, "runs", name))
+    if "tasks" not in names or names - {"tasks", "run.json", runs.STUDY, runs.LOCK}:
+        return False
+    if age < _SETTLED_S or not runs.hold(run):
+        return False
+    if age > ABANDONED_DAYS * 86400:
+        return runs.delete(run)
+    for task in _names_in(out, "runs", name, "tasks"):
+        with disk.open_folder(out, "runs", name, "tasks", task) as folder:
+            if folder is not None:
+                disk.remove_entry(folder, "tmp")
+        _delete_asides(out, "runs", name, "tasks", task)
+    run.release()
+    return False
+
+
+def _names_in(out: Path, *names: str) -> list[str]:
+    """Return the names of what lies in a folder below `out`, sorted; none if a link leads there."""
+    with disk.open_folder(out, *names) as folder:
+        return [] if folder is None else sorted(os.listdir(folder))
+
+
+def _delete_asides(out: Path, *names: str) -> None:
+    with disk.open_folder(out, *names) as folder:
+        if folder is None:
+            return
+        for name in os.listdir(folder):
+            if _ASIDE.fullmatch(name) and _seconds_since_change(folder, name) > _SETTLED_S:
+                disk.remove_entry(folder, name)
+
+
+def _age(out: Path, *names: str) -> float:
+    """Return the seconds since a run's folder or its tasks changed; 0 for a folder that is gone or behind a link."""
+    with disk.open_folder(out, *names) as folder:
+        return 0.0 if folder is None else min(_seconds_since_change(folder, name) for name in (".", "tasks"))
+
+
+def _seconds_since_change(folder: int, name: str) -> float:
+    try:
+        return time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return float("inf")
