@@ -8,7 +8,8 @@ import inspect
 import random
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class Given(nn.Module):
     def called(self, *values: torch.Tensor) -> dict[str, torch.Tensor]:
         """Outputs by name, in fp32 and int32."""
         given = [value.to(_DTYPES[one.dtype]) for one, value in zip(self.taken, values, strict=True)]
-        with _own.theirs(f"model.path={self.path}: its forward"):
+        with _own.theirs(f"model.path={self.path}: its forward"), _without_fast_path():
             named = dict(zip([one.name for one in self.taken], given))
             made = self.inner(**named) if self.by_name else self.inner(*given)
         return {name: _narrow(value) for name, value in outputs(made, self.path).items()}
@@ -57,6 +58,18 @@ class Given(nn.Module):
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(self.called(*values).values())
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Have nn.MultiheadAttention and nn.TransformerEncoder compute with ops that convert. In eval mode torch takes one op of its
+    own for a whole layer, which coremltools lacks, and gives zeros where a padding mask hides a token."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
