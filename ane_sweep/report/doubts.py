@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.record import DRAWN, Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.report import searched
 from ane_sweep.terminal import count
@@ -108,6 +108,13 @@ def _labels(records: Sequence[Record]) -> Said:
         yield (
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
             "from it. Next: the same command without weights=random, or with weights=PATH.",
+            cells,
+        )
+    for said in dict.fromkeys(str(record.realised[DRAWN]) for record in records if DRAWN in record.realised):
+        cells = [record for record in records if record.realised.get(DRAWN) == said]
+        yield (
+            f"random weights, {_count(cells)}: {said}: PSNR says nothing about a trained model and latency may differ from it. "
+            "Next: weights=FILE.safetensors, or code that loads trained ones.",
             cells,
         )
     for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from nets import computed
+from nets import computed, output
 
 from ane_sweep.errors import StageError
 
@@ -88,7 +88,7 @@ def test_what_is_written_is_what_torch_writes(tmp_path, write, target):
         write(y, x)
         return y + 1
 
-    assert np.allclose(computed(tmp_path, forward, X, target), forward(X).numpy(), atol=1e-6)
+    assert np.allclose(output(tmp_path, forward, X, target), forward(X).numpy(), atol=1e-6)
 
 
 def test_an_axis_is_not_taken_for_another_of_its_size(tmp_path):
@@ -99,7 +99,7 @@ def test_an_axis_is_not_taken_for_another_of_its_size(tmp_path):
         last_axis(y, x)
         return y
 
-    assert np.allclose(computed(tmp_path, forward, SQUARE), forward(SQUARE).numpy())
+    assert np.allclose(output(tmp_path, forward, SQUARE), forward(SQUARE).numpy())
 
 
 def transposed(y, x):
@@ -135,7 +135,7 @@ def test_such_a_view_may_be_written_to_where_it_alone_is_used(tmp_path):
         z[:, 0] = 1
         return y.flatten(1) + z
 
-    assert np.allclose(computed(tmp_path, forward, X), forward(X).numpy(), atol=1e-6)
+    assert np.allclose(output(tmp_path, forward, X), forward(X).numpy(), atol=1e-6)
 
 
 def test_a_list_beside_a_whole_axis_is_refused_with_its_line_and_a_way(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from nets import computed
+from nets import output
 from torch.nn import functional as F
 
 from ane_sweep.worker.stages import _assignments, _more_ops
@@ -31,7 +31,7 @@ FILTERS = {"bicubic": False, "bicubic, antialiased": True, "bilinear, antialiase
 
 @pytest.mark.parametrize("what", MADE)
 def test_what_is_added_computes_the_same(tmp_path, what):
-    assert np.allclose(computed(tmp_path, MADE[what], X), MADE[what](X).numpy())
+    assert np.allclose(output(tmp_path, MADE[what], X), MADE[what](X).numpy())
 
 
 @pytest.mark.parametrize("how", RESIZED)
@@ -40,7 +40,7 @@ def test_an_image_is_resized_as_torch_does(tmp_path, what, how):
     def resized(x):
         return F.interpolate(x, mode=what.partition(",")[0], antialias=FILTERS[what], **RESIZED[how])
 
-    assert np.allclose(computed(tmp_path, resized, IMAGE), resized(IMAGE).numpy(), atol=1e-5)
+    assert np.allclose(output(tmp_path, resized, IMAGE), resized(IMAGE).numpy(), atol=1e-5)
 
 
 def test_they_are_gone_afterwards_and_replace_nothing():
