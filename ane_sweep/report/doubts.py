@@ -77,6 +77,8 @@ def _next(status: str, record: Record, folder: str) -> str:
             return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
         if "evidence pass" in (record.reason or ""):
             return f"Next: read {folder}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
+        if "compresses none of" in (record.reason or ""):
+            return "Next: precision.weights.min_elements=1, or precision=fp16 for a net as small as this."
         if "psnr" in (record.reason or "").lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."

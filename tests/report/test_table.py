@@ -171,6 +171,7 @@ def test_units_are_not_applicable_only_where_the_runtime_ignores_them():
         ({"weights": "random"}, ["weights=random, 1 cell", "weights=PATH"]),
         ({"texts": "synthetic"}, ["texts=synthetic, 1 cell", "tokenizer"]),
         ({"status": "degraded", "reason": "PSNR 41 dB is under its gate of 60 dB"}, ["41 dB", "precision=fp32"]),
+        ({"status": "degraded", "reason": "the recipe compresses none of this"}, ["min_elements=1", "precision=fp16"]),
         ({"status": "degraded", "reason": "unstable"}, ["degraded, 1 cell", "nothing else running"]),
         ({"status": "refused", "reason": "too many chunks"}, ["too many chunks.", "ane-sweep plan"]),
         ({"status": "timeout"}, ["timeout, 1 cell", "no reason recorded", "--json"]),

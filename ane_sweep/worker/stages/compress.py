@@ -23,7 +23,8 @@ STAGE = Stage(
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises StageError when the recipe compresses nothing, or the program's OS cannot hold it."""
+    """A recipe that finds nothing to compress leaves the program as it is, which is a doubt about the cell. Raises StageError
+    when the program's OS cannot hold the recipe."""
     from ane_sweep.mil import package
     from ane_sweep.worker.compress import allot, passes
 
@@ -44,7 +45,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         raise StageError(f"coremltools refuses this recipe for this program: {error}") from error
     if not done.resolved.settings:
         reasons = ", ".join(sorted(set(done.resolved.left.values()))) or "it has no weights"
-        raise StageError(f"the recipe compresses none of this program's weights ({reasons}); see skip and min_elements")
+        done.resolved.doubts.append(
+            f"the recipe compresses none of this program's weights ({reasons}), so the figures are those of the program without it; "
+            "see precision.weights.skip and min_elements"
+        )
     _package.settle(target)
     return _result(target, done, time.perf_counter() - began, out)
 
