@@ -6,6 +6,7 @@ leaves  model.mlpackage, and compress.json: what was done with each weight; the 
 """
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             if recipe["activations"]:
                 model = passes.quantize_activations(model, _ranges(measured))
             model, done = passes.apply(model, recipe, bits)
-            model.save(str(target))
+            if done.resolved.settings or recipe["activations"]:
+                model.save(str(target))
+            else:  # coremltools would write the same computation with other ops
+                shutil.copytree(source, target)
     except ValueError as error:  # coremltools' way to say that the opset lacks it
         raise StageError(f"coremltools refuses this recipe for this program: {error}") from error
     if not done.resolved.settings:
