@@ -81,7 +81,9 @@ def make_folder(root: Path, *names: str) -> Path:
     for name in names:
         path /= name
         if path.is_symlink():
-            say(f"doubt: {path} was a link to {os.readlink(path)}; a folder takes its place, nothing behind it was touched")
+            say(
+                f"doubt: {path} was a link to {os.readlink(path)}; a folder takes its place, nothing behind it was touched"
+            )
             path.unlink(missing_ok=True)
         path.mkdir(exist_ok=True)
     return path

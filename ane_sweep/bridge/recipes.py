@@ -39,6 +39,10 @@ FIELDS: dict[str, dict[str, Any]] = {
     "sparse": {"sparsity": 0.5},
     "mixed": {"bits": 4, "min_psnr_db": None, "candidates": [2, 3, 4, 6, 8]},
 }  # fmt: skip
+_WHY = {
+    "linear": "Core ML has whole numbers of these widths alone",
+    "palettized": "Core ML's tables have indices of these widths alone; kind=mixed with bits=5 reaches an average between",
+}
 _CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("linear", "bits"): (4, 8),
     ("linear", "granularity"): ("per_tensor", "per_channel", "per_block"),
@@ -173,7 +177,8 @@ def _problems_of(weights: Any, where: str, common: Mapping[str, Any]) -> list[st
     for name, value in weights.items():
         choices = _CHOICES.get((kind, name))
         if choices and (value not in choices or isinstance(value, bool)):
-            found.append(f"{where}.{name}={value!s:.100}: choices for {kind}: {', '.join(map(str, choices))}")
+            why = f"; {_WHY[kind]}" if name == "bits" else ""
+            found.append(f"{where}.{name}={value!s:.100}: choices for {kind}: {', '.join(map(str, choices))}{why}")
         elif not choices and name in _RULES and not _RULES[name][0](value):
             found.append(f"{where}.{name}={value!r:.100}: expected {_RULES[name][1]}")
     if not found and kind == "sparse" and weights.get("sparsity", 0.5) is None:

@@ -23,6 +23,7 @@ from ane_sweep.outward import credentials
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
 DIGEST = "digest"  # of each line there: sha256 of the record's other fields as JSON with sorted keys
+DRAWN = "random_weights"  # key of `realised`: what is said of weights that a module's own code draws
 File = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,120}\Z")]  # a name that a folder can have
 Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
@@ -223,6 +224,11 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
     with disk.whole(folder / FILE_NAME) as aside:
         aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # a path's bytes that are no text: \\udcXX
     return folder / FILE_NAME
+
+
+def has_random_weights(record: Record) -> bool:
+    """Whether any weights are random numbers: asked for, or drawn by a given module's own code."""
+    return record.weights.kind == "random" or DRAWN in record.realised
 
 
 def flat_cell(record: Record) -> dict[str, Any]:

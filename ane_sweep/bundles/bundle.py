@@ -26,13 +26,13 @@ import msgspec
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
-from ane_sweep.mil import untrusted
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records
 from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.bundles import form
 from ane_sweep.bundles.names import names_of
 from ane_sweep.errors import StoreError
 from ane_sweep.machine import host
+from ane_sweep.mil import untrusted
 from ane_sweep.report import drift
 from ane_sweep.report.drift import Drift
 

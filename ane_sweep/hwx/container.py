@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep.mil import untrusted
 from ane_sweep.errors import PackageError
+from ane_sweep.mil import untrusted
 
 MAGIC, CPU_TYPE = 0xBEEFFACE, 0x80
 MAX_BYTES = 1 << 30  # of one file; the largest that was published has 403 MB of constants

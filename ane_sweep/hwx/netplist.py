@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from ane_sweep.mil import untrusted
 from ane_sweep.errors import PackageError
+from ane_sweep.mil import untrusted
 
 MAX_BYTES = 64 << 20
 _SIZES = ("BatchSize", "InputChannels", "InputHeight", "InputWidth")

@@ -11,7 +11,7 @@ from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
-from ane_sweep.planner import checkpoint_files, sources
+from ane_sweep.planner import checkpoint_files, definitions, sources
 
 ROOT, FILE, WEIGHTS, SAMPLES = "code", "file", "weights", "samples"  # the roles that a worker finds them under
 UNSEEN = (
@@ -20,6 +20,13 @@ UNSEEN = (
 )
 _GUESSED_BYTES = 100_000_000  # of parameters, before anybody has built it
 _FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
+
+
+def checked(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+    """What `resolve` finds, if its definition can be what it is asked for. Raises ConfigError."""
+    source = resolve(option, weights, seed, digests)
+    definitions.check(option["path"], source.beside.get(FILE), option.get("kwargs") or {}, option.get("inputs"))
+    return source
 
 
 def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:

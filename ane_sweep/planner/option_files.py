@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from ane_sweep.mil import untrusted
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil import untrusted
 
 MOST_BYTES, MOST_DEPTH, MOST_DIGITS = 1_000_000, 32, 100
 MOST_VALUES = 5000  # OmegaConf takes a millisecond for two of them, each time that the file is composed

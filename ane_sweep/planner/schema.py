@@ -226,9 +226,18 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
         option: Any = config.get(group)
         keys = _keys_of_model(option) if group == "model" else keys
         found += _problems_in(option, keys, group) or (
-            _problems_of_model(option) if group == "model" else recipes.problems(option["weights"])
+            _problems_of_model(option) if group == "model" else _problems_of_precision(option)
         )
     return found
+
+
+def _problems_of_precision(option: dict[str, Any]) -> list[str]:
+    """With the file that the recipe is from: a word of the command line may have changed a part of it."""
+    name = shown(option["name"], "")
+    return [
+        f"{problem} (precision={name}: it stands in precision/{name}.yaml, or in a word precision.weights.* of the command line)"
+        for problem in recipes.problems(option["weights"])
+    ]
 
 
 def _keys_of_model(option: Any) -> dict[str, Key]:

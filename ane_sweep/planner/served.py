@@ -15,7 +15,7 @@ from ane_sweep.bridge import families, nanogpt
 from ane_sweep.bridge.families import Serves
 from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import architecture, sizing
+from ane_sweep.planner import architecture, sizing, unread
 from ane_sweep.planner.checkpoint_files import Hub, is_folder
 from ane_sweep.planner.checkpoints import described, json_object
 from ane_sweep.planner.paths import conf_dir
@@ -27,8 +27,9 @@ _BLOCKS = 10**4
 
 
 def is_checkpoint(name: Any) -> bool:
-    """Whether the value of `model` has the form of a repository or of a folder."""
-    return isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
+    """Whether the value of `model` has the form of a repository or of a folder, and not that of a file of code or a package."""
+    has_form = isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
+    return has_form and unread.meant(name) is None
 
 
 def option(name: str) -> dict[str, Any]:

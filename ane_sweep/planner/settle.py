@@ -18,7 +18,7 @@ from ane_sweep.store.cache import Store
 
 # Family of a model that is given by its path -> (option, weights, seed, digests) -> what it is made from
 GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
-    "module": modules.resolve,
+    "module": modules.checked,
     "package": packages.resolve,
 }
 

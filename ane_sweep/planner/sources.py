@@ -17,8 +17,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ane_sweep.bridge import installed_in
-from ane_sweep.mil import untrusted
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil import untrusted
 
 MOST_FILES, MOST_BYTES = 5000, 10_000_000
 

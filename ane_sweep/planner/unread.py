@@ -8,7 +8,13 @@ from ane_sweep.bridge import plugins
 from ane_sweep.errors import ConfigError, nearest, suggestion
 from ane_sweep.planner import schema
 
+PACKAGES = (".mlpackage", ".mlmodel", ".mlmodelc")
 GROUPS = ("model", "precision", "sweep")
+_TORCHVISION = re.compile(  # its classifiers, as torchvision.models calls them
+    r"alexnet|convnext_(tiny|small|base|large)|densenet(121|161|169|201)|efficientnet_(b[0-7]|v2_[sml])|googlenet|inception_v3|maxvit_t"
+    r"|mnasnet[01]_\d+|mobilenet_v(2|3_large|3_small)|regnet_[xy]_\d+(_\d)?[mg]f|(wide_)?resnet\d+(_2)?|resnext\d+_\d+x\d+d"
+    r"|shufflenet_v2_x\d_\d|squeezenet1_[01]|swin_(v2_)?[tsb]|vgg(11|13|16|19)(_bn)?|vit_[blh]_(14|16|32)"
+)
 _WAYS = {  # in place of what Hydra would do by itself
     "hydra/launcher": "lanes=N prepares N tasks side by side",
     "hydra.launcher": "lanes=N prepares N tasks side by side",
@@ -42,6 +48,8 @@ def unknown_key(name: str) -> str:
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
+    if group == "model" and (known := meant(str(name))):
+        return f"model={name}: unknown; {known}"
     more = ""
     if group == "model":
         folder = Path(str(name)).is_dir()
@@ -54,4 +62,24 @@ def unknown_option(group: str, name: Any, options: list[str]) -> str:
             f"A new one is a file {group}/{name}.yaml in ./conf, or in a folder given with --config-dir{more}",
             *broken,
         )
+    )
+
+
+def meant(name: str) -> str | None:
+    """The words for a model that is given by its path, or for one of torchvision; None for any other name."""
+    place, colon, what = name.rpartition(":")
+    if _TORCHVISION.fullmatch(name):
+        return (
+            f"of torchvision it is model=module model.path=torchvision.models:{name} 'model.inputs={{x: [1,3,224,224]}}' "
+            "(pip install 'ane-sweep[vision]'); model.kwargs={weights: DEFAULT} takes its trained weights from torch's cache"
+        )
+    if name.endswith(PACKAGES):
+        return f"a package is model=package model.path={name}"
+    if name.endswith(".py"):
+        place, what = name, "NAME"
+    elif not (colon and what.isidentifier() and place):
+        return None
+    return (
+        f"a module of your own is model=module model.path={place}:{what} 'model.inputs={{NAME: [1,3,224,224]}}', with the name and "
+        "the shape of each input (ane-sweep help own_models)"
     )

@@ -10,7 +10,7 @@ from typing import Any
 from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.bridge.record import Record, Status, read_records
+from ane_sweep.bridge.record import DRAWN, Record, Status, read_records
 from ane_sweep.report import (
     beside,
     drift,
@@ -232,7 +232,10 @@ def _provenance(sweep: Sweep) -> Section:
         "started": info.get("started"),
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
-        **{key: _distinct(str(r.realised[key]) for r in records if key in r.realised) for key in ("texts", "inputs")},
+        **{
+            key: _distinct(str(r.realised[key]) for r in records if key in r.realised)
+            for key in ("texts", "inputs", DRAWN)
+        },
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{
             f"version of {key}": _distinct(_flat(r.toolchain.get(key)) for r in records)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.record import DRAWN, Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.report import searched
 from ane_sweep.terminal import count
@@ -78,6 +78,8 @@ def _next(status: str, record: Record, folder: str) -> str:
             return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
         if "evidence pass" in (record.reason or ""):
             return f"Next: read {folder}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
+        if "compresses none of" in (record.reason or ""):
+            return "Next: precision.weights.min_elements=1, or precision=fp16 for a net as small as this."
         if "psnr" in (record.reason or "").lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
@@ -116,6 +118,13 @@ def _labels(records: Sequence[Record]) -> Said:
         yield (
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
             "from it. Next: the same command without weights=random, or with weights=PATH.",
+            cells,
+        )
+    for said in dict.fromkeys(str(record.realised[DRAWN]) for record in records if DRAWN in record.realised):
+        cells = [record for record in records if record.realised.get(DRAWN) == said]
+        yield (
+            f"random weights, {_count(cells)}: {said}: PSNR says nothing about a trained model and latency may differ from it. "
+            "Next: weights=FILE.safetensors, or code that loads trained ones.",
             cells,
         )
     for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):

@@ -14,7 +14,7 @@ from typing import Any
 from ane_sweep import outward
 from ane_sweep.bridge.figures import TASK_FIGURES, Placement
 from ane_sweep.bridge.key import worded
-from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.planner import help
 from ane_sweep.report import blocks
@@ -175,6 +175,9 @@ def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]
     shared = {key: value for key, value in shared.items() if all(cell.get(key) == value for cell in flat)}
     usual = help.defaults()
     plain = {key: value for key, value in shared.items() if key in usual and usual[key] == value}
+    if all(record.weights.kind == "own" for record in records):
+        shared.pop("weights", None)  # "pretrained" only means that no others were asked for
+        plain.pop("weights", None)
     return {key: value for key, value in shared.items() if key not in plain}, plain
 
 
@@ -186,7 +189,8 @@ def said(settings: dict[str, Any]) -> str:
 def row_labels(record: Record) -> list[str]:
     """What makes a row's figures less than they seem, in the words one would type."""
     words = ["stand-in, no Mac"] if record.host.get("stand_in") else []
-    words += ["weights=random"] if record.weights.kind == "random" else []
+    if has_random_weights(record):
+        words.append("weights=random" if record.weights.kind == "random" else "random weights")
     return words + (["texts=synthetic"] if record.realised.get("texts") == "synthetic" else [])
 
 

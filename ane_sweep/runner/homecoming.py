@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from ane_sweep.bridge import conversion, disk
+from ane_sweep.bridge import conversion
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus

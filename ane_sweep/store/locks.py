@@ -38,7 +38,9 @@ class Lock:
         if create and path.is_symlink():  # it may lead out of the outputs
             path.unlink(missing_ok=True)
         # A file object: whoever forgets to close it lets go of it all the same.
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666), "r+b", 0)
+        self._file = os.fdopen(
+            os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666), "r+b", 0
+        )
         self.descriptor = self._file.fileno()
 
     def attempt(self, *, shared: bool = False) -> bool:

@@ -18,7 +18,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import autopsy
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.figures import Artifact, Placement
-from ane_sweep.bridge.record import Record, Status, flat_cell
+from ane_sweep.bridge.record import Record, Status, flat_cell, has_random_weights
 from ane_sweep.results import timeline
 from ane_sweep.tracking.datasets import Dataset, scored_inputs
 from ane_sweep.tracking.figures import cell_metrics, latency_series
@@ -76,6 +76,8 @@ def describe_cell(
         ("toolchain", record.toolchain),
     ):
         tags |= {f"{group}.{name}": value for name, value in values.items()}
+    if record.weights.kind == "own":  # "pretrained" was asked for by nobody, and its code may bring anything
+        cell["weights"] = record.weights.kind
     return RunText(
         name=cell_name(record, axes, widths),
         status=ENDED.get(record.status, FAILED),
@@ -102,7 +104,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
     counts = Counter(str(record.status) for record in records)
     command = info.get("command")
     command = " ".join(map(str, command)) if isinstance(command, list) else command
-    cells = [flat_cell(record) for record in records]
+    cells = [flat_cell(record) | ({"weights": "own"} if record.weights.kind == "own" else {}) for record in records]
     summary = ", ".join(f"{n} {status}" for status, n in counts.most_common())
     values = {axis: sorted({text(cell.get(axis), 80) for cell in cells}) for axis in axes}
     params = param_names(cells[0] if cells else {}, axes)
@@ -136,7 +138,7 @@ def cell_note(record: Record) -> str | None:
             lines.append(f"- {stage.stage} {stage.status}: {stage.reason}")
     if script := record.host.get("stand_in"):
         lines.append(f"- nothing of this was measured on a Mac: what Core ML would say came from the script {script}")
-    if record.weights.kind == "random":
+    if has_random_weights(record):
         lines.append("- weights are random: PSNR says nothing about the trained model, and latency may differ from it")
     if record.realised.get("texts") == "synthetic":
         lines.append("- inputs are seeded token ids, not text")

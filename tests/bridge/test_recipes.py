@@ -31,8 +31,14 @@ def test_a_palettes_name_says_all_of_it():
     ("weights", "text"),
     [
         ("p4", "precision.weights.kind='p4': unknown; choices: linear, palettized, sparse, mixed"),
-        ({"kind": "palettized", "bits": 5}, "bits=5: choices for palettized: 1, 2, 3, 4, 6, 8"),
-        ({"kind": "linear", "bits": True}, "bits=True: choices for linear: 4, 8"),
+        (
+            {"kind": "palettized", "bits": 5},
+            "bits=5: choices for palettized: 1, 2, 3, 4, 6, 8; Core ML's tables have indices",
+        ),
+        (
+            {"kind": "linear", "bits": True},
+            "bits=True: choices for linear: 4, 8; Core ML has whole numbers of these widths alone",
+        ),
         ({"kind": "linear", "group_size": 8}, "group_size: nothing reads this key of kind linear"),
         ({"kind": "sparse", "sparsity": "4:2"}, 'expected a share between 0 and 1, or "n:m" with n under m'),
         ({"kind": "sparse", "sparsity": None}, "kind sparse is nothing without it"),

@@ -161,9 +161,16 @@ def test_skips_and_overrides_reach_single_weights(program, compressed):
     assert sorted(found) == ["constexpr_blockwise_shift_scale"] * 4 + ["constexpr_lut_to_dense"] * 5
 
 
-def test_a_recipe_that_compresses_nothing_says_why(compressed):
-    with pytest.raises(StageError, match=r"compresses none of this program's weights \(skip: \*\)"):
-        compressed(recipes.canonical({"kind": "linear", "skip": ["*"]}))
+def test_a_recipe_that_compresses_nothing_leaves_the_program_as_it_is_and_says_why(program, compressed):
+    """In place of a failure: a matrix of precisions over a tiny net has figures in every cell, with their doubt."""
+    result, folder = compressed(recipes.canonical({"kind": "linear", "skip": ["*"]}))
+    (said,) = result.doubts
+    assert said.startswith(
+        "the recipe compresses none of this program's weights (skip: *), so the figures are those of the program"
+    )
+    kinds = [[op.type for op in ops(one)] for one in (folder, program("iOS18"))]
+    assert kinds[0] == kinds[1]
+    assert account(folder)["settings"] == {} and result.realised["weights_compressed"] == 0
 
 
 def test_scales_beside_a_table_are_those_of_output_channels(program, compressed, tmp_path):

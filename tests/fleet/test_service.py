@@ -15,13 +15,13 @@ import time
 
 import psutil
 import pytest
-from tests.bench import _shelf
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import protocol
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import certificates, link, members, service
 from ane_sweep.runner import wire
+from tests.bench import _shelf
 
 
 class Fleet:

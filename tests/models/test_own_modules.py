@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from nets import computed
 from placement.by_hand import conv_chain
 from safetensors.torch import save_file
 
 from ane_sweep.bridge.cell import digest
+from ane_sweep.bridge.record import DRAWN
 from ane_sweep.errors import ConfigError, StageError, WeightsError
 from ane_sweep.planner import modules, packages
 from ane_sweep.worker.models import module as family
@@ -31,6 +33,7 @@ class Net(nn.Module):
             x = x + torch.relu(layer(x))
         return x
 """
+LOADED = "Net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))\n"
 HEAD = "import os, sys, torch\nfrom torch import nn\nLAYER = nn.Linear(4, 4)\n"
 
 
@@ -114,6 +117,30 @@ def test_inputs_that_forward_cannot_take_are_told_with_what_it_takes(here, input
         built(forward("return a", "a, b"), inputs)
 
 
+ENCODER = "nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)"
+ATTENTION = {
+    "attention": (f"{HEAD}class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                  "        self.all = nn.MultiheadAttention(16, 4, batch_first=True)\n    def forward(self, x): return self.all(x, x, x)"),
+    "a layer": f"{HEAD}Net = {ENCODER}",
+    "norms first": f"{HEAD}Net = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=True, activation='gelu')",
+    "an encoder": f"{HEAD}Net = nn.TransformerEncoder({ENCODER}, 2)",
+    "a padding mask": (f"{HEAD}class Net(nn.TransformerEncoder):\n    def __init__(self): super().__init__({ENCODER}, 2)\n"
+                       "    def forward(self, x): return super().forward(x, src_key_padding_mask=x[..., 0] > 0)"),
+    "a decoder": (f"{HEAD}class Net(nn.Transformer):\n    def __init__(self): super().__init__(16, 4, 1, 1, 32, batch_first=True)\n"
+                  "    def forward(self, x): return super().forward(x, x)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ATTENTION)
+def test_attention_in_eval_mode_converts_and_computes_the_same(here, what):
+    """Torch takes one op of its own for it, which coremltools lacks."""
+    module = built(ATTENTION[what], {"x": [2, 6, 16]})
+    made = computed(here, module, module.example[0])
+    expected = module(module.example[0])[0].detach().numpy()
+    assert np.abs(expected).min() > 0 and np.allclose(next(iter(made.values())), expected, atol=1e-5)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_outputs_are_named_by_their_keys(here):
     body = "return {'a.b': x, 'p': P(x + 1, None), 'l': [x > 0, (x * 3).long()]}"
     module = built(f"import collections\nP = collections.namedtuple('P', 'u v')\n{forward(body)}")
@@ -191,6 +218,29 @@ class TestWeights:
         assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
         assert source.digest != settled("nets.py:Net", seed=0).digest and source.kind == "own"
         assert one.weights_digest() == same.weights_digest() != other.weights_digest()
+
+    @pytest.mark.parametrize(
+        ("code", "said"),
+        [
+            (NET, "4 of 4 parameters are random numbers, drawn by the module's own code"),
+            (f"{HEAD}net = nn.Linear(4, 4)\ndef Net(): return net", "2 of 2 parameters are random numbers"),
+            (f"{NET}\n    def __new__(cls):\n        net = super().__new__(cls)\n        return net", "4 of 4"),
+            (f"{HEAD}{LOADED}Net.load_state_dict({{k: torch.ones_like(v) for k, v in Net.state_dict().items()}})", None),
+            (f"{HEAD}{LOADED}Net[0].load_state_dict({{'weight': torch.ones(4, 4), 'bias': torch.ones(4)}})",
+             "2 of 4 parameters (1.weight, 1.bias) are random numbers"),
+            (f"{HEAD}Net = nn.Softmax(-1)", None),
+        ],
+    )  # fmt: skip
+    def test_a_record_says_how_many_the_code_draws(self, here, code, said):
+        Path("nets.py").write_text(code)
+        source = settled("nets.py:Net", inputs={"x": [1, 4]})
+        found = reference.run(params(source), dict(source.beside), here).realised.get(DRAWN)
+        assert found is None if said is None else found.startswith(said)
+
+    def test_a_record_says_it_of_no_weights_that_were_asked_for(self, here):
+        Path("nets.py").write_text(NET)
+        source = settled("nets.py:Net", "random", inputs={"x": [1, 4]})
+        assert DRAWN not in reference.run(params(source), dict(source.beside), here).realised
 
     def test_a_file_is_taken_whole_or_not_at_all(self, here):
         Path("nets.py").write_text(NET)

@@ -43,6 +43,8 @@ TYPOS = [
     (["model=tiny-gpt2", "model.path=x"], "model.path: belongs to model=module and model=package"),
     (["model=package", "model.path=x.mlpackage", "model.kwargs={a: 1}"], "model.kwargs: belongs to model=module;"),
     (["model.arch_keys.layers=n_layers"], "model.arch_keys.layers=n_layers: model.arch has no such key"),
+    (["precision=p4", "precision.weights.bits=5"], "4, 6, 8; Core ML's tables have indices of these widths alone"),
+    (["precision=p4", "precision.weights.bits=5"], "(precision=p4: it stands in precision/p4.yaml, or in a word precision.weights.*"),
     (["~model.arch.n_layer"], "model.arch has no such key"),
     (["++model.package={a: 1}"], "expected the texts module and folder"),
     (["-m", "model.size=small,large"], "model.size: a name for people that changes nothing in the work"),

@@ -8,7 +8,7 @@ import pytest
 from constructed import placement
 
 from ane_sweep.bridge.figures import Metric, Ops
-from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.record import DRAWN, Record, StageOutcome, StageStatus, Status, Weights
 from ane_sweep.report import as_json, as_markdown, as_text, doubts, table
 from ane_sweep.report.table import columns
 
@@ -147,6 +147,9 @@ def test_labels_are_above_the_table_and_beside_their_rows():
     text = as_text([make(), make(model="gpt2", weights="random", texts="synthetic")], 140)
     assert "note: weights=random in 1 of 2 cells, texts=synthetic in 1 of 2 cells\n" in text
     assert "\ngpt2 [weights=random] [texts=synthetic]  40.55" in text
+    drawn = make(model="module", weights="own")
+    drawn.realised[DRAWN] = "4 of 4 parameters are random numbers"
+    assert "\nmodule [random weights]  40.55" in as_text([make(), drawn], 140)
     everywhere = as_text([make(weights="random")], 140)
     assert "note: weights=random\n" in everywhere
     assert "[weights" not in everywhere
@@ -172,6 +175,7 @@ def test_units_are_not_applicable_only_where_the_runtime_ignores_them():
             {"status": "degraded", "reason": "PSNR 41 dB is under its gate of 60 dB", "precision": "fp32"},
             ["with variant=original, to see whether the model's form costs"],
         ),
+        ({"status": "degraded", "reason": "the recipe compresses none of this"}, ["min_elements=1", "precision=fp16"]),
         ({"status": "degraded", "reason": "unstable"}, ["degraded, 1 cell", "nothing else running"]),
         ({"status": "refused", "reason": "too many chunks"}, ["too many chunks.", "ane-sweep plan"]),
         ({"status": "timeout"}, ["timeout, 1 cell", "no reason recorded", "--json"]),
@@ -181,6 +185,16 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
     found = doubts([make(**changes)])
     for word in [*words, "Next: "]:
         assert word in found[0]
+
+
+def test_weights_that_own_code_draws_are_a_doubt_and_are_not_called_pretrained():
+    record = make(weights="own", weights_="x")
+    record.cell["weights"] = "pretrained"
+    assert doubts([record]) == doubts([make()]) and "weights" not in table.settings([record])[1]
+    assert table.settings([make(weights="pretrained")])[1].get("weights", "pretrained") == "pretrained"
+    record.realised[DRAWN] = "4 of 4 parameters are random numbers, drawn by the module's own code"
+    assert doubts([record])[0].startswith("random weights, 1 cell: 4 of 4 parameters are random numbers, drawn by")
+    assert "weights=FILE.safetensors" in doubts([record])[0]
 
 
 def test_inputs_that_are_no_text_say_what_they_are():

@@ -1,5 +1,6 @@
 """What a conversion that fails says: the op, the line of the user's code, and a way round that is one."""
 
+import math
 import re
 
 import numpy as np
@@ -9,26 +10,39 @@ from nets import Net
 from torch.nn import functional as F
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import _hints
+from ane_sweep.worker.stages import _hints, _more_ops
 
 X = torch.tensor([[0.3, -1.2, 2.6, 0.0], [1.5, 0.7, -0.4, 3.1], [-2.2, 0.9, 0.1, 0.6], [0.8, -0.5, 1.1, 2.0]])
 IMAGE = torch.arange(2 * 4 * 4 * 4, dtype=torch.float32).reshape(2, 4, 4, 4) / 50
 INDEX = torch.tensor([2, 0, 2, 1])
 
 
-def _split(x):
-    """The index of each row, and the rows: what index_add is given."""
-    return F.one_hot(INDEX, 4).float().T @ x
+def _two_columns(x):
+    y = x.clone()
+    y[:, [0, 2]] = x[:, [1, 3]]
+    return y
 
 
-IN_PART = ("linalg_inv",)  # coremltools converts it where the matrix is constant
+def _one_by_one(x):
+    y = x.clone()
+    y[:, 0] = x[:, 1]
+    y[:, 2] = x[:, 3]
+    return y
+
+
+# coremltools converts them where the matrix is constant, and where no index is a list beside a whole axis
+IN_PART = ("linalg_inv", "index_put")
 # Op as coremltools calls it -> (as one would write it, the way of the table, input)
 WAYS = {
     "tensordot": (lambda x: torch.tensordot(x, x, dims=1), lambda x: x.reshape(-1, 4) @ x.reshape(4, -1), X),
     "cdist": (
         lambda x: torch.cdist(x, x + 1),
         lambda x: (
-            (x.square().sum(-1, keepdim=True) + (x + 1).square().sum(-1) - 2 * x @ (x + 1).transpose(-1, -2))
+            (
+                x.square().sum(-1, keepdim=True)
+                + (x + 1).square().sum(-1).unsqueeze(-2)
+                - 2 * x @ (x + 1).transpose(-1, -2)
+            )
             .clamp(min=0)
             .sqrt()
         ),
@@ -60,7 +74,12 @@ WAYS = {
     "hardshrink": (lambda x: F.hardshrink(x), lambda x: torch.where(x.abs() > 0.5, x, 0.0), X),
     "softshrink": (lambda x: F.softshrink(x), lambda x: x.sign() * torch.relu(x.abs() - 0.5), X),
     "log_sigmoid": (lambda x: F.logsigmoid(x), lambda x: -F.softplus(-x), X),
-    "index_add": (lambda x: torch.zeros(4, 4).index_add(0, INDEX, x), _split, X),
+    "index_add": (
+        lambda x: torch.ones(4, 4).index_add(0, INDEX, x),
+        lambda x: 1 + (F.one_hot(INDEX, 4).float().T @ x.flatten(1)).reshape(4, 4),
+        X,
+    ),
+    "index_put": (_two_columns, _one_by_one, X),
     "take": (lambda x: x.take(INDEX), lambda x: x.flatten()[INDEX], X),
     "take_along_dim": (
         lambda x: x.take_along_dim(INDEX[:, None], 1),
@@ -90,7 +109,7 @@ def convert(function, x):
     import coremltools as ct
 
     traced = torch.jit.trace(Net(function).eval(), x, check_trace=False)
-    with _hints.explained():
+    with _hints.explained(), _more_ops.registered():
         return ct.convert(
             traced,
             inputs=[ct.TensorType("x", x.shape)],
@@ -160,10 +179,55 @@ def test_a_way_of_the_table_computes_the_same(op):
     assert np.allclose(plain(x).numpy(), way(x).numpy(), atol=1e-5)
 
 
+def _drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+ROWS = torch.tensor([2, 0, 2, 1, 0])
+# Op -> (what torch gives, the names in the table's text), at one, at several and at more axes than one would think of
+TEXTS = [
+    *(
+        ("cdist", lambda a, b: torch.cdist(a, b), {"a": _drawn(*batch, 5, 3), "b": _drawn(*batch, 7, 3)})
+        for batch in ((), (1,), (5,), (7,), (10,), (2, 5))
+    ),
+    *(
+        ("index_add", lambda x, source, index: x.index_add(0, index, source), {"x": x, "source": source, "index": ROWS})
+        for x, source in ((_drawn(3, 5), _drawn(5, 5)), (_drawn(3, 5, 2), _drawn(5, 5, 2)))
+    ),
+    *(
+        (op, made, {"x": _drawn(*shape)})
+        for shape in ((4,), (4, 3), (2, 4, 4))
+        for op, made in (
+            ("trunc", torch.trunc), ("sgn", torch.sgn), ("erfc", torch.erfc), ("msort", torch.msort), ("log_sigmoid", F.logsigmoid),
+            ("count_nonzero", torch.count_nonzero), ("deg2rad", torch.deg2rad),
+        )
+    ),
+    *(("rot90", torch.rot90, {"x": _drawn(*shape)}) for shape in ((4, 3), (2, 4, 3))),
+    *(
+        (op, made, {"a": _drawn(*shape), "b": -_drawn(*shape)})
+        for shape in ((4,), (4, 3), (2, 4, 4))
+        for op, made in (("hypot", torch.hypot), ("logaddexp", torch.logaddexp), ("dist", torch.dist))
+    ),
+    *(
+        ("bucketize", torch.bucketize, {"x": _drawn(*shape), "boundaries": torch.tensor([-0.5, 0.2, 0.65])})
+        for shape in ((4,), (2, 3, 4))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(TEXTS)))
+def test_a_way_computes_the_same_as_it_is_written_at_every_batch(number):
+    op, made, names = TEXTS[number]
+    text = _hints.way(op).removeprefix("write ").removesuffix(" for axis 0")
+    got = eval(text, {"torch": torch, "math": math}, names)
+    expected = made(*names.values())
+    assert got.shape == expected.shape and np.allclose(got.numpy(), expected.numpy(), atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("op", WAYS)
 def test_a_way_of_the_table_converts_where_the_op_does_not(op):
     plain, way, x = WAYS[op]
-    with pytest.raises(StageError, match=f"torch op '{op}' "):
+    with pytest.raises(StageError, match=f"torch op '{op}_?' "):
         convert(plain, x)
     assert convert(way, x) is not None

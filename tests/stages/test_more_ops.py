@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from nets import Net
+from nets import output
+from torch.nn import functional as F
 
-from ane_sweep import reference
-from ane_sweep.worker.stages import _more_ops
+from ane_sweep.worker.stages import _assignments, _more_ops
 
 X = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.25, -0.5]])
+IMAGE = torch.randn((2, 3, 7, 9), generator=torch.Generator().manual_seed(0))
 MADE = {
     "diff": lambda x: torch.diff(x),
     "diff along another axis": lambda x: torch.diff(x, dim=0),
@@ -17,27 +18,38 @@ MADE = {
     "new_ones of no axis": lambda x: torch.where(x.new_ones((), dtype=torch.bool) & (x > 0), x, -1.0),
     "new_ones in whole numbers": lambda x: (x.int().new_ones((3,)) + x.int()).float(),
 }
+RESIZED = {
+    "to a size": {"size": (14, 5)},
+    "to one row": {"size": (1, 9)},
+    "by a factor": {"scale_factor": 2},
+    "by two factors": {"scale_factor": (0.6, 1.7)},
+    "by factors of its sizes": {"scale_factor": (0.6, 1.7), "recompute_scale_factor": True},
+    "corner to corner": {"size": (11, 4), "align_corners": True},
+}
+FILTERS = {"bicubic": False, "bicubic, antialiased": True, "bilinear, antialiased": True}
 
 
 @pytest.mark.parametrize("what", MADE)
 def test_what_is_added_computes_the_same(tmp_path, what):
-    import coremltools as ct
+    assert np.allclose(output(tmp_path, MADE[what], X), MADE[what](X).numpy())
 
-    traced = torch.jit.trace(Net(MADE[what]).eval(), X, check_trace=False)
-    with _more_ops.registered():
-        ct.convert(
-            traced, inputs=[ct.TensorType("x", X.shape)], outputs=[ct.TensorType("y")], skip_model_load=True,
-            minimum_deployment_target=ct.target.iOS18, compute_precision=ct.precision.FLOAT32, package_dir=str(tmp_path / "m.mlpackage"),
-        )  # fmt: skip
-    got = reference.load(tmp_path / "m.mlpackage").predict({"x": X.numpy()})
-    assert np.allclose(got["y"], MADE[what](X).numpy())
+
+@pytest.mark.parametrize("how", RESIZED)
+@pytest.mark.parametrize("what", FILTERS)
+def test_an_image_is_resized_as_torch_does(tmp_path, what, how):
+    def resized(x):
+        return F.interpolate(x, mode=what.partition(",")[0], antialias=FILTERS[what], **RESIZED[how])
+
+    assert np.allclose(output(tmp_path, resized, IMAGE), resized(IMAGE).numpy(), atol=1e-5)
 
 
 def test_they_are_gone_afterwards_and_replace_nothing():
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
     before = dict(known.name_to_func_mapping)
-    assert not set(_more_ops._OPS) & set(before)  # coremltools has them now: delete ours
+    assert set(_more_ops._OPS) & set(before) == set(_more_ops._WRONG)  # coremltools has more of them now: delete ours
     with _more_ops.registered():
-        assert set(known.name_to_func_mapping) == {*before, *_more_ops._OPS}
+        added = {*known.name_to_func_mapping} - {*before}
+        assert {*_more_ops._OPS} - {*before} == added - {_assignments.KIND}
+        assert known.name_to_func_mapping["_upsample_bilinear2d_aa"] is _more_ops._resize
     assert known.name_to_func_mapping == before

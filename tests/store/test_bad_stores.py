@@ -61,7 +61,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 def serve(answer):
     class Handler(http.server.BaseHTTPRequestHandler):
-        do_GET = do_HEAD = lambda self: answer(self)  # noqa: E731
+        do_GET = do_HEAD = lambda self: answer(self)
         log_message = lambda *_: None  # noqa: E731
 
     return Server(("127.0.0.1", 0), Handler)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from placement.by_hand import Writer, conv_chain
@@ -149,14 +148,12 @@ def test_devices(capsys):
 
 
 def test_16500_ops_in_a_process_of_its_own(tmp_path):
-    """Under 3 s on two quiet cores (`python -m tests.bench lint` says 1.1 s); the bar here leaves room for company."""
+    """`python -m tests.bench lint` times it."""
     path = bench.build(tmp_path)
     code = (
         "import sys; from ane_sweep.verbs.lint import lint; lint(sys.argv[1:]); "
         "print(sorted({'coremltools', 'torch', 'transformers', 'hydra', 'mlflow'} & set(sys.modules)))"
     )
-    began = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code, str(path), "--json"], capture_output=True, text=True, check=True)
-    assert time.perf_counter() - began < 2 * bench.LIMIT_S
     content, loaded = done.stdout.splitlines()
     assert loaded == "[]" and len(json.loads(content)["packages"][0]["ops"]) == bench.OPS

@@ -53,7 +53,13 @@ VERBS = {
     "nightly write": lambda path, out: main(["nightly", "write", "cron", str(path.parent), f"out={out}"]),
     "run --output": predict,
 }
-BEGINS = {"export": b"PK", "run --output": b"PK", "hwx": b"<svg", "report --markdown": b"# sweep", "nightly write": b"30 2"}
+BEGINS = {
+    "export": b"PK",
+    "run --output": b"PK",
+    "hwx": b"<svg",
+    "report --markdown": b"# sweep",
+    "nightly write": b"30 2",
+}
 
 
 @pytest.fixture(params=VERBS)

@@ -8,7 +8,8 @@ import inspect
 import random
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Given(nn.Module):
 
     ports: Ports
     example: tuple[torch.Tensor, ...]
+    draws = False  # whether random numbers were drawn while it was built with weights of its own
 
     def __init__(self, inner: nn.Module, taken: tuple[shapes.Input, ...], path: str):
         super().__init__()
@@ -43,7 +45,7 @@ class Given(nn.Module):
     def called(self, *values: torch.Tensor) -> dict[str, torch.Tensor]:
         """Outputs by name, in fp32 and int32."""
         given = [value.to(_DTYPES[one.dtype]) for one, value in zip(self.taken, values, strict=True)]
-        with _own.theirs(f"model.path={self.path}: its forward"):
+        with _own.theirs(f"model.path={self.path}: its forward"), _without_fast_path():
             named = dict(zip([one.name for one in self.taken], given))
             made = self.inner(**named) if self.by_name else self.inner(*given)
         return {name: _narrow(value) for name, value in outputs(made, self.path).items()}
@@ -59,13 +61,39 @@ class Given(nn.Module):
         return tuple(self.called(*values).values())
 
 
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Have nn.MultiheadAttention and nn.TransformerEncoder compute with ops that convert. In eval mode torch takes one op of its
+    own for a whole layer, which coremltools lacks, and gives zeros where a padding mask hides a token."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
     """The module, run once. Raises StageError with a sentence for whatever their code does, WeightsError."""
     arch, seed = params["model"]["arch"], int(params["weights"].get("seed", 0))
     before = set(sys.modules)
+    inner, example, draws = _built(arch, inputs, seed)
+    inner = _as_it_is_scored(inner, params["weights"], inputs.get("weights"), arch["path"])
+    module = Given(inner, _taken(arch, inner, example), arch["path"]).eval()
+    _run_once(module, example if arch["inputs"] is None else None)
+    if params["weights"]["kind"] == "random":
+        _own_weights.settle_norms(module)
+    _own.check(arch, before)
+    module.draws = draws and params["weights"]["kind"] == "own"
+    return module
+
+
+def _built(arch: dict[str, Any], inputs: dict[str, Path], seed: int) -> tuple[nn.Module, Any, bool]:
+    """What their code makes: (module, its inputs or None, whether random numbers were drawn). Raises StageError."""
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
+    state = _random_state()
     called = _own.load(arch, inputs["code"], inputs.get("file"))
     made = called
     if not isinstance(called, nn.Module):
@@ -76,13 +104,25 @@ def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
         raise StageError(
             f"model.path={arch['path']} gave a {type(inner).__name__}; expected a torch.nn.Module, or one and its inputs"
         )
-    inner = _as_it_is_scored(inner, params["weights"], inputs.get("weights"), arch["path"])
-    module = Given(inner, _taken(arch, inner, example), arch["path"]).eval()
-    _run_once(module, example if arch["inputs"] is None else None)
-    if params["weights"]["kind"] == "random":
-        _own_weights.settle_norms(module)
-    _own.check(arch, before)
-    return module
+    return inner, example, _random_state() != state
+
+
+def _random_state() -> tuple[bytes, str, str]:
+    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()[1:]), repr(random.getstate())
+
+
+def drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: Given) -> list[str]:
+    """Names of the parameters that follow the seed: what their code draws, as against what it reads from a file. The module is
+    built once more for that, with another seed, if building it has drawn any random number."""
+    if not module.draws:
+        return []
+    first = {name: _digest(value) for name, value in module.inner.named_parameters()}
+    inner, _, _ = _built(params["model"]["arch"], inputs, int(params["weights"].get("seed", 0)) + 1)
+    return [name for name, value in inner.named_parameters() if _digest(value.detach().float()) != first.get(name)]
+
+
+def _digest(value: torch.Tensor) -> str:
+    return hashlib.sha256(value.detach().contiguous().numpy()).hexdigest()
 
 
 def _original(model, state, seq_len, options=None) -> nn.Module:

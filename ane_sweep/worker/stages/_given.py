@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge import shapes
+from ane_sweep.bridge.record import DRAWN
 from ane_sweep.errors import StageError
 from ane_sweep.worker.stages import StageResult
 from ane_sweep.worker.stages._arrays import StackWriter
@@ -37,7 +38,19 @@ def leave(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageRe
     realised = {"texts": "samples" if samples else "seeded inputs", "packages": params["model"]["arch"]["packages"]}
     if not hasattr(module, "weights_digest"):  # a package: its weights are its content, and no code draws them
         return StageResult(realised=realised)
-    return StageResult(facts={"weights": module.weights_digest()}, realised=realised | {"unseen": UNSEEN})
+    facts = {"weights": module.weights_digest()}
+    return StageResult(facts=facts, realised=realised | {"unseen": UNSEEN} | _drawn(params, inputs, module))
+
+
+def _drawn(params: dict[str, Any], inputs: dict[str, Path], module: Any) -> dict[str, str]:
+    """What the record says of weights that nobody trained; nothing where the code reads all of them."""
+    from ane_sweep.worker.models import module as own
+
+    all_of_them = sum(1 for _ in module.inner.parameters())
+    if not (names := own.drawn_weights(params, inputs, module)):
+        return {}
+    some = f" ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})" if len(names) < all_of_them else ""
+    return {DRAWN: f"{len(names)} of {all_of_them} parameters{some} are random numbers, drawn by the module's own code"}
 
 
 def _rows(module: Any, point: Any, seed: int, count: int, first: bool) -> list[Arrays]:

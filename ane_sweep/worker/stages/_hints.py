@@ -48,7 +48,7 @@ def _lines_remembered() -> Iterator[None]:
 
     def remembering(cls: Any, node: Any, parent: Any) -> Any:
         found = made.__func__(cls, node, parent)
-        found.meta = {"source": node.sourceRange()}
+        found.meta = {"source": node.sourceRange(), "is_view": _is_view(node, found.kind)}
         return found
 
     Node.from_torchscript_node = classmethod(remembering)
@@ -56,6 +56,20 @@ def _lines_remembered() -> Iterator[None]:
         yield
     finally:
         Node.from_torchscript_node = made
+
+
+def _is_view(node: Any, kind: str) -> bool:
+    """Whether a reshape or flatten of a trace shares its input's memory, which depends on how that lies."""
+    import torch
+
+    if kind not in ("reshape", "flatten"):
+        return False
+    given, made = (next(ends()).type() for ends in (node.inputs, node.outputs))
+    try:
+        like = torch.empty_strided(given.sizes(), given.strides(), device="meta").reshape(made.sizes())
+    except (RuntimeError, TypeError):  # of a graph that was not traced, whose sizes are not known
+        return False
+    return like._is_view()
 
 
 def hint(error: BaseException) -> str | None:

@@ -1,11 +1,15 @@
-"""Ops of torch that coremltools 9.0 lacks and transformers' masks need, so that any of its models can be converted.
+"""Ops of torch that coremltools 9.0 lacks, so that more modules of users can be converted: those that transformers' masks need,
+resizing with a cubic or an antialiased filter, and writes into a part of a tensor (`_assignments.py`).
 
-They are there while a conversion of the user's own module runs; one that coremltools or the user's file registers stays.
+They are there while a conversion of the user's own module runs; one that coremltools or the user's file registers stays, but for
+`_upsample_bilinear2d_aa`, which coremltools 9.0 converts without its filter: a picture made smaller has other numbers.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from ane_sweep.worker.stages import _assignments
 
 _WHOLE, _BOOL = (0, 1, 2, 3, 4), 11  # torch's numbers of its dtypes: c10/core/ScalarType.h
 
@@ -15,13 +19,21 @@ def registered() -> Iterator[None]:
     """Add those that are not there for the duration."""
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
-    added = {name: made for name, made in _OPS.items() if name not in known}
-    known.name_to_func_mapping.update(added)
+    table = known.name_to_func_mapping
+    before = {name: table.get(name) for name in _OPS}
+    table.update({name: _OPS[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
     try:
-        yield
+        with _assignments.registered():
+            yield
     finally:
-        for name in added:
-            known.name_to_func_mapping.pop(name, None)
+        for name, theirs in before.items():
+            table.pop(name, None)
+            if theirs is not None:
+                table[name] = theirs
+
+
+def _is_wrong(name: str, theirs: Any) -> bool:
+    return name in _WRONG and str(theirs.__module__).startswith("coremltools.")
 
 
 def _new_ones(context: Any, node: Any) -> None:
@@ -67,4 +79,44 @@ def _diff(context: Any, node: Any) -> None:
     context.add(mb.sub(x=later, y=earlier, name=node.name))
 
 
-_OPS = {"new_ones": _new_ones, "diff": _diff}
+def _resize(context: Any, node: Any) -> None:
+    """A filter that resizes by rows and by columns: exactly two products with constant matrices, for sizes that do not vary."""
+    import numpy as np
+    from coremltools.converters.mil import Builder as mb
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+
+    x, sizes, corners, scales = _get_inputs(context, node, expected=4)
+    high, wide = x.shape[-2:]
+    if not all(isinstance(one, (int, np.integer)) for one in (high, wide)):
+        raise NotImplementedError("height and width must not vary")
+    scale = _numbers(scales) or [None, None]
+    size = _numbers(sizes) or [int(high * scale[0]), int(wide * scale[1])]
+    rows, columns = (
+        _matrix(node.kind, *one, bool(corners.val)) for one in zip((int(high), int(wide)), map(int, size), scale)
+    )
+    x = mb.matmul(x=rows, y=x)
+    context.add(mb.matmul(x=x, y=np.ascontiguousarray(columns.T), name=node.name))
+
+
+def _numbers(given: Any) -> list[Any] | None:
+    """Constants of a list, or None where there is none. Raises NotImplementedError for what is no constant."""
+    if given is None:
+        return None
+    found = [one.val for one in given] if isinstance(given, list) else given.val
+    if found is None or any(one is None for one in found):
+        raise NotImplementedError("the size that it resizes to must be a constant")
+    return [one.item() for one in found]
+
+
+def _matrix(kind: str, size: int, made: int, scale: float | None, corners: bool) -> Any:
+    """What torch makes of each unit vector: (made, size) in fp32."""
+    import torch
+
+    units = torch.eye(size, dtype=torch.float64)[None, None]
+    filtered = getattr(torch.ops.aten, kind)(units, [made, size], corners, scale, None)
+    return filtered[0, 0].float().numpy()
+
+
+_FILTERS = ("upsample_bicubic2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa")
+_WRONG = ("_upsample_bilinear2d_aa",)
+_OPS = {"new_ones": _new_ones, "diff": _diff, **dict.fromkeys(_FILTERS, _resize)}

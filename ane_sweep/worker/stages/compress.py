@@ -6,6 +6,7 @@ leaves  model.mlpackage, and compress.json: what was done with each weight; the 
 """
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ STAGE = Stage(
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises StageError when the recipe compresses nothing, or the program's OS cannot hold it."""
+    """A recipe that finds nothing to compress leaves the program as it is, which is a doubt about the cell. Raises StageError
+    when the program's OS cannot hold the recipe."""
     from ane_sweep.mil import package
     from ane_sweep.worker.compress import allot, passes
 
@@ -39,12 +41,18 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             if recipe["activations"]:
                 model = passes.quantize_activations(model, _ranges(measured))
             model, done = passes.apply(model, recipe, bits)
-            model.save(str(target))
+            if done.resolved.settings or recipe["activations"]:
+                model.save(str(target))
+            else:  # coremltools would write the same computation with other ops
+                shutil.copytree(source, target)
     except ValueError as error:  # coremltools' way to say that the opset lacks it
         raise StageError(f"coremltools refuses this recipe for this program: {error}") from error
     if not done.resolved.settings:
         reasons = ", ".join(sorted(set(done.resolved.left.values()))) or "it has no weights"
-        raise StageError(f"the recipe compresses none of this program's weights ({reasons}); see skip and min_elements")
+        done.resolved.doubts.append(
+            f"the recipe compresses none of this program's weights ({reasons}), so the figures are those of the program without it; "
+            "see precision.weights.skip and min_elements"
+        )
     _package.settle(target)
     return _result(target, done, time.perf_counter() - began, out)
 

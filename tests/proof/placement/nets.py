@@ -9,10 +9,9 @@ head. Both are compared with real conversions of the same sizes (slow test): FLO
 from collections.abc import Callable
 from functools import cache
 
+from ane_sweep.placement.sites import Site, Tensor
 from tests.proof.placement import mobile
 from tests.proof.placement.writing import Net, Shape, shape_of
-
-from ane_sweep.placement.sites import Site, Tensor
 
 
 @cache
