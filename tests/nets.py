@@ -25,7 +25,8 @@ def computed(tmp_path, function, x, target="iOS18"):
         traced = torch.jit.trace(module.eval(), x.clone(), check_trace=False)
     with _hints.explained(), _more_ops.registered():
         ct.convert(
-            traced, inputs=[ct.TensorType("x", x.shape)], skip_model_load=True, outputs=None if module is function else [ct.TensorType("y")],
+            traced, inputs=[ct.TensorType("x", x.shape)], skip_model_load=True,
+            outputs=None if module is function else [ct.TensorType("y")],
             minimum_deployment_target=ct.target[target], compute_precision=ct.precision.FLOAT32, package_dir=str(tmp_path / "m.mlpackage"),
         )  # fmt: skip
     return reference.load(tmp_path / "m.mlpackage").predict({"x": x.numpy()})

@@ -64,7 +64,7 @@ def open_folder(root: Path, *names: str) -> Iterator[int | None]:
     with contextlib.ExitStack() as stack:
         folder: int | None = None
         try:
-            for name in (root, *names):
+            for name in (str(root), *names):
                 links = os.O_NOFOLLOW if folder is not None else 0
                 folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | links, dir_fd=folder)
                 stack.callback(os.close, folder)

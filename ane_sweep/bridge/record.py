@@ -163,8 +163,8 @@ def read_records(run_folder: Path) -> list[Record]:
     path = Path(run_folder) / FILE_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
-        plain = {f"line {n} of {path}": line for n, line in enumerate(lines, 1) if line.strip()}
-        plain = {where: _parse(line, where) for where, line in plain.items()}
+        places = {f"line {n} of {path}": line for n, line in enumerate(lines, 1) if line.strip()}
+        plain = {where: _parse(line, where) for where, line in places.items()}
         found = [Record.from_dict(one, where) for where, one in plain.items()]
         _check_digests(plain)
     except FileNotFoundError:

@@ -88,11 +88,11 @@ def _module_file(name: str, roots: Sequence[Path]) -> Path | None:
 def _definition(scope: Scope, name: str, deep: int = 0) -> tuple[Scope, ast.AST] | None:
     """Where a name is defined, and as what; None if that cannot be told. Raises ConfigError where there is no such name."""
     named: dict[str, list[ast.AST]] = {}
-    stars = []
+    stars: list[ast.ImportFrom] = []
     for statement in _statements(scope.tree.body):
         for one, node in _bound(statement):
             named.setdefault(one, []).append(node)
-            stars += [node] if one == "*" else []
+            stars += [node] if one == "*" and isinstance(node, ast.ImportFrom) else []
     if len(named.get(name, [])) == 1 and deep < _DEEPEST:
         (node,) = named[name]
         return _imported(scope, node, name, deep) if isinstance(node, ast.ImportFrom) else (scope, node)
@@ -197,9 +197,9 @@ def _bases(scope: Scope, node: ast.ClassDef, deep: int = 0) -> Iterator[ast.Clas
     yield node
     for base in node.bases:
         if isinstance(base, ast.Name) and deep < _DEEPEST:
-            found = _definition(scope, base.id, deep=1)
-            if found and isinstance(found[1], ast.ClassDef):
-                yield from _bases(*found, deep + 1)
+            match _definition(scope, base.id, deep=1):
+                case (other, ast.ClassDef() as parent):
+                    yield from _bases(other, parent, deep + 1)
 
 
 def _is_rooted(scope: Scope, node: ast.ClassDef) -> bool:

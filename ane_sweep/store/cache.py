@@ -233,10 +233,10 @@ class Store:
             entries = sorted(_entries(self.root), key=lambda entry: entry[0])
             total = sum(entry[1] for entry in entries)
             for used, size, path in entries:
-                if used < oldest or (max_bytes is not None and total > max_bytes):
-                    if self._bury(path):
-                        total -= size
-                        removed.append(path)
+                is_due = used < oldest or (max_bytes is not None and total > max_bytes)
+                if is_due and self._bury(path):
+                    total -= size
+                    removed.append(path)
             return removed
         finally:
             self._users.take(shared=True)

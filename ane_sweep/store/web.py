@@ -28,11 +28,8 @@ def options() -> dict[str, Any]:
 
 async def _refuse_other_hosts(session: Any, context: Any, params: aiohttp.TraceRequestRedirectParams) -> None:
     """Raise StoreError for a redirect to another host or port, or from TLS to none; from http to https is fine."""
-    before, said = (
-        params.response.url,
-        params.response.headers.get("Location") or params.response.headers.get("URI", ""),
-    )
-    after = before.join(URL(said))
+    before, headers = params.response.url, params.response.headers
+    after = before.join(URL(headers.get("Location") or headers.get("URI") or ""))
     same = after.host == before.host and (after.scheme, after.port) == (before.scheme, before.port)
     safer = after.host == before.host and (before.scheme, after.scheme) == ("http", "https")
     if not (same or safer):

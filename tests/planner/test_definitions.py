@@ -80,7 +80,7 @@ REFUSED = {
     "an input too many": ("Net", {"depth": 1}, {"x": [1], "z": [1]}, r"has no input z: forward takes \(x, mask=None\)"),
     "an input too few": ("Free", {}, {"a": [1]}, r"lacks inputs: b; forward takes \(a, b, \*, scale=1\)"),
     "an input too few in order": ("Free", {}, {"left": [1]}, "lacks inputs: b"),
-    "inputs too many in order": ("Free", {}, dict.fromkeys("tuvw", [1]), "has 4 inputs in model.inputs"),
+    "inputs too many in order": ("Free", {}, {name: [1] for name in "tuvw"}, "has 4 inputs in model.inputs"),
 }  # fmt: skip
 PASSES = [
     ("Net", {"depth": 1}, INPUTS), ("Net", {"depth": 1}, {"first": [1], "second": [1]}), ("Free", {}, {"a": [1], "b": [1]}),

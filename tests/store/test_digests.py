@@ -86,7 +86,7 @@ def test_a_changed_figure_in_records_is_refused_with_its_line_and_the_remedy(tmp
         record.read_records(path.parent)
     del plain["digest"]
     path.write_text("\n".join([lines[0], json.dumps(plain), lines[2]]) + "\n")
-    with pytest.raises(StoreError, match="line 2 of .*its digest does not fit"):
+    with pytest.raises(StoreError, match=r"line 2 of .*its digest does not fit"):
         record.read_records(path.parent)
 
 
