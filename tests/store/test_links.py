@@ -29,7 +29,8 @@ PLACES = (
     "runs", "runs/old", "runs/old/tasks", "runs/old/tasks/convert-k", "runs/old/tasks/convert-k/tmp", "runs/old/lock",
     "runs/new", "runs/new/tasks", "runs/new/tasks/convert-k", "runs/new/tasks/convert-k/tmp",
     "runs/night", "runs/night/.run.json.abcdefgh", "cache", "cache/tmp", "cache/tmp/dead",
-    "cache/tmp/dead/grave", "cache/tmp/dead/.alive", "cache/locks", "cache/locks/convert-k.lock", "cache/convert", "cache/convert/ab", f"cache/convert/ab/{KEY}",
+    "cache/tmp/dead/grave", "cache/tmp/dead/.alive", "cache/locks", "cache/locks/convert-k.lock",
+    "cache/convert", "cache/convert/ab", f"cache/convert/ab/{KEY}",
     f"cache/convert/ab/{KEY}/sub", f"cache/convert/ab/{KEY}/result.json", "cache/history.jsonl", "nightly",
 )  # fmt: skip
 

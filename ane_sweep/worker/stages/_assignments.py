@@ -230,7 +230,7 @@ def _by_axis(context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]
     """Return [begin, end, stride] of each axis, of a select [index, None, None], as coremltools takes them; and the cuts from
     the first on that cuts an axis again."""
     left, found = list(range(rank)), dict[int, list[Any]]()
-    for number, (kind, (dim, *indices)) in enumerate(cuts):
+    for kind, (dim, *indices) in cuts:
         axis = left[int(context[dim].val)]
         if axis in found:
             break
