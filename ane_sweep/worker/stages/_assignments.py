@@ -230,6 +230,7 @@ def _by_axis(context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]
     """Return [begin, end, stride] of each axis, of a select [index, None, None], as coremltools takes them; and the cuts from
     the first on that cuts an axis again."""
     left, found = list(range(rank)), dict[int, list[Any]]()
+    taken = 0
     for kind, (dim, *indices) in cuts:
         axis = left[int(context[dim].val)]
         if axis in found:
@@ -237,7 +238,6 @@ def _by_axis(context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]
         found[axis] = [indices[0], None, None] if kind == "select" else indices
         if kind == "select":
             left.remove(axis)
-    else:
-        number = len(cuts)
+        taken += 1
     nothing = [f"{node.name}_nothing"] * 3
-    return [one for axis in range(max(found, default=-1) + 1) for one in found.get(axis, nothing)], cuts[number:]
+    return [one for axis in range(max(found, default=-1) + 1) for one in found.get(axis, nothing)], cuts[taken:]
