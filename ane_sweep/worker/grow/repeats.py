@@ -176,3 +176,15 @@ def in_whole(name: str, chosen: list[Repeat], longer: Repeat | None) -> str:
             number, _, rest = name.removeprefix(f"{one.path}.").partition(".")
             return f"{one.path}.{one.children(one is longer)[int(number)]}.{rest}"
     return name
+
+
+def block_of(name: str, chosen: list[Repeat]) -> tuple[Repeat, int]:
+    """Return the list that a tensor of the whole module lies in, and its block's number among those that are alike."""
+    one = next(one for one in chosen if name.startswith(f"{one.path}."))
+    return one, int(name.removeprefix(f"{one.path}.").partition(".")[0]) - one.before
+
+
+def in_block(name: str, one: Repeat, number: int) -> str:
+    """Return what a block's tensor is called in the block of that number."""
+    rest = name.removeprefix(f"{one.path}.").partition(".")[2]
+    return f"{one.path}.{one.before + number}.{rest}"
