@@ -23,12 +23,13 @@ READINGS = {
     "as it is": lambda v: v, "compared": lambda v: (v > 1.2).float(), "equal": lambda v: (v == 1.5).float(), "sign": torch.sign,
     "rounded": torch.round, "floor": torch.floor, "whole": lambda v: v.long().float(), "clamped": lambda v: v.clamp(min=1.2),
     "between": lambda v: v.clamp(-1.0, 1.2), "sharp": lambda v: torch.sigmoid(100 * (v - 1.2)), "negative": torch.relu,
-    "scaled": lambda v: 2 * v + 1, "root": lambda v: (v * v + 1e-5).rsqrt(), "tiny": lambda v: v * 1e-8, "chosen": lambda v: torch.where(v > 1.2, 1.0, 0.5),
+    "scaled": lambda v: 2 * v + 1, "root": lambda v: (v * v + 1e-5).rsqrt(), "tiny": lambda v: v * 1e-8, 
+    "half": lambda v: 0.5 + 0.5 * (v > 1.2),
     "higher": lambda v: torch.maximum(v, torch.tensor(1.2)), "remainder": lambda v: v % 1.0, "tanh": torch.tanh,
 }  # fmt: skip
 USES = {
     "times": lambda x, y, v: x + y * v, "plus": lambda x, y, v: x + y + v, "over": lambda x, y, v: x + y / (v + 3.0),
-    "chosen": lambda x, y, v: torch.where(v > 1.0, x, y), "power": lambda x, y, v: x + y.abs().clamp(0.1) ** v,
+    "chosen": lambda x, y, v: torch.where((v > 1.0).expand(WIDTH), x, y), "power": lambda x, y, v: x + y.abs().clamp(0.1) ** v,
     "matrix": lambda x, y, v: x + y @ (v * torch.ones(WIDTH, WIDTH)), "least": lambda x, y, v: x + torch.minimum(y, v),
 }  # fmt: skip
 
@@ -38,8 +39,7 @@ class Drawn:
 
     def __init__(self, number: int):
         draw = random.Random(number)
-        self.deep = number % 8 == 0  # so deep that it is grown unasked
-        self.count = 12 if self.deep else draw.choice((5, 6, 7))
+        self.count = draw.choice((9, 9, 10, 11))  # so deep that it is grown unasked
         self.late = draw.randrange(2, self.count - 1)
         self.until = draw.choice((self.late, self.count))  # the last block that is as the late one
         self.layer = draw.choice(("linear", "linear", "conv", "conv with norm"))
@@ -69,7 +69,11 @@ class Block(nn.Module):
 
     def forward(self, x):
         y = self.layer(x.transpose(1, 2) if self.conv else x)
-        y = self.norm(y).transpose(1, 2) if isinstance(self.norm, nn.BatchNorm1d) else self.norm(y.transpose(1, 2) if self.conv else y)
+        y = (
+            self.norm(y).transpose(1, 2)
+            if isinstance(self.norm, nn.BatchNorm1d)
+            else self.norm(y.transpose(1, 2) if self.conv else y)
+        )
         for pick, reduction, reading, use in self.ways:
             value = READINGS[reading](REDUCTIONS[reduction](PICKS[pick](self)))
             if value.dim() and value.shape[-1] not in (1, WIDTH):

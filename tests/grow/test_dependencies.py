@@ -21,13 +21,12 @@ from tests.grow.given import asked, nets  # noqa: F401  a fixture
 
 def convert_both_ways(number: int, folder: Path, monkeypatch) -> str:
     """Return what became of a net of dependencies.py: grown, wrong, kept, or the error of both ways."""
-    drawn = dependencies.Drawn(number)
     params, inputs = asked({"number": number}, [1, 3, 8], "fp32" if number % 3 == 0 else "fp16")
     few, whole = folder / f"few_{number}", folder / f"whole_{number}"
     few.mkdir()
     whole.mkdir()
     try:
-        monkeypatch.setenv(grow.VARIABLE, "1" if drawn.deep else grow.ALWAYS)
+        monkeypatch.setenv(grow.VARIABLE, "1")
         if not convert.run(params, inputs, few).realised["grown_blocks"]:
             return "kept"
     except Exception as error:
@@ -37,8 +36,7 @@ def convert_both_ways(number: int, folder: Path, monkeypatch) -> str:
     return "grown" if growing._same(few, whole) else "wrong"
 
 
-def convert_all(numbers: range, nets, tmp_path, monkeypatch) -> Counter:
-    nets(dependencies.__file__)
+def convert_all(numbers: range, tmp_path, monkeypatch) -> Counter:
     seen, wrong = Counter(), []
     for number in numbers:
         found = convert_both_ways(number, tmp_path, monkeypatch)
@@ -50,15 +48,19 @@ def convert_all(numbers: range, nets, tmp_path, monkeypatch) -> Counter:
 
 
 def test_nets_of_dependent_constants_are_the_same_bytes(nets, tmp_path, monkeypatch):  # noqa: F811
-    seen = convert_all(range(1, 25), nets, tmp_path, monkeypatch)
+    nets(dependencies.__file__)
+    seen = convert_all(range(1, 25), tmp_path, monkeypatch)
     assert seen["kept"] >= 6
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_nets_of_dependent_constants_are_the_same_bytes(nets, tmp_path, monkeypatch, capsys):  # noqa: F811
-    first, count = (int(os.environ.get(f"ANE_SWEEP_GROW_{name}") or usual) for name, usual in (("FROM", 25), ("NETS", 300)))
-    seen = convert_all(range(first, first + count), nets, tmp_path, monkeypatch)
+    first, count = (
+        int(os.environ.get(f"ANE_SWEEP_GROW_{name}") or usual) for name, usual in (("FROM", 25), ("NETS", 300))
+    )
+    nets(dependencies.__file__)
+    seen = convert_all(range(first, first + count), tmp_path, monkeypatch)
     with capsys.disabled():
         print(f"\n{count} nets: {dict(seen)}")
     assert seen["grown"] and seen["kept"]

@@ -58,7 +58,7 @@ def grow(
     from ane_sweep.worker.grow import calls, program, proof, repeats, weights
 
     always = os.environ.get(VARIABLE) == ALWAYS
-    lists = calls.found(module, examples, repeats.Trial(turns=1, always=True) if always else repeats.Trial())
+    lists = calls.found(module, examples, repeats.Trial(always=always))
     differing = proof.Differing(module, lists)
     few = _shallow(module, differing, None, convert, folder / "few.mlpackage")
     longer = [_shallow(module, differing, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]

@@ -8,7 +8,7 @@ it is computed again for each block and must be the same.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,9 @@ def check_observed(observed: list[Any], differing: Differing) -> None:
         wanted = recipes.replay(recipe, differing.real, names)
         for others in _in_other_blocks(names, differing):
             if not _are_same(recipes.replay(recipe, differing.real, others), wanted):
-                raise Unlike(f"a number that depends on {_first_moved(names, others)} is not what it is in other blocks")
+                raise Unlike(
+                    f"a number that depends on {_first_moved(names, others)} is not what it is in other blocks"
+                )
 
 
 def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[str]]:

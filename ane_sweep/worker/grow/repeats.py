@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -58,7 +58,8 @@ def lists(module: nn.Module, trial: Trial, path: str = "") -> Iterator[Repeat]:
         blocks = list(child._modules.values()) if isinstance(child, (nn.ModuleList, nn.Sequential)) else []
         start, count = _longest(blocks)
         if count >= least and len({id(one) for one in blocks}) == len(blocks):
-            yield Repeat(place, count, 1, start, len(blocks) - start - count, trial)
+            turns = trial.turns if count >= 5 else 1  # of four blocks, where it is grown always: all that there are
+            yield Repeat(place, count, 1, start, len(blocks) - start - count, replace(trial, turns=turns))
         else:
             yield from lists(child, trial, place)
 

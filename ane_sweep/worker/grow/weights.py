@@ -104,9 +104,7 @@ class _Streams:
         """The whole module's tensors that a short conversion's constant is made of."""
         return [repeats.in_whole(name, self.lists, longer) for name in names[1 + len(op.outputs) :]]
 
-    def _content(
-        self, op: Any, placed: Placed, names: list[str], own: np.ndarray, changed: bool = False
-    ) -> np.ndarray:
+    def _content(self, op: Any, placed: Placed, names: list[str], own: np.ndarray, changed: bool = False) -> np.ndarray:
         """A constant made of these tensors, or of `changed` ones: `own`, that of few blocks, where it is of the same."""
         is_same = names == self._leaves(op, self.few.ops[placed.index].names, None)
         if is_same and not (changed and self.differing.names.intersection(names)):
