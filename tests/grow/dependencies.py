@@ -23,7 +23,7 @@ READINGS = {
     "as it is": lambda v: v, "compared": lambda v: (v > 1.2).float(), "equal": lambda v: (v == 1.5).float(), "sign": torch.sign,
     "rounded": torch.round, "floor": torch.floor, "whole": lambda v: v.long().float(), "clamped": lambda v: v.clamp(min=1.2),
     "between": lambda v: v.clamp(-1.0, 1.2), "sharp": lambda v: torch.sigmoid(100 * (v - 1.2)), "negative": torch.relu,
-    "scaled": lambda v: 2 * v + 1, "root": lambda v: (v * v + 1e-5).rsqrt(), "tiny": lambda v: v * 1e-8, 
+    "scaled": lambda v: 2 * v + 1, "root": lambda v: (v * v + 1e-5).rsqrt(), "tiny": lambda v: v * 1e-8,
     "half": lambda v: 0.5 + 0.5 * (v > 1.2),
     "higher": lambda v: torch.maximum(v, torch.tensor(1.2)), "remainder": lambda v: v % 1.0, "tanh": torch.tanh,
 }  # fmt: skip
