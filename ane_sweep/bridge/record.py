@@ -95,6 +95,7 @@ class Record:
     `ane_compiled`: the programs that Core ML made for the Neural Engine, where they could be read: files, targets, tasks,
     and ops a task as `planned` and as `predicted` (stages/_compiled.py).
     `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
+    `grown_blocks`: blocks that were not converted themselves (worker/grow/); 0 where all were.
     """
 
     sweep: File

@@ -233,8 +233,8 @@ def _provenance(sweep: Sweep) -> Section:
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
         **{
-            key: _distinct(str(r.realised[key]) for r in records if key in r.realised)
-            for key in ("texts", "inputs", DRAWN)
+            key.replace("_", " "): _distinct(str(r.realised[key]) for r in records if key in r.realised)
+            for key in ("texts", "inputs", "grown_blocks", DRAWN)
         },
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{

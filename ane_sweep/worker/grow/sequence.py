@@ -179,7 +179,7 @@ def _line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
     """Of `few` in the short sequence, and `first`, `rest` in the copies of the long one."""
     by_count, left = divmod(first - few, copies)
     by_copy = rest[0] - first if rest else 0
-    if left or any(b - a != by_copy for a, b in zip((first, *rest), rest)):
+    if left or by_count < 0 or any(b - a != by_copy for a, b in zip((first, *rest), rest)):
         raise Unlike(f"the numbers of {what} do not go on evenly")
     return Line(few, by_copy, by_count)
 

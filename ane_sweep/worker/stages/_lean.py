@@ -38,7 +38,7 @@ def lean() -> Iterator[None]:
 
 def fits_fp16(values: Any) -> bool:
     """Whether every number lies within fp16's range; False for NaN and infinities, which need the slow look."""
-    values = np.asarray(values)
+    values = np.asarray(values).view(np.ndarray)  # what is not followed here is what a grown constant is held against
     return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
 
 
@@ -60,11 +60,10 @@ def _overflow(original):
 def _underflow(original):
     # The check is for epsilons and skips what has 400 numbers or more, but copies every tensor to count them.
     def check_underflow_to_zero(self, new_var, var) -> None:
-        if np.size(var.val) < 400:
-            recipe = recipes.recipe_of(new_var.val)
+        if (
+            np.size(var.val) < 400 and recipes.recipe_of(new_var.val) is None
+        ):  # else it is `narrowed`, which does the same
             original(self, new_var, var)
-            if recipe is not None and recipes.recipe_of(new_var.val) is None:
-                new_var._sym_val.val = recipes.traced(new_var.val, recipe)  # `narrowed` does the same
 
     return check_underflow_to_zero
 

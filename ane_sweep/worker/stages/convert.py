@@ -57,6 +57,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             Metric("package_bytes", _package.size(package), "bytes"),
             Metric("bits_per_weight", bits, "bit"),
         ],
+        realised={"grown_blocks": facts.get("grown_blocks", 0)},
         facts=facts,
     )
 

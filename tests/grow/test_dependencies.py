@@ -1,0 +1,67 @@
+"""Nets whose blocks decide more than their own constants: grown or converted whole, the same bytes always.
+
+By hand, so many, and from which on: `ANE_SWEEP_GROW_NETS=3000 ANE_SWEEP_GROW_FROM=1 pytest -n0 -m slow
+tests/grow/test_dependencies.py`.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from ane_sweep.bench import growing
+
+from ane_sweep.worker import grow
+from ane_sweep.worker.stages import convert
+from tests.grow import dependencies
+from tests.grow.given import asked, nets  # noqa: F401  a fixture
+
+
+def convert_both_ways(number: int, folder: Path, monkeypatch) -> str:
+    """Return what became of a net of dependencies.py: grown, wrong, kept, or the error of both ways."""
+    params, inputs = asked({"number": number}, [1, 3, 8], "fp32" if number % 3 == 0 else "fp16")
+    few, whole = folder / f"few_{number}", folder / f"whole_{number}"
+    few.mkdir()
+    whole.mkdir()
+    try:
+        monkeypatch.setenv(grow.VARIABLE, "1")
+        if not convert.run(params, inputs, few).realised["grown_blocks"]:
+            return "kept"
+    except Exception as error:
+        return type(error).__name__
+    monkeypatch.setenv(grow.VARIABLE, "0")
+    convert.run(params, inputs, whole)
+    return "grown" if growing._same(few, whole) else "wrong"
+
+
+def convert_all(numbers: range, tmp_path, monkeypatch) -> Counter:
+    seen, wrong = Counter(), []
+    for number in numbers:
+        found = convert_both_ways(number, tmp_path, monkeypatch)
+        seen[found] += 1
+        if found == "wrong":
+            wrong.append(str(dependencies.Drawn(number)))
+    assert not wrong, "\n".join(wrong)
+    return seen
+
+
+def test_nets_of_dependent_constants_are_the_same_bytes(nets, tmp_path, monkeypatch):  # noqa: F811
+    nets(dependencies.__file__)
+    seen = convert_all(range(1, 25), tmp_path, monkeypatch)
+    assert seen["kept"] >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_nets_of_dependent_constants_are_the_same_bytes(nets, tmp_path, monkeypatch, capsys):  # noqa: F811
+    first, count = (
+        int(os.environ.get(f"ANE_SWEEP_GROW_{name}") or usual) for name, usual in (("FROM", 25), ("NETS", 300))
+    )
+    nets(dependencies.__file__)
+    seen = convert_all(range(first, first + count), tmp_path, monkeypatch)
+    with capsys.disabled():
+        print(f"\n{count} nets: {dict(seen)}")
+    assert seen["grown"] and seen["kept"]
