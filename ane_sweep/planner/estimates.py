@@ -1,7 +1,7 @@
 """What a task will cost, before it runs: memory and disk from parameter bytes, time from what was recorded.
 
 The factors, in the stages' own declarations, were measured on Linux with coremltools 9.0 and torch 2.13
-(ane_sweep/docs/figures.md); a recorded peak of a task of similar size replaces the factor. Time has no formula here:
+(tests/bench/FIGURES.md); a recorded peak of a task of similar size replaces the factor. Time has no formula here:
 without a record it is None, and whoever needs a figure all the same takes the stage's guess and says so.
 """
 
