@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ane_sweep.bench import growing
-
 from ane_sweep.worker import grow
 from ane_sweep.worker.stages import convert
+from tests.bench import growing
 from tests.grow import dependencies
 from tests.grow.given import asked, nets  # noqa: F401  a fixture
 

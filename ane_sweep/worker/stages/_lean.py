@@ -22,6 +22,7 @@ _MIL = "coremltools.converters.mil.mil"
 @contextmanager
 def lean() -> Iterator[None]:
     """Apply every entry of PATCHES for the duration. Not for threads: one conversion a process, as workers do."""
+    _count_names_anew()
     undo = []
     try:
         for module, owner, name, make in PATCHES:
@@ -34,6 +35,15 @@ def lean() -> Iterator[None]:
     finally:
         for cls, name, original in reversed(undo):
             setattr(cls, name, original)
+
+
+def _count_names_anew() -> None:
+    """Let coremltools begin again with `linear_0`: it forgets its counts where a conversion succeeds, not where it fails, and
+    those of symbols never."""
+    builder, symbolic = (importlib.import_module(f"{_MIL}.{name}") for name in ("builder", "types.symbolic"))
+    builder.Builder.name_count.clear()
+    symbolic.k_used_symbols.clear()
+    symbolic.k_num_internal_syms = 0
 
 
 def fits_fp16(values: Any) -> bool:
