@@ -14,8 +14,8 @@ PLANNERS = {"hydra", "omegaconf", "mlflow"}
 # A room imports from floors below its own, wherever in a module the import stands.
 FLOORS = (
     {"errors"},
-    {"mil", "hwx", "stats"},
-    {"reference"},
+    {"mil", "stats"},
+    {"hwx", "reference"},
     {"outward", "folders", "data"},
     {"terminal", "installed", "tables"},
     {"bridge"},

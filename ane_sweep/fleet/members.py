@@ -130,7 +130,7 @@ class Activity(msgspec.Struct):
 
 def doing(client: Any) -> Activity:
     """Return what the workers of a fleet do now, each task as people read it."""
-    told = msgspec.convert(client.run_on_scheduler(activity), Activity)
+    told = conversion.convert(client.run_on_scheduler(activity), Activity)
     told.running = {name: [_task(key) for key in keys] for name, keys in told.running.items() if keys}
     return told
 

@@ -363,7 +363,7 @@ def test_where_no_other_worker_fits_a_full_disk_is_recorded_with_machine_and_nex
     found = company.sweep()
     said = found["convert"].reason
     assert found["convert"].status == "failed" and found["chunk"].status == "blocked"
-    assert "on server: " in said and "no space left on device; free space" in said and "no other worker fits" in said
+    assert "on server: " in said and "no space left on device while writing" in said and "no other worker fits" in said
     assert [stage for stage, _ in company.done] == ["convert"], "it is not asked again"
 
 
