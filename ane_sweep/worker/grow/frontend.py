@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ane_sweep.worker.grow import recipes
+from ane_sweep.worker.grow import reading, recipes
 
 
 class _Known:
@@ -53,6 +53,7 @@ def remembered(module: torch.nn.Module) -> Iterator[None]:
     patches = (
         (TorchConverter, "_add_const", _adding(known, TorchConverter._add_const, Builder.const)),
         (torch, "tensor", _through_torch(known, torch.tensor)),
+        (torch.jit, "trace", reading.refusing(torch.jit.trace)),
         (Builder, "const", staticmethod(_const(known, Builder.const))),
         *(
             (one, "apply", _by_channel(one.apply))

@@ -49,7 +49,7 @@ class Differing:
             return True  # whole numbers are compared where the module is run
         first = _lazy.made(self.held[names[0]])
         return all(
-            self.held[name] is self.held[names[0]] or torch.equal(_lazy.made(self.held[name]), first) for name in names
+            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.made(self.held[name]), first) for name in names
         )
 
     def real(self, name: str) -> np.ndarray:
@@ -69,6 +69,10 @@ class Differing:
         scale, shift = (torch.rand(value.shape, generator=drawn) / 2 + 0.25 for _ in range(2))
         changed = (value.detach().abs() * scale + shift) * torch.where(value < 0, -1.0, 1.0)
         return changed.to(value.dtype).contiguous() if value.is_contiguous() else _like(changed, value)
+
+
+def _are_same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))  # 0 and -0 are equal
 
 
 def _like(changed: Tensor, value: Tensor) -> Tensor:
