@@ -25,13 +25,15 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, machines, page, screen
 from ane_sweep.results import assemble, timeline
-from ane_sweep.runner import afar, display, walk
+from ane_sweep.runner import display
+from ane_sweep.runner.executors import load_execute
+from ane_sweep.runner.task_runner import Display
 from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
 
-class View(walk.Display, Protocol):
+class View(Display, Protocol):
     """What is seen while a plan runs."""
 
     def close(self) -> None: ...
@@ -141,10 +143,9 @@ def watched(
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
         budget = memory.memory_budget(settings["memory_gib"])
-        if settings["executor"]["name"] != "local":
-            return afar.execute(plan, run, store, settings, view, budget, outcomes)
-        beside = partial(tracking.make_ready, settings["tracking"], run.folder.parent.parent)
-        return walk.execute(plan, run, store, settings, view, budget, outcomes, beside)
+        meanwhile = partial(tracking.make_ready, settings["tracking"], run.folder.parent.parent)
+        execute = load_execute(settings["executor"]["name"])
+        return execute(plan, run, store, settings, view, budget, outcomes, meanwhile)
     finally:
         view.close()
 

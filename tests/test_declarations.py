@@ -17,6 +17,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES, Traits, traits
 from ane_sweep.bridge.stages import ALL, STAGES, Stage
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner.paths import conf_dir
+from ane_sweep.terminal import IN_DOUBT
 
 PACKAGE = Path(ane_sweep.__file__).parent
 TINY = (
@@ -64,6 +65,21 @@ def load(params, inputs):
     loaded.realised["runtime"] = "echo"
     return loaded
 """
+EXECUTOR = """
+from ane_sweep.bridge.executors import Executor
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus
+
+EXECUTOR = Executor(help="a machine that declines every task")
+
+
+def execute(plan, run, store, settings, display, budget, outcomes=None, meanwhile=None):
+    outcomes = {} if outcomes is None else outcomes
+    for task in plan.tasks.values():
+        outcomes[task.key] = Outcome(StageStatus.SKIPPED, "declined by its executor")
+        display.end(task, outcomes[task.key])
+    return outcomes
+"""
 VERB = '''"""`ane-sweep greet NAME`: says hello to somebody"""
 
 from ane_sweep.terminal import OK
@@ -103,6 +119,16 @@ def house(tmp_path) -> House:
     shutil.copytree(PACKAGE, tmp_path / "ane_sweep", ignore=shutil.ignore_patterns("__pycache__", "conf"))
     shutil.copytree(conf_dir(), tmp_path / "conf")
     return House(tmp_path)
+
+
+def test_one_more_executor_is_one_module(house):
+    house.write("ane_sweep/runner/executors/decline.py", EXECUTOR)
+    assert house.written == 1
+    assert "executor=decline: a machine that declines every task" in " ".join(house.run("help", "keys").split())
+    house.run(*TINY, "executor=decline", code=(IN_DOUBT,))
+    (records,) = (house.root / "outputs" / "runs").glob("*/records.jsonl")
+    record = json.loads(records.read_text())
+    assert (record["status"], record["reason"]) == ("skipped", "reference: declined by its executor")
 
 
 @pytest.mark.slow

@@ -193,13 +193,8 @@ def name_label(name: str) -> str:
     return f"NAME-{name}"
 
 
-def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places | None:
-    """What each `machine` of a matrix is; None where this machine does all. Raises ConfigError.
-
-    wait   for workers that fit, as long as executor.wait_s; without it what is there now decides
-    """
-    if settings.get("executor", {}).get("name", "local") == "local":
-        return None
+def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places:
+    """Return the workers that each `machine` of a matrix stands for (see bridge.executors). Raises ConfigError."""
     at, certificates = link.settings(settings["executor"])
     if not settings.get("store"):
         raise ConfigError(

@@ -6,6 +6,7 @@ from typing import Any
 from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
+from ane_sweep.bridge.executors import EXECUTORS
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown
 from ane_sweep.bridge.model_tasks import TASKS
 from ane_sweep.errors import suggestion
@@ -94,7 +95,7 @@ KEYS: dict[str, Key] = {
         why="a plan of them takes gigabytes",
     ),
     "executor.name": Key(
-        (str,), "executor=local: this machine; executor=dask: the workers of a fleet", ("local", "dask")
+        (str,), "; ".join(f"executor={name}: {one.help}" for name, one in EXECUTORS.items()), tuple(EXECUTORS)
     ),
     "executor.address": Key((str, NONE), "the fleet's scheduler, as tls://HOST:8786"),
     "executor.certificates": Key(

@@ -10,7 +10,7 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.machine import syslog
 from ane_sweep.results import verdict
-from ane_sweep.runner.walk import STDERR_BYTES
+from ane_sweep.runner.task_runner import STDERR_BYTES
 
 Chain = list[tuple[Task, Outcome]]
 

@@ -13,7 +13,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.outward import visible
-from ane_sweep.runner.remaining import Remaining
+from ane_sweep.runner.time_left import TimeLeft
 from ane_sweep.terminal import duration
 
 STYLES = {StageStatus.BLOCKED: "yellow", StageStatus.SKIPPED: "yellow"}
@@ -28,7 +28,7 @@ class Lines:
         self.todo = {key: task for key, task in plan.tasks.items() if task.unavailable is None}
         self.total, self.cached, self.timed, self.began = len(self.todo), 0, 0, time.monotonic()
         self.running: dict[str, float] = {}
-        self.remaining = Remaining(self.todo.values())
+        self.remaining = TimeLeft(self.todo.values())
         self.told: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
         self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}

@@ -1,7 +1,7 @@
-"""An import-only parent of workers: `python -m ane_sweep.worker.parent SOCKET MODULE...` (runner/warm.py starts it).
+"""An import-only parent of workers: `python -m ane_sweep.worker.parent SOCKET MODULE...` (runner/fork_server.py starts it).
 
 It imports the modules and from then on does nothing but fork: each child is one task in a process of its own, as
-child.py runs it, that begins with the imports done. Linux only: see runner/warm.py.
+child.py runs it, that begins with the imports done. Linux only: see runner/fork_server.py.
 
 One message each way, of a packet socket:
 

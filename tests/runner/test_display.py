@@ -11,7 +11,8 @@ from rich.console import Console
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
-from ane_sweep.runner import display, remaining
+from ane_sweep.runner import display
+from ane_sweep.runner import time_left as remaining
 
 OK, CACHED = Outcome(StageStatus.OK), Outcome(StageStatus.CACHED)
 
@@ -101,6 +102,6 @@ def test_no_line_of_the_view_is_wider_than_the_terminal_and_no_colour_is_honoure
 
 def test_without_any_record_the_time_left_follows_from_the_stages_and_the_size_of_the_model():
     small, large = (replace(played.task("convert"), work=work) for work in (10**8, 10**10))
-    assert 1 < remaining.expected(small, {}) < 30 < remaining.expected(large, {})
-    assert remaining.expected(replace(large, seconds=7.0), {}) == 7.0
-    assert remaining.expected(replace(large, seconds=7.0), {"convert": [1.0, 2.0, 3.0]}) == 2.0
+    assert 1 < remaining.expected_seconds(small, {}) < 30 < remaining.expected_seconds(large, {})
+    assert remaining.expected_seconds(replace(large, seconds=7.0), {}) == 7.0
+    assert remaining.expected_seconds(replace(large, seconds=7.0), {"convert": [1.0, 2.0, 3.0]}) == 2.0

@@ -13,7 +13,7 @@ from ane_sweep.bridge.record import StageStatus, read_records
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.planner import config, free
 from ane_sweep.report import searched
-from ane_sweep.runner import walk
+from ane_sweep.runner.executors import local
 from ane_sweep.search import answer, drawn, run
 from ane_sweep.search.goal import of_settings, parse
 from ane_sweep.search.search import HOPELESS, SETTLED
@@ -72,7 +72,7 @@ def played(tmp_path, monkeypatch):
                 )
             outcomes[key] = kept[run.stamp, key]
 
-    monkeypatch.setattr(walk, "execute", execute)
+    monkeypatch.setattr(local, "execute", execute)
 
     def go(*words):
         goal, rest = parse([*WORDS, *words])

@@ -12,7 +12,7 @@ from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.planner import config
 from ane_sweep.report import searched
-from ane_sweep.runner import walk
+from ane_sweep.runner.executors import local
 from ane_sweep.search import answer, run
 from ane_sweep.search.goal import of_settings, parse
 from ane_sweep.search.search import SETTLED
@@ -60,7 +60,7 @@ def played(tmp_path, monkeypatch):
                 assert outcomes.keys() >= {*task.inputs.values()}, f"{task.label} would wait for ever"
                 outcomes[key] = Outcome(StageStatus.UNAVAILABLE, task.unavailable) if task.unavailable else play(task)
 
-    monkeypatch.setattr(walk, "execute", execute)
+    monkeypatch.setattr(local, "execute", execute)
 
     def go(*words, precision="fp16,p6,p4", without=()):
         withheld.update(without)

@@ -10,7 +10,7 @@ from rooms import Room
 
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.machine import stand_in
-from ane_sweep.runner import warm
+from ane_sweep.runner import fork_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 MIB = 1 << 20
@@ -19,12 +19,12 @@ WHO = "return StageResult(facts={'parent': os.getppid(), 'pid': os.getpid()})"
 
 @pytest.fixture
 def room(tmp_path):
-    with warm.Parents() as parents:
-        yield Room(tmp_path, parents)
+    with fork_server.ForkServers() as fork_servers:
+        yield Room(tmp_path, fork_servers)
 
 
-def the_parent(room: Room) -> warm.Parent:
-    (parent,) = room.parents._live.values()
+def the_parent(room: Room) -> fork_server.ForkServer:
+    (parent,) = room.fork_servers._live.values()
     return parent
 
 
@@ -34,7 +34,7 @@ def test_tasks_have_one_parent_and_leave_no_zombie(room):
     assert first.facts["parent"] == second.facts["parent"] == parent.process.pid
     assert first.facts["pid"] != second.facts["pid"]
     assert psutil.Process(parent.process.pid).children() == []
-    room.parents.__exit__()
+    room.fork_servers.__exit__()
     assert not psutil.pid_exists(parent.process.pid)
 
 
@@ -113,11 +113,11 @@ def test_numpy_brings_threads_and_the_parent_forks_without_them(room, monkeypatc
 
 
 def test_a_round_of_timing_begins_with_parents_of_its_own(room):
-    room.parents.begin(1)
+    room.fork_servers.begin_round(1)
     first = room.run(WHO).facts["parent"]
-    room.parents.begin(1)
+    room.fork_servers.begin_round(1)
     assert room.run(WHO).facts["parent"] == first
-    room.parents.begin(2)
+    room.fork_servers.begin_round(2)
     assert not psutil.pid_exists(first)
     assert room.run(WHO).facts["parent"] != first
 
@@ -132,35 +132,35 @@ def test_stopping_ends_a_parent_that_is_still_importing(room, monkeypatch):
     lane.start()
     while not marker.exists():
         assert lane.is_alive()
-    room.parents.stop()
+    room.fork_servers.stop()
     lane.join(20)
     assert results[0].facts["parent"] == os.getpid()
 
 
 def test_who_is_forked_and_who_starts_cold():
-    assert "torch" in warm.imports("score", {"runtime": "reference"})
-    assert "coremltools" in warm.imports("convert", {})
+    assert "torch" in fork_server.list_imports("score", {"runtime": "reference"})
+    assert "coremltools" in fork_server.list_imports("convert", {})
     for stage, params in (
         ("latency", {"runtime": "coreml"}),
         ("latency", {"runtime": "reference_cuda"}),
         ("evidence", {"runtime": "reference"}),
         ("fetch", {}),
     ):
-        assert warm.imports(stage, params) == (), stage
+        assert fork_server.list_imports(stage, params) == (), stage
     assert not any(ALL[name].warm for name in ALL if ALL[name].on_coreml or ALL[name].network)
 
 
 def test_where_a_script_stands_in_for_a_mac_every_task_starts_cold(monkeypatch):
-    assert warm.possible()
+    assert fork_server.can_fork()
     monkeypatch.setattr(stand_in, "active", lambda: object())
-    assert not warm.possible()
+    assert not fork_server.can_fork()
 
 
 def test_one_variable_starts_every_task_cold(monkeypatch):
-    monkeypatch.setenv(warm.COLD_VARIABLE, "1")
-    assert not warm.possible()
+    monkeypatch.setenv(fork_server.COLD_VARIABLE, "1")
+    assert not fork_server.can_fork()
 
 
 def test_without_pidfd_every_task_starts_cold(monkeypatch):
     monkeypatch.setattr(os, "pidfd_open", lambda pid: (_ for _ in ()).throw(OSError(38, "no such call")))
-    assert not warm.possible()
+    assert not fork_server.can_fork()

@@ -16,8 +16,9 @@ from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.fleet import members
-from ane_sweep.runner import afar, awaited, errand, line, needs
-from ane_sweep.runner.wire import Spot
+from ane_sweep.runner import dask_connection, placement_rules, ready_queue, remote_task
+from ane_sweep.runner.dask_connection import FleetWorker
+from ane_sweep.runner.executors import dask
 from ane_sweep.store import files, remote
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -41,7 +42,7 @@ class KilledWorker(Exception):
 
 
 class Played:
-    """In place of a Wire: every task is done at once, by the first worker that it fits, unless `hurts` says otherwise."""
+    """In place of a SchedulerSession: every task is done at once, by the first worker that it fits, unless `hurts` says otherwise."""
 
     def __init__(self, company, sweep, heard, began, ended):
         self.company, self.heard, self.tell_began, self.tell_ended = company, heard, began, ended
@@ -51,7 +52,7 @@ class Played:
         if self.company.torn:
             raise OSError("the connection was closed")
         self.sent.append(name)
-        where = next((spot for spot in self.spots() if spot.fits(needs)), None)
+        where = next((spot for spot in self.list_workers() if spot.fits(needs)), None)
         if where is None:
             return
         self.heard.put(lambda: self.tell_began(key, name, where.name))
@@ -59,7 +60,7 @@ class Played:
         if future is not None:  # None: it runs, and nothing is heard of it again
             self.heard.put(lambda: self.tell_ended(self, name, key, future))
 
-    def spots(self):
+    def list_workers(self):
         return self.company.there
 
     def drop(self, key):
@@ -79,16 +80,16 @@ class Company:
         self.out, self.patch, self.wires, self.done, self.hurts = tmp_path, monkeypatch, [], [], {}
         self.torn = 0  # what is said to the scheduler so often does not get through
         self.stage = Stage(monkeypatch, tmp_path)
-        same = {needs.tools_label(members.tools()): 1e6, "MEMORY": 8.0}
-        self.there = [Spot(name, {**same, HOST: 1e6, f"NAME-{name}": 1e6, "TIME": 1.0}) for name in ("a", "b")]
-        self.there.append(Spot("server", {**same, "NAME-server": 1e6, "PREP": 2.0}))
-        for one in (errand._store, errand._shelf):
+        same = {placement_rules.tools_label(members.tools()): 1e6, "MEMORY": 8.0}
+        self.there = [FleetWorker(name, {**same, HOST: 1e6, f"NAME-{name}": 1e6, "TIME": 1.0}) for name in ("a", "b")]
+        self.there.append(FleetWorker("server", {**same, "NAME-server": 1e6, "PREP": 2.0}))
+        for one in (remote_task._open_cache, remote_task._open_shared):
             one.cache_clear()
 
     def also(self, *names):
         """More workers where only preparations go."""
-        has = {label: amount for label, amount in self.there[2].has.items() if not label.startswith("NAME-")}
-        self.there += [Spot(name, {**has, f"NAME-{name}": 1e6}) for name in names]
+        has = {label: amount for label, amount in self.there[2].resources.items() if not label.startswith("NAME-")}
+        self.there += [FleetWorker(name, {**has, f"NAME-{name}": 1e6}) for name in names]
 
     def does(self, key, machine, text):
         stage = key.rstrip("0")
@@ -101,9 +102,9 @@ class Company:
         with self.patch.context() as patch:
             patch.setenv(members.NAME_VARIABLE, machine)
             patch.setenv("ANE_SWEEP_OUT", str(self.out / machine))
-            for one in (errand._store, errand._shelf):  # each machine's process has its own
+            for one in (remote_task._open_cache, remote_task._open_shared):  # each machine's process has its own
                 one.cache_clear()
-            return errand.perform(text)
+            return remote_task.run_remote_task(text)
 
     def sweep(self, run="run", plan=None, outcomes=None, wait_s=0, **settings) -> dict[str, Outcome]:
         files._hashed.clear()
@@ -114,20 +115,20 @@ class Company:
             self.wires.append(Played(self, sweep, heard, began, ended))
             return self.wires[-1]
 
-        home = afar.homecoming.Home
+        home = dask.ResultCollector
 
         def home_of(worker, *said):
             self.worker = worker
             return home(worker, *said)
 
-        self.patch.setattr(afar.homecoming, "Home", home_of)
-        self.patch.setattr(afar, "Wire", wire)
-        self.patch.setattr(afar, "_TICK_S", 0.01)
-        self.patch.setattr(line, "AGAIN_S", 0.01)
+        self.patch.setattr(dask, "ResultCollector", home_of)
+        self.patch.setattr(dask, "SchedulerSession", wire)
+        self.patch.setattr(dask, "_TICK_S", 0.01)
+        self.patch.setattr(dask_connection, "RECONNECT_S", 0.01)
         with Store(self.out / "home" / "cache") as store:
             run, plan = Run(self.out / "runs" / run, {}), plan or _plan()
             run.folder.mkdir(parents=True, exist_ok=True)  # as open_run leaves it
-            found = afar.execute(plan, run, store, told, self.stage, 1 << 30, outcomes)
+            found = dask.execute(plan, run, store, told, self.stage, 1 << 30, outcomes)
             self.shares = disk.read_json(run.folder / "run.json")["machines"]
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
@@ -272,22 +273,24 @@ def test_without_a_machine_that_fits_it_is_said_at_once_and_recorded(company):
 
 
 def test_a_worker_of_other_versions_does_nothing(company):
-    asked = errand.asked(task("convert"), "s", {}, {**SETTINGS, "store": str(company.out / "shelf")})
-    other = msgspec.json.decode(asked, type=errand.Errand)
+    asked = remote_task.encode_task(task("convert"), "s", {}, {**SETTINGS, "store": str(company.out / "shelf")})
+    other = msgspec.json.decode(asked, type=remote_task.RemoteTask)
     other.tools = {**other.tools, "coremltools": "8.3"}
-    answer = msgspec.json.decode(company.perform("a", msgspec.json.encode(other).decode()), type=errand.Answer)
+    answer = msgspec.json.decode(
+        company.perform("a", msgspec.json.encode(other).decode()), type=remote_task.RemoteResult
+    )
     assert answer.status == "failed" and "another coremltools" in answer.reason and not company.stage.called
 
 
 def test_no_variable_of_the_environment_goes_into_what_a_worker_is_asked_or_answers(company, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "verysecret")
-    asked = errand.asked(task("convert"), "s", {}, {**SETTINGS, "store": str(company.out / "shelf")})
+    asked = remote_task.encode_task(task("convert"), "s", {}, {**SETTINGS, "store": str(company.out / "shelf")})
     assert "verysecret" not in asked and "verysecret" not in company.perform("a", asked)
 
 
 def test_an_answer_that_names_a_file_elsewhere_is_not_taken(company):
     def escaping(machine, text):
-        answer = msgspec.json.decode(company.perform(machine, text), type=errand.Answer)
+        answer = msgspec.json.decode(company.perform(machine, text), type=remote_task.RemoteResult)
         return Future(
             "finished", msgspec.json.encode(msgspec.structs.replace(answer, files={"../../x": "eJwDAAAAAAE="}))
         )
@@ -363,7 +366,12 @@ def test_where_no_other_worker_fits_a_full_disk_is_recorded_with_machine_and_nex
     found = company.sweep()
     said = found["convert"].reason
     assert found["convert"].status == "failed" and found["chunk"].status == "blocked"
-    assert "on server: " in said and "no space left on device while writing" in said and "no other worker fits" in said
+    assert (
+        "on server: " in said
+        and "no space left on device while writing" in said
+        and "; free space" in said
+        and "no other worker fits" in said
+    )
     assert [stage for stage, _ in company.done] == ["convert"], "it is not asked again"
 
 
@@ -408,7 +416,7 @@ def test_programs_are_bound_to_a_machine_before_they_are_asked_for_though_nobody
             company.there = there
         return company.there
 
-    company.patch.setattr(Played, "spots", come)
+    company.patch.setattr(Played, "list_workers", come)
     sent = []
     submit = Played.submit
     company.patch.setattr(Played, "submit", lambda self, *said: (sent.append((said[0], said[3])), submit(self, *said)))
@@ -421,8 +429,8 @@ def test_programs_are_bound_to_a_machine_before_they_are_asked_for_though_nobody
 
 
 def test_a_worker_of_other_versions_is_never_bound_to_a_program(company):
-    other = {**company.there[0].has, needs.tools_label(members.tools()): 0.0}
-    company.there[0] = Spot("a", other)
+    other = {**company.there[0].resources, placement_rules.tools_label(members.tools()): 0.0}
+    company.there[0] = FleetWorker("a", other)
     assert by(company.sweep()["latency1"]) == "b"
     assert not any("does not come back" in line for line in company.stage.said)
 
@@ -510,7 +518,7 @@ def test_to_stop_while_the_scheduler_is_away_stops(company):
 def test_a_scheduler_that_stays_away_is_waited_for_once_and_what_is_left_says_so(company):
     def goes(machine, text):
         company.patch.setattr(Played, "__init__", stays_away)
-        company.patch.setattr(Played, "spots", stays_away)
+        company.patch.setattr(Played, "list_workers", stays_away)
         return Future("cancelled")
 
     def stays_away(*_):
@@ -571,20 +579,20 @@ def test_every_task_is_ready_once_after_all_that_it_waits_for_and_again_when_tha
         tasks.append(timed(f"two{n}-", 2, program=f"convert{n}-"))
         tasks[-1].more_of = tasks[-2].key
     known = {tasks[n].key for n in done if n < len(tasks) and not tasks[n].alone}
-    found = awaited.Awaited(tasks, known)
-    ended, ready, moves = set(known), found.ready(), dict(anew)
+    found = ready_queue.ReadyQueue(tasks, known)
+    ended, ready, moves = set(known), found.list_ready(), dict(anew)
     for step in range(200):
         if not ready:
             break
         key = ready.pop(0)
-        assert set(awaited.upstream(found.tasks[key])) <= ended
+        assert set(ready_queue.list_upstream(found.tasks[key])) <= ended
         if found.tasks[key].alone:
             assert {one.key for one in tasks if not one.alone} <= ended
         ended.add(key)
-        ready += [one for one in found.end(key) if one not in ready]
+        ready += [one for one in found.finish(key) if one not in ready]
         if (number := moves.pop(step, None)) is not None:
             mark = [one.key for one in tasks if one.alone and f"{number % cells}-" in one.key and one.key in ended]
-            found.again(mark)
+            found.reopen(mark)
             ended -= set(mark)
-            ready = found.ready()
-    assert ended == set(found.tasks) and not found.left
+            ready = found.list_ready()
+    assert ended == set(found.tasks) and not found.unfinished
