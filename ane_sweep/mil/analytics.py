@@ -25,7 +25,7 @@ _PAIR = re.compile(r'\{"(\w+)", (-?[\w.+-]+)\}')
 _TEXT_PAIR = re.compile(r'\{"(\w+)", "((?:[^"\\]|\\.)*)"\}')
 
 
-def find(home: Path) -> list[Path]:
+def find_files(home: Path) -> list[Path]:
     """Every analytics.mil under a home folder, oldest first."""
     return sorted((path for path in home.glob(GLOB) if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
 

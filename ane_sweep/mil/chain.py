@@ -15,19 +15,19 @@ def outputs_key(function: str = "") -> str:
     return f"{OUTPUTS_KEY}.{function}" if function else OUTPUTS_KEY
 
 
-def described(spec: Any, function: str = "") -> Any:
+def function_description(spec: Any, function: str = "") -> Any:
     """What holds the features of a function: its own description where functions are listed, else the model's."""
     name = function or spec.description.defaultFunctionName
     return next((listed for listed in spec.description.functions if listed.name == name), spec.description)
 
 
-def inputs(specs: list[Any], function: str = "") -> dict[str, Any]:
+def find_inputs(specs: list[Any], function: str = "") -> dict[str, Any]:
     """Feature descriptions of what the chain needs from outside, by name, in order. `specs` are Model messages in
     order; `function` is one of several, "" the default one.
     """
     made: set[str] = set()
     needed: dict[str, Any] = {}
-    for description in (described(spec, function) for spec in specs):
+    for description in (function_description(spec, function) for spec in specs):
         for feature in description.input:
             if feature.name not in made:
                 needed.setdefault(feature.name, feature)
@@ -35,12 +35,12 @@ def inputs(specs: list[Any], function: str = "") -> dict[str, Any]:
     return needed
 
 
-def outputs(specs: list[Any], where: Path, function: str = "") -> dict[str, Any]:
+def find_outputs(specs: list[Any], where: Path, function: str = "") -> dict[str, Any]:
     """Feature descriptions of what the chain is for, by name, in order: without the values that chunks hand over.
 
     Chunks that we made say so in their metadata; otherwise it is what no later program reads.
     """
-    descriptions = [described(spec, function) for spec in specs]
+    descriptions = [function_description(spec, function) for spec in specs]
     made = {feature.name: feature for description in descriptions for feature in description.output}
     several = len(specs[0].description.functions) > 1
     key = outputs_key((function or specs[0].description.defaultFunctionName) if several else "")

@@ -17,10 +17,10 @@ from typing import Any
 
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, places, writer
-from ane_sweep.mil.cut_words import Place
-from ane_sweep.mil.element_types import Varying
+from ane_sweep.mil.cut_words import CutWord
+from ane_sweep.mil.element_types import FlexibleShape
 from ane_sweep.mil.graph import Op
-from ane_sweep.mil.line import Line, line_up
+from ane_sweep.mil.line import OpLine, line_up
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.mil.writer import Chunk
 
@@ -30,7 +30,7 @@ OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("e
 
 
 @dataclass(frozen=True)
-class Request:
+class ChunkRequest:
     """How a program is to be cut.
 
     count    how many chunks, or "auto": the fewest that keep each under `program_bytes` of weights
@@ -47,13 +47,13 @@ class Request:
     by: str = "bytes"
     own: str = "none"
     times: Mapping[str, float] = field(default_factory=dict)
-    at: tuple[Place, ...] = ()
+    at: tuple[CutWord, ...] = ()
     program_bytes: int | None = None
     mapped_bytes: int | None = None
-    varying: Callable[[package.Package, str], Mapping[str, Varying]] | None = None
+    varying: Callable[[package.Package, str], Mapping[str, FlexibleShape]] | None = None
 
 
-def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
+def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
     """Write `source` as packages `chunk_01.mlpackage` ... into `out`.
 
     Of a pipeline its one ML Program is cut, and the other models are left out. Returns facts: `chunks`, `chunk_bytes`
@@ -62,13 +62,15 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
     there are any `left_out` (kinds of models) and `notes` (sentences); of cuts of one's own `cut_behind`, the ops that chunks
     end with. Raises errors.ChunkError when the program cannot be cut as asked, errors.PackageError when it cannot be read.
     """
-    read, left_out = _program(source)
+    read, left_out = _read_program(source)
     default = graph.default_function(read.spec)
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
-    lines = {name: line_up(_viewed(read, name, request)) for name in names}
+    lines = {name: line_up(_view_program(read, name, request)) for name in names}
     joined = joint.join(list(lines.values()))
-    chosen, notes = _chosen(joined.line, request, source.name)
-    parts = {name: pieces(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())}
+    chosen, notes = _resolve_cuts(joined.line, request, source.name)
+    parts = {
+        name: split_at(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())
+    }
     for index in range(len(chosen) + 1):
         target = out / package.chunk_name(index)
         if not chosen:
@@ -80,39 +82,39 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
         "chunk_bytes": cuts.weight_bytes(joined.line, chosen),
         "boundary_bytes": [joined.line.crossing[place] for place in chosen],
         "cut_points": len(joined.line.positions),
-        **({"cut_behind": [places.behind(joined.line, cut) for cut in chosen]} if request.at else {}),
+        **({"cut_behind": [places.name_cut(joined.line, cut) for cut in chosen]} if request.at else {}),
         "largest_tensor_bytes": joined.line.largest,
         **({"left_out": left_out} if left_out and chosen else {}),
         **({"notes": notes} if notes else {}),
     }
 
 
-def _chosen(line: Line, request: Request, name: str) -> tuple[list[int], list[str]]:
+def _resolve_cuts(line: OpLine, request: ChunkRequest, name: str) -> tuple[list[int], list[str]]:
     """(the cuts, sentences about them)."""
     if request.at:
         return places.resolve(line, request.at, name)
-    chosen = _choose(line, request, name)
-    return chosen, [uneven] if (uneven := _uneven(line, chosen)) else []
+    chosen = _choose_cuts(line, request, name)
+    return chosen, [uneven] if (uneven := _describe_imbalance(line, chosen)) else []
 
 
-def alone(source: Path, target: Path) -> Path:
+def extract_program(source: Path, target: Path) -> Path:
     """Write the one ML Program of a pipeline as a package of its own. Raises as `chunk` does."""
-    read, _ = _program(source)
-    program = graph.program(read)
-    (whole,) = pieces(line_up(program), [])
+    read, _ = _read_program(source)
+    program = graph.view_program(read)
+    (whole,) = split_at(line_up(program), [])
     writer.write({graph.default_function(read.spec): (program, whole)}, target)
     return target
 
 
-def _viewed(read: package.Package, name: str, request: Request) -> graph.Program:
-    program = graph.program(read, name)
+def _view_program(read: package.Package, name: str, request: ChunkRequest) -> graph.Program:
+    program = graph.view_program(read, name)
     kinds = (program.tensor_type(own) for own in program.inputs)
     if request.varying is not None and any(kind is not None and not kind.is_static for kind in kinds):
         program.varying = request.varying(read, name)
     return program
 
 
-def _uneven(line: Line, chosen: list[int]) -> str | None:
+def _describe_imbalance(line: OpLine, chosen: list[int]) -> str | None:
     """A sentence about a cut whose largest chunk has far more than its share, with the reason."""
     held = cuts.weight_bytes(line, chosen)
     largest, share = max(held), sum(line.sizes.values()) / len(held)
@@ -125,7 +127,7 @@ def _uneven(line: Line, chosen: list[int]) -> str | None:
     )
 
 
-def _program(source: Path) -> tuple[package.Package, list[str]]:
+def _read_program(source: Path) -> tuple[package.Package, list[str]]:
     """(the program to cut, kinds of the models of its pipeline that are not cut)."""
     found = package.read(source, kinds=pipeline.KINDS)
     programs, others = pipeline.split(found)
@@ -145,11 +147,11 @@ def _link_or_copy(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _choose(line: Line, request: Request, name: str) -> list[int]:
-    wish = _wish(line, request, name)
-    most = cuts.most(line, wish)
+def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:
+    wish = _make_wish(line, request, name)
+    most = cuts.count_most(line, wish)
     if request.count == AUTO:
-        return _automatic(line, request, wish, name)
+        return _choose_fewest(line, request, wish, name)
     count = int(request.count)
     if count < 1:
         raise ChunkError(f"chunks={count}: a program is cut into 1 or more chunks")
@@ -169,12 +171,12 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
     return [] if count == 1 else cuts.choose(line, count, wish)
 
 
-def _wish(line: Line, request: Request, name: str) -> cuts.Wish:
+def _make_wish(line: OpLine, request: ChunkRequest, name: str) -> cuts.Wish:
     if request.count == 1:
         return cuts.Wish()
     wanted = OWN[request.own]
-    first = ends.embedding_end(line) if "embeddings" in wanted else None
-    last = ends.head_start(line) if "head" in wanted else None
+    first = ends.find_embedding_end(line) if "embeddings" in wanted else None
+    last = ends.find_head_start(line) if "head" in wanted else None
     if "embeddings" in wanted and first is None:
         raise ChunkError(f"own_chunks={request.own}: {name} has no lookup ahead of its layers that could be cut off")
     if "head" in wanted and (last is None or (first is not None and last <= first)):
@@ -182,9 +184,9 @@ def _wish(line: Line, request: Request, name: str) -> cuts.Wish:
     return cuts.Wish(request.by, request.times, first, last)
 
 
-def _automatic(line: Line, request: Request, wish: cuts.Wish, name: str) -> list[int]:
+def _choose_fewest(line: OpLine, request: ChunkRequest, wish: cuts.Wish, name: str) -> list[int]:
     assert request.program_bytes is not None
-    chosen = cuts.fewest(line, request.program_bytes, wish)
+    chosen = cuts.choose_fewest(line, request.program_bytes, wish)
     if chosen is None:
         raise ChunkError(
             f"chunks=auto: {name} cannot be cut so that no chunk has more than {request.program_bytes} bytes of weights: "
@@ -199,7 +201,7 @@ def _automatic(line: Line, request: Request, wish: cuts.Wish, name: str) -> list
     return chosen
 
 
-def _unpacked_bytes(line: Line) -> int:
+def _unpacked_bytes(line: OpLine) -> int:
     """Bytes that compressed weights take beyond their files when they are mapped: chips with that limit map them dense
     (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and April 2023, M1 Max)."""
     packed = {op.index: op for op in line.constant.values() if op.type.startswith("constexpr_")}
@@ -212,7 +214,7 @@ def _unpacked_bytes(line: Line) -> int:
     return sum(kind.byte_count for kind in kinds) - held
 
 
-def pieces(line: Line, chosen: list[int]) -> list[Chunk]:
+def split_at(line: OpLine, chosen: list[int]) -> list[Chunk]:
     """The chunks between the cuts `chosen`."""
     program = line.program
     edges = [0, *chosen, len(line.compute)]
@@ -231,11 +233,11 @@ def pieces(line: Line, chosen: list[int]) -> list[Chunk]:
         inputs += sorted((name for name in read if made.get(name, start) < start), key=lambda name: (made[name], name))
         outputs = [name for name in program.outputs if name in own or (is_last and name not in made)]
         outputs += [name for name in own if last_read.get(name, -1) >= end and name not in outputs]
-        result.append(Chunk(_with_constants(line, start, end, read), inputs, outputs))
+        result.append(Chunk(_add_constants(line, start, end, read), inputs, outputs))
     return result
 
 
-def _with_constants(line: Line, start: int, end: int, read: set[str]) -> list[Op]:
+def _add_constants(line: OpLine, start: int, end: int, read: set[str]) -> list[Op]:
     """The ops of a chunk and every constant below them, in the program's order."""
     needed: dict[int, Op] = {op.index: op for op in line.compute[start:end]}
     open_names = list(read)

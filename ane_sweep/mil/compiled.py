@@ -43,16 +43,16 @@ def read(folder: Path) -> Any:
     """The Model message of a compiled model: an ML Program, or a pipeline. Raises PackageError."""
     if (folder / TEXT_NAME).is_file():
         spec = text.read(folder / TEXT_NAME)
-        _describe(spec, _metadata(folder))
+        _describe_features(spec, _read_metadata(folder))
         return spec
     if (folder / "model0").is_dir():
-        return _pipeline(folder)
+        return _read_pipeline(folder)
     raise PackageError(f"{folder}: a compiled model without {TEXT_NAME}; give the .mlpackage that it was compiled from")
 
 
-def _pipeline(folder: Path) -> Any:
+def _read_pipeline(folder: Path) -> Any:
     spec = Model_pb2.Model()
-    known = _metadata(folder)
+    known = _read_metadata(folder)
     structure = known.get("modelType", {}).get("structure", [])
     index = 0
     while (part := folder / f"model{index}").is_dir() and index < _MOST_PARTS:
@@ -86,7 +86,7 @@ def _move_weights(model: Any, prefix: str) -> None:
                     value.blobFileValue.fileName = prefix + name.removeprefix("@model_path/")
 
 
-def _metadata(folder: Path) -> dict[str, Any]:
+def _read_metadata(folder: Path) -> dict[str, Any]:
     """metadata.json, or nothing where it is missing or of another form: it only adds to what the program says."""
     try:
         found = untrusted.read_json(folder / METADATA_NAME)
@@ -96,12 +96,12 @@ def _metadata(folder: Path) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def _describe(spec: Any, metadata: dict[str, Any]) -> None:
+def _describe_features(spec: Any, metadata: dict[str, Any]) -> None:
     for name, function in spec.mlProgram.functions.items():
         described = next((one for one in spec.description.functions if one.name == name), spec.description)
-        flexible = _stated(function)
+        flexible = _read_flexible_shapes(function)
         for feature in described.input:
-            _size(feature, flexible)
+            _apply_shape(feature, flexible)
         listed = metadata.get("inputSchema", []), metadata.get("outputSchema", [])
         for features, schema in zip((described.input, described.output), listed):
             pictures = {
@@ -109,10 +109,10 @@ def _describe(spec: Any, metadata: dict[str, Any]) -> None:
             }
             for feature in features:
                 if feature.name in pictures:
-                    _picture(feature, pictures[feature.name])
+                    _describe_image(feature, pictures[feature.name])
 
 
-def _stated(function: Any) -> dict[str, dict[str, Any]]:
+def _read_flexible_shapes(function: Any) -> dict[str, dict[str, Any]]:
     """{"DefaultShapes": {input: value}, "RangeDims" or "EnumeratedShapes": ...} as Value messages."""
     if FLEXIBLE not in function.attributes:
         return {}
@@ -121,24 +121,24 @@ def _stated(function: Any) -> dict[str, dict[str, Any]]:
     for part in parts:
         pair = part.immediateValue.tuple.values
         if len(pair) == 2:
-            found[_word(pair[0])] = _pairs(pair[1])
+            found[_decode_string(pair[0])] = _decode_dictionary(pair[1])
     return found
 
 
-def _word(value: Any) -> str:
+def _decode_string(value: Any) -> str:
     strings = value.immediateValue.tensor.strings.values
     return strings[0] if strings else ""
 
 
-def _pairs(value: Any) -> dict[str, Any]:
-    return {_word(pair.key): pair.value for pair in value.immediateValue.dictionary.values}
+def _decode_dictionary(value: Any) -> dict[str, Any]:
+    return {_decode_string(pair.key): pair.value for pair in value.immediateValue.dictionary.values}
 
 
-def _numbers(value: Any) -> list[int]:
+def _decode_numbers(value: Any) -> list[int]:
     return list(value.immediateValue.tensor.ints.values)
 
 
-def _size(feature: Any, stated: dict[str, dict[str, Any]]) -> None:
+def _apply_shape(feature: Any, stated: dict[str, dict[str, Any]]) -> None:
     """Default shape and flexibility of an input, as the function's attribute says them."""
     array, name = feature.type.multiArrayType, feature.name
     if array.WhichOneof("ShapeFlexibility") is None:
@@ -147,19 +147,19 @@ def _size(feature: Any, stated: dict[str, dict[str, Any]]) -> None:
         feature.shortDescription = NO_DEFAULT
         return
     del array.shape[:]
-    array.shape.extend(_numbers(stated["DefaultShapes"][name]))
-    options = [_pairs(option) for option in stated.get("EnumeratedShapes", {}).values()]
+    array.shape.extend(_decode_numbers(stated["DefaultShapes"][name]))
+    options = [_decode_dictionary(option) for option in stated.get("EnumeratedShapes", {}).values()]
     if options and all(name in option for option in options):
         for option in options:
-            array.enumeratedShapes.shapes.add().shape.extend(_numbers(option[name]))
+            array.enumeratedShapes.shapes.add().shape.extend(_decode_numbers(option[name]))
     elif name in stated.get("RangeDims", {}):
         del array.shapeRange.sizeRanges[:]
         for bounds in stated["RangeDims"][name].immediateValue.list.values:
-            low, high = _numbers(bounds)
+            low, high = _decode_numbers(bounds)
             array.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
 
 
-def _picture(feature: Any, said: dict[str, Any]) -> None:
+def _describe_image(feature: Any, said: dict[str, Any]) -> None:
     """An array that is given as a picture: the program computes on (1, channels, height, width)."""
     color = _COLORS.get(str(said.get("colorspace", "RGB")))
     try:

@@ -14,7 +14,7 @@ FORMS = "bytes as 1811MB, a share of the weights as 0.6, layer:24, op:NAME"
 
 
 @dataclass(frozen=True)
-class Place:
+class CutWord:
     """One word: `number` bytes, share or layer, or the `name` of an op."""
 
     word: str
@@ -23,27 +23,27 @@ class Place:
     name: str = ""
 
 
-def place(word: Any) -> Place | None:
+def parse_place(word: Any) -> CutWord | None:
     """What a word means; None where it is none of FORMS."""
     text = str(word)
     if isinstance(word, (int, float)):
-        return Place(text, "share", float(word)) if 0 < word < 1 else None
+        return CutWord(text, "share", float(word)) if 0 < word < 1 else None
     if (found := _BYTES.fullmatch(text)) and float(found[1]) > 0:
-        return Place(text, "bytes", float(found[1]) * UNITS[found[2]])
+        return CutWord(text, "bytes", float(found[1]) * UNITS[found[2]])
     kind, _, name = text.partition(":")
     if kind == "layer" and name.isascii() and name.isdecimal() and 0 < int(name) < 10**6:
-        return Place(text, "layer", int(name))
-    return Place(text, "op", name=name) if kind == "op" and name else None
+        return CutWord(text, "layer", int(name))
+    return CutWord(text, "op", name=name) if kind == "op" and name else None
 
 
-def places(words: list[Any]) -> list[Place]:
+def parse_places(words: list[Any]) -> list[CutWord]:
     """Those of a list that `problem` finds nothing wrong with."""
-    return [found for word in words if (found := place(word))]
+    return [found for word in words if (found := parse_place(word))]
 
 
-def problem(name: str, words: Any) -> str | None:
+def find_problem(name: str, words: Any) -> str | None:
     """What is wrong with a list of words, in one sentence."""
-    said = [place(word) for word in words]
+    said = [parse_place(word) for word in words]
     if not words:
         return f"{name}=[]: expected a place or more: {FORMS}; null: no cuts of one's own"
     if None in said:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.line import OpLine
 
 BY = ("bytes", "layers", "time")
 SLACK = 0.05  # of the ideal share: this much imbalance is accepted for fewer boundary bytes
@@ -42,31 +42,31 @@ class Wish:
         return (self.first is not None) + (self.last is not None)
 
 
-PLAIN = Wish()
+DEFAULT = Wish()
 
 
-def most(line: Line, wish: Wish = PLAIN) -> int:
+def count_most(line: OpLine, wish: Wish = DEFAULT) -> int:
     """The largest number of chunks that a line can be cut into."""
-    return len(_inner(line, wish)) + 1 + wish.own
+    return len(_free_places(line, wish)) + 1 + wish.own
 
 
-def choose(line: Line, count: int, wish: Wish = PLAIN) -> list[int]:
+def choose(line: OpLine, count: int, wish: Wish = DEFAULT) -> list[int]:
     """The best `count` - 1 cuts, ascending. `count` is more than `wish.own` and at most `most(line, wish)`."""
-    inner, between = _inner(line, wish), count - wish.own
+    inner, between = _free_places(line, wish), count - wish.own
     start, end = wish.first or 0, len(line.compute) if wish.last is None else wish.last
     if between == 1:
         chosen = []
     elif between == len(inner) + 1:
         chosen = inner
     else:
-        chosen = _best(line, [start, *inner, end], between, wish)
+        chosen = _choose_best(line, [start, *inner, end], between, wish)
     return [*([] if wish.first is None else [wish.first]), *chosen, *([] if wish.last is None else [wish.last])]
 
 
-def fewest(line: Line, limit: int, wish: Wish = PLAIN) -> list[int] | None:
+def choose_fewest(line: OpLine, limit: int, wish: Wish = DEFAULT) -> list[int] | None:
     """The cuts of the least number of chunks of which none has more than `limit` bytes of weights; None when there is
     no such number."""
-    inner = _inner(line, wish)
+    inner = _free_places(line, wish)
     marks = [
         0,
         *sorted({*inner, *(place for place in (wish.first, wish.last) if place is not None)}),
@@ -76,28 +76,28 @@ def fewest(line: Line, limit: int, wish: Wish = PLAIN) -> list[int] | None:
         return None
     count = max(1 + wish.own, -(-sum(line.sizes.values()) // limit))
     while True:
-        chosen = choose(line, min(count, most(line, wish)), replace(wish, limit=limit))
+        chosen = choose(line, min(count, count_most(line, wish)), replace(wish, limit=limit))
         if max(weight_bytes(line, chosen)) <= limit:
             return chosen
         count += 1
 
 
-def weight_bytes(line: Line, chosen: Sequence[int]) -> list[int]:
+def weight_bytes(line: OpLine, chosen: Sequence[int]) -> list[int]:
     """Bytes of the distinct weights of each chunk."""
     edges = [0, *chosen, len(line.compute)]
     return [sum(line.sizes[key] for key in frozenset().union(*line.blobs[start:end])) for start, end in pairwise(edges)]
 
 
-def _inner(line: Line, wish: Wish) -> list[int]:
+def _free_places(line: OpLine, wish: Wish) -> list[int]:
     end = len(line.compute) if wish.last is None else wish.last
     return [place for place in line.positions if (wish.first or 0) < place < end]
 
 
-def _best(line: Line, marks: list[int], count: int, wish: Wish) -> list[int]:
+def _choose_best(line: OpLine, marks: list[int], count: int, wish: Wish) -> list[int]:
     uses, sizes = _costs(line, wish)
     segments = _segments(uses, marks)
     least = _least_bound(segments, sizes, count)
-    share = _share(segments, sizes, count, least)
+    share = _target_share(segments, sizes, count, least)
     everything = sum(sizes[key] for key in frozenset().union(*segments))
     bound = max(least, int(everything / count * (1 + SLACK)))
     if wish.limit is not None and uses is line.blobs:
@@ -106,7 +106,7 @@ def _best(line: Line, marks: list[int], count: int, wish: Wish) -> list[int]:
     return [marks[mark] for mark in _best_marks(segments, sizes, crossing, count, bound, share)]
 
 
-def _costs(line: Line, wish: Wish) -> tuple[list[frozenset], dict]:
+def _costs(line: OpLine, wish: Wish) -> tuple[list[frozenset], dict]:
     """What each op of the line uses and what that costs: weights by bytes (or, if those are tiny, each op as 1), each
     layer as 1, or each op's time in millionths of the whole."""
     if wish.by == "bytes" and sum(line.sizes.values()) >= TINY_BYTES_PER_OP * len(line.compute):
@@ -151,7 +151,7 @@ def _chunks_needed(segments: list[frozenset], sizes: dict, bound: int) -> int:
     return count
 
 
-def _share(segments: list[frozenset], sizes: dict, count: int, least: int) -> float:
+def _target_share(segments: list[frozenset], sizes: dict, count: int, least: int) -> float:
     """The size that chunks should have: `least`, but where single segments are larger than an equal share (a vocabulary
     table, say) these fill chunks of their own and the others share the rest."""
     totals = [sum(sizes[key] for key in keys) for keys in segments]

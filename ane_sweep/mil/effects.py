@@ -82,7 +82,7 @@ EFFECTS = {
 DEFAULT = tuple(name for name, effect in EFFECTS.items() if effect.confidence == "several")
 
 
-def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
+def select_effects(names: Iterable[str] | None) -> tuple[str, ...]:
     """Effects by name, in the order of the table; None stands for DEFAULT. Raises ConfigError for an unknown one."""
     wanted = DEFAULT if names is None else tuple(names)
     unknown = [name for name in wanted if name not in EFFECTS]

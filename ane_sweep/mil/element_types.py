@@ -65,7 +65,7 @@ class TensorType:
 
 
 @dataclass(frozen=True, slots=True)
-class Varying:
+class FlexibleShape:
     """The sizes of a value of a program that takes several shapes: `default`, and either all of its `shapes` (enumerated) or the
     lowest and the highest size of every axis (`ranges`; None: no limit). Neither where it is of one shape after all.
     """

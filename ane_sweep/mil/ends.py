@@ -8,12 +8,12 @@ Among the legal cuts that part them from the rest: the one where fewest bytes cr
 """
 
 from ane_sweep.mil.cuts import LAYERS
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.line import OpLine
 
 _LOOKUPS = {"gather", "gather_along_axis", "gather_nd", "embedding"}
 
 
-def embedding_end(line: Line) -> int | None:
+def find_embedding_end(line: OpLine) -> int | None:
     """The cut after the embedding; None where there is no lookup or no legal cut behind it."""
     layers = [place for place, op in enumerate(line.compute) if op.type in LAYERS]
     first_layer = layers[0] if layers else len(line.compute)
@@ -24,9 +24,9 @@ def embedding_end(line: Line) -> int | None:
     return min(between, key=lambda place: (line.crossing[place], place), default=None)
 
 
-def head_start(line: Line) -> int | None:
+def find_head_start(line: OpLine) -> int | None:
     """The cut before the head; None where no layer with weights is last, or no legal cut lies before it."""
-    last = set(_last_layers(line))
+    last = set(_find_last_layers(line))
     others = [place for place, op in enumerate(line.compute) if op.type in LAYERS and place not in last]
     heads = [place for place in last if line.blobs[place]]
     after = max(others, default=-1)
@@ -36,7 +36,7 @@ def head_start(line: Line) -> int | None:
     return min(between, key=lambda place: (line.crossing[place], -place), default=None)
 
 
-def _last_layers(line: Line) -> list[int]:
+def _find_last_layers(line: OpLine) -> list[int]:
     """Places of the layers from which no other layer follows."""
     leads_to_layer: set[str] = set()
     found = []

@@ -14,8 +14,8 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package as packages
-from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, TensorType, Varying, tensor_type
-from ane_sweep.mil.weights import Record
+from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, FlexibleShape, TensorType, tensor_type
+from ane_sweep.mil.weights import BlobRecord
 
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
 MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
@@ -58,7 +58,7 @@ class Program:
     function: Any
     block: Any
     opset: str
-    varying: Mapping[str, Varying] = field(default_factory=dict)
+    varying: Mapping[str, FlexibleShape] = field(default_factory=dict)
 
     @property
     def spec(self) -> Any:
@@ -66,7 +66,7 @@ class Program:
 
     @cached_property
     def ops(self) -> list[Op]:
-        return [view(index, proto) for index, proto in enumerate(self.block.operations)]
+        return [view_op(index, proto) for index, proto in enumerate(self.block.operations)]
 
     @cached_property
     def types(self) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def load(path: Path) -> Program:
     if len(functions) != 1:
         names = ", ".join(sorted(functions)) or "none"
         raise PackageError(f"{path}: has {len(functions)} functions ({names}); programs with exactly one are read here")
-    return program(package)
+    return view_program(package)
 
 
-def program(package: packages.Package, function: str = "") -> Program:
+def view_program(package: packages.Package, function: str = "") -> Program:
     """View one function of a package that was read; "" is the one that the package declares as default.
 
     Raises errors.PackageError where there is no such function, or none that can be the default.
@@ -133,7 +133,7 @@ def default_function(spec: Any) -> str:
     return spec.description.defaultFunctionName or (next(iter(functions)) if len(functions) == 1 else "main")
 
 
-def view(index: int, proto: Any) -> Op:
+def view_op(index: int, proto: Any) -> Op:
     """An Op over an Operation message."""
     inputs = {
         parameter: [binding.name or binding.value for binding in argument.arguments]
@@ -176,10 +176,10 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         strings = list(tensor.strings.values)
         if not kind.shape and len(strings) == 1:
             return strings[0]
-        return _shaped(np.array(strings, dtype=object), kind, package, "an immediate constant")
+        return _reshape(np.array(strings, dtype=object), kind, package, "an immediate constant")
     if kind.dtype in PACKED_BITS and field == "bytes":
         raw = np.frombuffer(tensor.bytes.values, np.uint8)
-        return _shaped(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
+        return _reshape(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
     if kind.dtype not in NUMPY:
         raise PackageError(f"{package.path}: immediate constants of type {kind.dtype} are not read here")
     dtype = NUMPY[kind.dtype]
@@ -195,7 +195,7 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
             flat = np.array(getattr(tensor, field).values).astype(dtype)
         except (ValueError, OverflowError, TypeError) as error:
             raise PackageError(f"{package.path}: a constant says {kind.dtype} and holds {field}: {error}") from error
-    return _shaped(flat, kind, package, "an immediate constant")
+    return _reshape(flat, kind, package, "an immediate constant")
 
 
 def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
@@ -219,7 +219,7 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
     return flat
 
 
-def stored(value: Any, package: packages.Package) -> Record:
+def check_record(value: Any, package: packages.Package) -> BlobRecord:
     """The weight record that a Value message refers to, held against what the program says of it. Raises PackageError.
 
     Nothing of the payload is read: whoever only looks at a program and whoever runs it refuse the same files.
@@ -228,7 +228,7 @@ def stored(value: Any, package: packages.Package) -> Record:
     reference = value.blobFileValue
     blobs = package.blobs(reference.fileName)
     record = blobs.record(reference.offset)
-    where = _place(value, package)
+    where = _describe_place(value, package)
     if kind is None or not kind.is_static or (kind.dtype not in NUMPY and kind.dtype not in PACKED_BITS):
         raise PackageError(f"{package.path}: {where} has type {kind.dtype if kind else 'none'}, which is not read here")
     if record.dtype_name != kind.dtype and not (kind.dtype == "bool" and record.dtype in (3, 4)):
@@ -243,21 +243,21 @@ def stored(value: Any, package: packages.Package) -> Record:
     return record
 
 
-def _place(value: Any, package: packages.Package) -> str:
+def _describe_place(value: Any, package: packages.Package) -> str:
     reference = value.blobFileValue
     return f"the weight record at byte {reference.offset} of {package.blobs(reference.fileName).path}"
 
 
 def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
-    stored(value, package)
+    check_record(value, package)
     kind = tensor_type(value.type)
     assert kind is not None  # `stored` refuses the rest
     payload = package.blobs(value.blobFileValue.fileName).payload(value.blobFileValue.offset)
     flat = unpack(payload, kind.dtype, kind.count) if kind.dtype in PACKED_BITS else payload.view(NUMPY[kind.dtype])
-    return _shaped(flat, kind, package, _place(value, package))
+    return _reshape(flat, kind, package, _describe_place(value, package))
 
 
-def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what: str) -> np.ndarray:
+def _reshape(flat: np.ndarray, kind: TensorType, package: packages.Package, what: str) -> np.ndarray:
     shape = tuple(length or 0 for length in kind.shape)
     count = math.prod(shape)
     if len(shape) > 32:
@@ -277,12 +277,12 @@ def check_sizes(block: Any, where: object) -> None:
             if kind is None:
                 continue
             if len(kind.shape) >= MOST_AXES or math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
-                raise too_large(where, value.name, kind)
+                raise size_error(where, value.name, kind)
         for inner in proto.blocks:
             check_sizes(inner, where)
 
 
-def too_large(where: object, name: str, kind: Any) -> PackageError:
+def size_error(where: object, name: str, kind: Any) -> PackageError:
     """`kind`: anything with a dtype and a shape."""
     sizes = list(kind.shape) if len(kind.shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
     return PackageError(
@@ -295,7 +295,7 @@ def free_names(block: Any) -> set[str]:
     made = {value.name for value in block.inputs}
     read = set(block.outputs)
     for proto in block.operations:
-        op = view(0, proto)
+        op = view_op(0, proto)
         read |= op.reads
         made.update(op.outputs)
     return read - made

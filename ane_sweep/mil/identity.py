@@ -15,26 +15,26 @@ from ane_sweep.mil.proto import MIL_pb2
 KEY = "ane-sweep-identity"
 
 
-def fresh_copy(source: Path, target: Path, identity: str) -> Path:
+def write_fresh_copy(source: Path, target: Path, identity: str) -> Path:
     """Write the package `source` to `target` with `identity` in it; weights are hard links where that is possible."""
     found = package.read(source, kinds=("mlProgram", "pipeline"))
     found.spec.description.metadata.userDefined[KEY] = identity
     for program in _programs(found.spec):
         _set_build_info(program, identity)
-    return _write(found, target)
+    return _write_copy(found, target)
 
 
-def with_default(source: Path, target: Path, function: str) -> Path:
+def write_with_default(source: Path, target: Path, function: str) -> Path:
     """Write the multifunction package `source` to `target` with another function as its default."""
     found = package.read(source)
     found.spec.description.defaultFunctionName = function
-    return _write(found, target)
+    return _write_copy(found, target)
 
 
-def _write(found: package.Package, target: Path) -> Path:
+def _write_copy(found: package.Package, target: Path) -> Path:
     weights = package.create(target).parent
     for file in sorted((found.model_path.parent / "weights").glob("*")):
-        package.link(file, weights / file.name)
+        package.link_or_copy(file, weights / file.name)
     package.write(target, found.spec)
     return target
 

@@ -8,7 +8,7 @@ different number of times does not count: a table that every layer of one adds a
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.line import OpLine
 
 _Key = tuple[str, int | str]
 _STATE = "state"
@@ -19,14 +19,14 @@ class Joint:
     """`line` stands for all functions: the first one's ops, with the weights of all of them; its positions are the cuts
     that every function has. `places[p]` is what cut p is in each function."""
 
-    line: Line
+    line: OpLine
     places: dict[int, list[int]]
 
     def in_function(self, index: int, chosen: list[int]) -> list[int]:
         return [self.places[place][index] for place in chosen]
 
 
-def join(lines: list[Line]) -> Joint:
+def join(lines: list[OpLine]) -> Joint:
     """One line for all functions of a package."""
     first, *others = lines
     if not others:
@@ -56,12 +56,12 @@ def join(lines: list[Line]) -> Joint:
     return Joint(whole, places)
 
 
-def _uses(line: Line) -> Counter[_Key]:
+def _uses(line: OpLine) -> Counter[_Key]:
     """How many ops use each weight and state."""
     return Counter(key for keys in _keys(line) for key in keys)
 
 
-def _keys(line: Line) -> list[set[_Key]]:
+def _keys(line: OpLine) -> list[set[_Key]]:
     """Weights and states that each op uses."""
     states = {name for name in line.program.inputs if line.program.tensor_type(name) is None}
     return [
@@ -70,7 +70,7 @@ def _keys(line: Line) -> list[set[_Key]]:
     ]
 
 
-def _cuts_by_parting(line: Line, bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
+def _cuts_by_parting(line: OpLine, bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
     """(what is used before, what is used after) -> the legal cut that does so where fewest bytes cross."""
     masks = []
     for keys in _keys(line):

@@ -37,7 +37,7 @@ _STATEFUL = ("read_state", "write_state", "make_list", "list_write", "list_scatt
 
 
 @dataclass
-class Line:
+class OpLine:
     """A program as a line of computing ops, ready to be cut.
 
     compute    the ops of the line, in order
@@ -63,7 +63,7 @@ class Line:
     unsized: int = 0
 
 
-def line_up(program: Program) -> Line:
+def line_up(program: Program) -> OpLine:
     """Sort a program's ops into computing ones and constants, and find the legal cuts. Raises errors.PackageError."""
     check_sizes(program.block, program.package.path)
     compute, constant = split(program)
@@ -76,15 +76,15 @@ def line_up(program: Program) -> Line:
     below: dict[str, frozenset[tuple[str, int]]] = {}
     for op in dict.fromkeys(op.index for op in constant.values()):
         view = program.ops[op]
-        keys = _keys(view, program, sizes).union(*(below.get(name, frozenset()) for name in view.reads))
+        keys = _find_weights(view, program, sizes).union(*(below.get(name, frozenset()) for name in view.reads))
         below.update((name, keys) for name in view.outputs)
     nothing: frozenset[tuple[str, int]] = frozenset()
     blobs = [
-        _keys(op, program, sizes).union(*(below.get(name, nothing) for name in names))
+        _find_weights(op, program, sizes).union(*(below.get(name, nothing) for name in names))
         for op, names in zip(compute, reads)
     ]
     largest = max((sum(sizes[key] for key in below.get(name, nothing)) for names in reads for name in names), default=0)
-    line = Line(program, compute, constant, reads, blobs, sizes, [], {}, largest)
+    line = OpLine(program, compute, constant, reads, blobs, sizes, [], {}, largest)
     _find_positions(line)
     return line
 
@@ -115,7 +115,7 @@ def _is_constant(op: Op, constant: dict[str, Op]) -> bool:
     return all(name in constant for name in op.reads)
 
 
-def _keys(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
+def _find_weights(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
     keys = set()
     for value in blob_values(op.proto):
         key = (value.blobFileValue.fileName, value.blobFileValue.offset)
@@ -125,7 +125,7 @@ def _keys(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozen
     return frozenset(keys)
 
 
-def _find_positions(line: Line) -> None:
+def _find_positions(line: OpLine) -> None:
     """Fill `positions` and `crossing`: one walk with the set of values that are alive."""
     program = line.program
     last_use: dict[str, int] = {}
@@ -145,7 +145,7 @@ def _find_positions(line: Line) -> None:
     for place in range(1, len(line.compute)):
         for name in line.compute[place - 1].outputs:
             if last_use.get(name, -1) >= place:
-                size, legal, sized = found = _feature(program, name)
+                size, legal, sized = found = _describe_value(program, name)
                 alive_bytes, illegal, unsized = alive_bytes + size, illegal + (not legal), unsized + (not sized)
                 ends[last_use[name] + 1].append(found)
         for size, legal, sized in ends[place]:
@@ -160,7 +160,7 @@ def _find_positions(line: Line) -> None:
             line.crossing[place] = alive_bytes
 
 
-def _feature(program: Program, name: str) -> tuple[int, bool, bool]:
+def _describe_value(program: Program, name: str) -> tuple[int, bool, bool]:
     """(bytes of a value as it travels, whether it can but for its sizes, whether its sizes are known)."""
     kind = program.default_type(name)
     if kind is None:

@@ -86,8 +86,8 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     """
     path = Path(path)
     if compiled.is_compiled(path):
-        return _of_kind(Package(path, path / compiled.TEXT_NAME, compiled.read(path)), kinds)
-    model_path = _model_file(path)
+        return _check_kind(Package(path, path / compiled.TEXT_NAME, compiled.read(path)), kinds)
+    model_path = _find_model_file(path)
     size = model_path.stat().st_size
     refuse_pointer(model_path, size)
     if size > MOST_SPEC_BYTES:
@@ -106,10 +106,10 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     kind = spec.WhichOneof("Type")
     if kind is None or not spec.specificationVersion:
         raise PackageError(f"{model_path}: an empty or truncated Core ML model ({len(data)} bytes); convert it again")
-    return _of_kind(Package(path, model_path, spec), kinds)
+    return _check_kind(Package(path, model_path, spec), kinds)
 
 
-def _of_kind(found: Package, kinds: tuple[str, ...]) -> Package:
+def _check_kind(found: Package, kinds: tuple[str, ...]) -> Package:
     kind = found.spec.WhichOneof("Type")
     if kind not in kinds:
         raise PackageError(
@@ -119,7 +119,7 @@ def _of_kind(found: Package, kinds: tuple[str, ...]) -> Package:
     return found
 
 
-def _model_file(path: Path) -> Path:
+def _find_model_file(path: Path) -> Path:
     if not path.exists():
         raise PackageError(f"{path}: no such model; is the path right?")
     if path.is_file():
@@ -150,7 +150,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
         return False
 
 
-def link(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
     """The same file in two places; a copy where the disk has no links. Nobody writes into a finished package."""
     try:
         os.link(source, target)

@@ -33,8 +33,8 @@ def merge(paths: list[Path], target: Path) -> None:
             )
     spec = Model_pb2.Model(specificationVersion=max(one.specificationVersion for one in specs))
     spec.description.metadata.CopyFrom(specs[0].description.metadata)
-    spec.description.input.extend(chain.inputs(specs).values())
-    spec.description.output.extend(chain.outputs(specs, target).values())
+    spec.description.input.extend(chain.find_inputs(specs).values())
+    spec.description.output.extend(chain.find_outputs(specs, target).values())
     for field in ("predictedFeatureName", "predictedProbabilitiesName"):
         setattr(spec.description, field, next((v for one in specs if (v := getattr(one.description, field))), ""))
     weights = package.create(target).parent
@@ -42,7 +42,7 @@ def merge(paths: list[Path], target: Path) -> None:
         model = spec.pipeline.models.add()
         model.CopyFrom(found.spec)
         spec.pipeline.names.append(found.path.stem)
-        package.link(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
+        package.link_or_copy(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
         _rename(model, f"@model_path/weights/{index}-weight.bin")
     package.write(target, spec)
 
@@ -55,7 +55,7 @@ def _rename(model: Any, file_name: str) -> None:
                     value.blobFileValue.fileName = file_name
 
 
-def parts(path: Path) -> list[Package]:
+def read_programs(path: Path) -> list[Package]:
     """The ML Programs of a package in the order they run: itself, or those of a pipeline. Raises PackageError."""
     return split(package.read(path, kinds=KINDS))[0]
 
@@ -74,7 +74,7 @@ def split(found: Package) -> tuple[list[Package], list[str]]:
     return programs, others
 
 
-def weight_file(found: Package) -> Path | None:
+def find_weight_file(found: Package) -> Path | None:
     """The weight file that a program refers to; None when all its constants are written into it, or it is not there."""
     for function in found.spec.mlProgram.functions.values():
         for block in function.block_specializations.values():

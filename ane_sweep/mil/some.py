@@ -7,7 +7,7 @@ from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chain, package
 
 
-def take(paths: list[Path], first: int, last: int, out: Path) -> list[Path]:
+def take_pieces(paths: list[Path], first: int, last: int, out: Path) -> list[Path]:
     """Write pieces `first` to `last` of the chain `paths`, counted from 1, into `out`: a chain `chunk_01.mlpackage` and on, or
     `model.mlpackage` where it is one. Weight files are linked. Raises errors.ChunkError where there are fewer pieces."""
     if last > len(paths):
@@ -22,7 +22,7 @@ def take(paths: list[Path], first: int, last: int, out: Path) -> list[Path]:
         weights = package.read(paths[index]).model_path.parent / "weights" / "weight.bin"
         place = package.create(target)
         if weights.is_file():
-            package.link(weights, place)
+            package.link_or_copy(weights, place)
         spec = specs[index]
         spec.description.metadata.userDefined[chain.OUTPUTS_KEY] = names
         package.write(target, spec)
@@ -32,7 +32,7 @@ def take(paths: list[Path], first: int, last: int, out: Path) -> list[Path]:
 
 def _outputs(specs: list[Any], first: int, last: int, where: Path) -> list[str]:
     """What of the pieces' outputs the whole program gives, or a later piece reads."""
-    wanted = set(chain.outputs(specs, where))
+    wanted = set(chain.find_outputs(specs, where))
     wanted |= {feature.name for spec in specs[last:] for feature in spec.description.input}
     own = [feature.name for spec in specs[first - 1 : last] for feature in spec.description.output]
     return [name for name in dict.fromkeys(own) if name in wanted]

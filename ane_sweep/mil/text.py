@@ -179,11 +179,11 @@ class _Parser:
     def type(self, kind: Any) -> None:
         word = self.take()
         if word not in ("tensor", "list", "dict", "tuple", "state"):
-            kind.tensorType.dataType = text_values.number_of(word)
+            kind.tensorType.dataType = text_values.find_dtype_number(word)
             return
         self.take("<")
         if word == "tensor":
-            kind.tensorType.dataType = text_values.number_of(self.take())
+            kind.tensorType.dataType = text_values.find_dtype_number(self.take())
             self.take(",")
             for _ in self.separated("[", "]"):
                 self.size(kind.tensorType.dimensions.add())

@@ -29,7 +29,7 @@ _FEATURES = {
 _ESCAPED = {"n": "\n", "t": "\t"}
 
 
-def number_of(dtype: str) -> int:
+def find_dtype_number(dtype: str) -> int:
     if dtype not in DTYPE_NUMBERS:
         raise ValueError(f"the type {dtype} is not known")
     return DTYPE_NUMBERS[dtype]
@@ -39,20 +39,20 @@ def fill(kind: Any, tensor: Any, words: list[str]) -> None:
     """Put elements into a TensorValue message, in the field that coremltools uses for their type."""
     dtype = DTYPE_NAMES[kind.tensorType.dataType]
     if dtype in PACKED_BITS:
-        tensor.bytes.values = _packed([int(word) for word in words], kind, PACKED_BITS[dtype])
+        tensor.bytes.values = _pack([int(word) for word in words], kind, PACKED_BITS[dtype])
     elif dtype in _FIELDS:
         values = getattr(tensor, _FIELDS[dtype]).values
         tensor.SetInParent()
         getattr(tensor, _FIELDS[dtype]).SetInParent()
-        values.extend(_value(word, dtype) for word in words)
+        values.extend(_parse_value(word, dtype) for word in words)
     elif dtype in NUMPY:
         with np.errstate(over="ignore"):
-            tensor.bytes.values = np.array([_value(word, dtype) for word in words], NUMPY[dtype]).tobytes()
+            tensor.bytes.values = np.array([_parse_value(word, dtype) for word in words], NUMPY[dtype]).tobytes()
     else:
         raise ValueError(f"numbers of type {dtype} are not read here")
 
 
-def _value(word: str, dtype: str) -> Any:
+def _parse_value(word: str, dtype: str) -> Any:
     if dtype == "string":
         if not word.startswith('"'):
             raise ValueError(f"expected a string, found {word}")
@@ -66,7 +66,7 @@ def _value(word: str, dtype: str) -> Any:
     return int(word, 0)
 
 
-def _packed(numbers: list[int], kind: Any, bits: int) -> bytes:
+def _pack(numbers: list[int], kind: Any, bits: int) -> bytes:
     """Elements of less than a byte, lowest bits first; or, where there are as few as that, the packed bytes themselves."""
     count = math.prod(size.constant.size for size in kind.tensorType.dimensions)
     if len(numbers) != count and len(numbers) == -(-count * bits // 8):
@@ -87,18 +87,18 @@ def describe(spec: Any) -> None:
         types |= {value.name: value.type for proto in block.operations for value in proto.outputs}
         for value in functions[name].inputs:
             is_state = value.type.WhichOneof("type") == "stateType"
-            _feature((into.state if is_state else into.input).add(name=value.name), value.type)
+            _describe_feature((into.state if is_state else into.input).add(name=value.name), value.type)
         for output in block.outputs:
-            _feature(into.output.add(name=output), types[output])
+            _describe_feature(into.output.add(name=output), types[output])
         for proto in block.operations:
             if proto.type == "classify" and {value.name for value in proto.outputs} <= set(block.outputs):
                 into.predictedFeatureName, into.predictedProbabilitiesName = (value.name for value in proto.outputs)
-                _label(next(one for one in into.output if one.name == into.predictedFeatureName))
+                _make_label(next(one for one in into.output if one.name == into.predictedFeatureName))
     if not several:
         spec.description.ClearField("defaultFunctionName")
 
 
-def _feature(feature: Any, kind: Any) -> None:
+def _describe_feature(feature: Any, kind: Any) -> None:
     array = feature.type.multiArrayType
     if kind.WhichOneof("type") == "stateType":
         array, kind = feature.type.stateType.arrayType, kind.stateType.wrappedType
@@ -120,7 +120,7 @@ def _feature(feature: Any, kind: Any) -> None:
             array.shapeRange.sizeRanges.add(lowerBound=size or 1, upperBound=-1 if size is None else size)
 
 
-def _label(feature: Any) -> None:
+def _make_label(feature: Any) -> None:
     """What a classifier says: a word or a whole number, no array."""
     if feature.type.WhichOneof("Type") != "stringType":
         feature.type.int64Type.SetInParent()

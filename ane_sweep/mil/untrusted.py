@@ -43,12 +43,12 @@ def parse_json(text: str | bytes) -> Any:
     raise ValueError(f"it is nested deeper than {DEEPEST} levels")
 
 
-def names_a_file(name: Any) -> bool:
+def is_file_name(name: Any) -> bool:
     """Whether a name that comes from outside can be that of a file beside where it stands, and of nothing else."""
     return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
 
 
-def safetensors_header(path: Path) -> dict[str, Any]:
+def read_safetensors_header(path: Path) -> dict[str, Any]:
     """Tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
 
     Raises ValueError, OSError for a file that is truncated, not safetensors, or that claims what it does not hold.
@@ -63,13 +63,13 @@ def safetensors_header(path: Path) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
     header.pop("__metadata__", None)
-    end = 8 + length + max((_end(name[:80], tensor) for name, tensor in header.items()), default=0)
+    end = 8 + length + max((_find_data_end(name[:80], tensor) for name, tensor in header.items()), default=0)
     if end != size:
         raise ValueError(f"{size} bytes where its header needs {end}")
     return header
 
 
-def _end(name: str, tensor: Any) -> int:
+def _find_data_end(name: str, tensor: Any) -> int:
     """Where the data of a tensor ends, counted from where data begins. Raises ValueError for what does not add up."""
     kinds = {"dtype": str, "shape": list, "data_offsets": list}
     if not isinstance(tensor, dict) or any(not isinstance(tensor.get(key), kind) for key, kind in kinds.items()):

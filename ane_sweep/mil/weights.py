@@ -66,7 +66,7 @@ def refuse_pointer(path: Path, size: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BlobRecord:
     """One payload of a weight file: `size` bytes at `data_offset`; `dtype` is the code in the file."""
 
     dtype: int
@@ -100,16 +100,16 @@ class BlobFile:
         _, version = _HEADER.unpack_from(self.bytes.data, 0)
         if version != VERSION:
             raise PackageError(f"{path}: weight file version {version}, only version {VERSION} is known")
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, BlobRecord] = {}
 
-    def record(self, offset: int) -> Record:
+    def record(self, offset: int) -> BlobRecord:
         """The record at `offset`, checked against the file's size."""
         found = self._records.get(offset)
         if found is None:
             found = self._records[offset] = self._read_record(offset)
         return found
 
-    def _read_record(self, offset: int) -> Record:
+    def _read_record(self, offset: int) -> BlobRecord:
         def refuse(why: str) -> PackageError:
             return PackageError(
                 f"{self.path}: weight record at byte {offset}: {why}; the file is damaged or not this program's, "
@@ -129,7 +129,7 @@ class BlobFile:
             padding_bits = 0
         if padding_bits > 7:
             raise refuse(f"{padding_bits} padding bits cannot be right")
-        return Record(dtype, size, data_offset, padding_bits)
+        return BlobRecord(dtype, size, data_offset, padding_bits)
 
     def payload(self, offset: int) -> np.ndarray:
         """The bytes of the record at `offset`, uint8, a view into the file."""

@@ -36,7 +36,7 @@ def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
             described = spec.description
             if len(source.description.functions):
                 described = spec.description.functions.add(name=name)
-            _describe(program, piece, chain.described(source, name), described)
+            _describe(program, piece, chain.function_description(source, name), described)
             _note_outputs(spec, program, name if len(parts) > 1 else "")
             _move_weights(program, _fill(spec, name, program, piece), weights, moved)
     package.write(target, spec)

@@ -105,7 +105,7 @@ class _Side:
             )
             for parameter in sorted(op.inputs)
         ]
-        return op.type, len(op.outputs), tuple(given), tuple(_outline(block) for block in op.proto.blocks)
+        return op.type, len(op.outputs), tuple(given), tuple(_outline_block(block) for block in op.proto.blocks)
 
     def _argument(self, op: Op, parameter: str, index: int, name: str) -> Any:
         if not self._is_constant(name):
@@ -155,16 +155,16 @@ class _Side:
         return found
 
 
-def _outline(block: Any) -> tuple[Any, ...]:
-    return tuple((proto.type, *(_outline(inner) for inner in proto.blocks)) for proto in block.operations)
+def _outline_block(block: Any) -> tuple[Any, ...]:
+    return tuple((proto.type, *(_outline_block(inner) for inner in proto.blocks)) for proto in block.operations)
 
 
-def match(reference: Any, candidate: Any) -> Matching:
+def match_values(reference: Any, candidate: Any) -> Matching:
     """The values of a Model of one program in that of another."""
-    return _Match(_Side(reference), _Side(candidate)).run()
+    return _Matcher(_Side(reference), _Side(candidate)).run()
 
 
-class _Match:
+class _Matcher:
     """`pairs`: place of an op of the candidate -> of the reference; `fixed`: those known by their weights."""
 
     def __init__(self, a: _Side, b: _Side):
@@ -217,7 +217,7 @@ class _Match:
         ends = (
             [(name, name) for name in b if name in a] if {*a} == {*b} else list(zip(a, b)) if len(a) == len(b) else []
         )
-        writes = [_writes(side) for side in (self.a, self.b)]
+        writes = [_find_writes(side) for side in (self.a, self.b)]
         for state, values in writes[1].items():
             if len(values) == len(writes[0].get(state, [])):
                 ends += zip(writes[0][state], values)
@@ -306,7 +306,7 @@ class _Match:
         return True
 
 
-def _writes(side: _Side) -> dict[str, list[str]]:
+def _find_writes(side: _Side) -> dict[str, list[str]]:
     """State -> the values that are written into it, in order."""
     found: dict[str, list[str]] = defaultdict(list)
     for op in side.ops:

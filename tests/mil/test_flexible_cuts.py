@@ -9,14 +9,14 @@ from placement.by_hand import Writer
 from ane_sweep import reference
 from ane_sweep.errors import AneSweepError, ChunkError
 from ane_sweep.mil import chunker, package
-from ane_sweep.mil.chunker import Request
+from ane_sweep.mil.chunker import ChunkRequest
 from ane_sweep.placement import flexible, programs
 
 COUNT = 3
 
 
 def cut(source, out, count=COUNT):
-    facts = chunker.chunk(source, out, Request(count, varying=flexible.varying))
+    facts = chunker.chunk(source, out, ChunkRequest(count, varying=flexible.varying))
     assert facts["chunks"] == count
     return package.program_paths(out)
 

@@ -27,7 +27,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     first, last = params["first"], params["last"]
     paths = package.program_paths(inputs["program"])
-    made = some.take(paths, first, last, out)
+    made = some.take_pieces(paths, first, last, out)
     _leave_reference(paths[: first - 1], made, inputs["reference"], out)
     if params["pipeline"] == "coreml" and len(made) > 1:
         pipeline.merge(made, out / "model.mlpackage")
