@@ -1,13 +1,13 @@
-"""Cuts one ML Program into n that run in a chain and compute the same bits.
+"""Cut one ML Program into n that run in a chain and compute the same bits.
 
-No op that computes is repeated. Constants (and what depends on them alone) go to every chunk that uses them. A
+No op that computes is repeated. Constants (and ops that depend on them alone) go to every chunk that uses them. A
 chunk's inputs are the program's own inputs that it reads, then the values of earlier chunks that it reads; its
-outputs are the program's own outputs that it makes, then the values that later chunks read. So whoever drives the
-chain keeps all tensors by name and gives each chunk what it asks for. A state lives in one chunk. Weights are streamed
-from file to file and never parsed. Functions of one package are cut at the same places and share each chunk's weights.
+outputs are the program's own outputs that it makes, then the values that later chunks read. So the caller that drives
+the chain keeps all tensors by name and gives each chunk its inputs by name. A state lives in one chunk. Weights are
+streamed from file to file and never parsed. Functions of one package are cut at the same places and share each chunk's
+weights.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, places, writer
+from ane_sweep.mil import cuts, graph, joint, package, pipeline, places, writer
 from ane_sweep.mil.cut_words import CutWord
 from ane_sweep.mil.element_types import FlexibleShape
 from ane_sweep.mil.graph import Op
@@ -25,22 +25,22 @@ from ane_sweep.mil.weights import blob_values
 from ane_sweep.mil.writer import Chunk
 
 AUTO = "auto"
-UNEVEN = 1.5  # times an equal share: more than that in one chunk is said
+UNEVEN = 1.5  # times an equal share: more than that in one chunk is worth a note
 OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("embeddings", "head")}
 
 
 @dataclass(frozen=True)
 class ChunkRequest:
-    """How a program is to be cut.
+    """Options that say how a program is cut.
 
     count    how many chunks, or "auto": the fewest that keep each under `program_bytes` of weights
-    by       what is balanced: "bytes", "layers" or "time" (cuts.py)
+    by       balanced quantity: "bytes", "layers" or "time" (cuts.py)
     own      chunks of their own: "none", "embeddings", "head" or "both"; they are among the `count`
     times    by="time": estimated cost by the first value that an op makes
-    at       places of one's own (places.py), in place of all that
+    at       explicit places (places.py), in place of all that
     program_bytes, mapped_bytes   limits of "auto": a chunk's weights, and those of all chunks together (None: no limit)
-    varying  follows the sizes of a program that takes several shapes: (package, function) -> those of its values. Without it
-             what has no fixed size does not cross
+    varying  returns the sizes of the values of (package, function) if the program takes several shapes. Without it values of
+             no fixed size do not cross a cut
     """
 
     count: int | str
@@ -54,13 +54,13 @@ class ChunkRequest:
 
 
 def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
-    """Write `source` as packages `chunk_01.mlpackage` ... into `out`.
+    """Write `source` as packages `chunk_01.mlpackage` ... into `out` and return facts about the cut.
 
-    Of a pipeline its one ML Program is cut, and the other models are left out. Returns facts: `chunks`, `chunk_bytes`
-    (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by all functions), `cut_points` (legal
-    cuts), `largest_tensor_bytes` (some chunk holds it; numbers, table and scale of a compressed weight are one), and where
-    there are any `left_out` (kinds of models) and `notes` (sentences); of cuts of one's own `cut_behind`, the ops that chunks
-    end with. Raises errors.ChunkError when the program cannot be cut as asked, errors.PackageError when it cannot be read.
+    Of a pipeline its one ML Program is cut, and the other models are left out. Facts: `chunks`, `chunk_bytes` (weight bytes of
+    each), `boundary_bytes` (handed over at each cut, by all functions), `cut_points` (legal cuts), `largest_tensor_bytes` (some
+    chunk holds it; numbers, table and scale of a compressed weight are one), and if there are any `left_out` (kinds of models)
+    and `notes` (sentences); of explicit cuts `cut_behind`, the ops that chunks end with. Raises errors.ChunkError if the program
+    cannot be cut as requested, errors.PackageError if it cannot be read.
     """
     read, left_out = _read_program(source)
     default = graph.default_function(read.spec)
@@ -74,7 +74,7 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
     for index in range(len(chosen) + 1):
         target = out / package.chunk_name(index)
         if not chosen:
-            shutil.copytree(source, target, copy_function=_link_or_copy)
+            shutil.copytree(source, target, copy_function=package.link_or_copy)
         else:
             writer.write({name: (line.program, parts[name][index]) for name, line in lines.items()}, target)
     return {
@@ -90,7 +90,7 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
 
 
 def _resolve_cuts(line: OpLine, request: ChunkRequest, name: str) -> tuple[list[int], list[str]]:
-    """(the cuts, sentences about them)."""
+    """Return the cuts, and sentences about them."""
     if request.at:
         return places.resolve(line, request.at, name)
     chosen = _choose_cuts(line, request, name)
@@ -98,11 +98,11 @@ def _resolve_cuts(line: OpLine, request: ChunkRequest, name: str) -> tuple[list[
 
 
 def extract_program(source: Path, target: Path) -> Path:
-    """Write the one ML Program of a pipeline as a package of its own. Raises as `chunk` does."""
+    """Write the one ML Program of a pipeline as a package of its own and return `target`. Raises as `chunk` does."""
     read, _ = _read_program(source)
     program = graph.view_program(read)
-    (whole,) = split_at(line_up(program), [])
-    writer.write({graph.default_function(read.spec): (program, whole)}, target)
+    (everything,) = split_at(line_up(program), [])
+    writer.write({graph.default_function(read.spec): (program, everything)}, target)
     return target
 
 
@@ -115,7 +115,7 @@ def _view_program(read: package.Package, name: str, request: ChunkRequest) -> gr
 
 
 def _describe_imbalance(line: OpLine, chosen: list[int]) -> str | None:
-    """A sentence about a cut whose largest chunk has far more than its share, with the reason."""
+    """Return a sentence with the reason if the largest chunk has far more than its share, else None."""
     held = cuts.weight_bytes(line, chosen)
     largest, share = max(held), sum(line.sizes.values()) / len(held)
     if largest <= UNEVEN * share or sum(line.sizes.values()) < cuts.TINY_BYTES_PER_OP * len(line.compute):
@@ -128,23 +128,14 @@ def _describe_imbalance(line: OpLine, chosen: list[int]) -> str | None:
 
 
 def _read_program(source: Path) -> tuple[package.Package, list[str]]:
-    """(the program to cut, kinds of the models of its pipeline that are not cut)."""
-    found = package.read(source, kinds=pipeline.KINDS)
-    programs, others = pipeline.split(found)
+    """Return the program to cut, and the kinds of the models of its pipeline that are not cut."""
+    programs, others = pipeline.split(package.read(source, kinds=pipeline.KINDS))
     if len(programs) > 1:
         raise ChunkError(
-            f"{source.name}: a pipeline of {len(programs)} ML Programs is cut already; take one of them (a pipeline of one "
-            "program and other models is cut)"
+            f"{source.name}: a pipeline of {len(programs)} ML Programs is cut already; give one of them "
+            "(only a pipeline with a single program can be cut)"
         )
     return programs[0], others
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """Nobody writes into an artifact, so the same file may stand in two."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:
@@ -159,8 +150,8 @@ def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:
         points = len(line.positions)
         least = max(1, wish.own + 1)
         sizes = (
-            f"; at {line.unsized} places what crosses has a size that follows from what it computes, not from the shapes of "
-            "its inputs, and a chunk must declare it: convert the model with one shape"
+            f"; at {line.unsized} places a value crosses whose size does not follow from the shapes of the inputs. A chunk must "
+            "declare its sizes: convert the model with one shape"
         ) * bool(line.unsized)
         if most == 1:
             raise ChunkError(f"chunks={count}: {name} has no place to cut it, so it stays one program{sizes}")
@@ -175,8 +166,8 @@ def _make_wish(line: OpLine, request: ChunkRequest, name: str) -> cuts.Wish:
     if request.count == 1:
         return cuts.Wish()
     wanted = OWN[request.own]
-    first = ends.find_embedding_end(line) if "embeddings" in wanted else None
-    last = ends.find_head_start(line) if "head" in wanted else None
+    first = cuts.find_embedding_end(line) if "embeddings" in wanted else None
+    last = cuts.find_head_start(line) if "head" in wanted else None
     if "embeddings" in wanted and first is None:
         raise ChunkError(f"own_chunks={request.own}: {name} has no lookup ahead of its layers that could be cut off")
     if "head" in wanted and (last is None or (first is not None and last <= first)):
@@ -202,8 +193,11 @@ def _choose_fewest(line: OpLine, request: ChunkRequest, wish: cuts.Wish, name: s
 
 
 def _unpacked_bytes(line: OpLine) -> int:
-    """Bytes that compressed weights take beyond their files when they are mapped: chips with that limit map them dense
-    (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and April 2023, M1 Max)."""
+    """Return the bytes that compressed weights take beyond their files when they are mapped.
+
+    Chips with a limit map them dense (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and
+    April 2023, M1 Max).
+    """
     packed = {op.index: op for op in line.constant.values() if op.type.startswith("constexpr_")}
     feeding = {name for op in packed.values() for name in op.reads}
     stored = {op.index: op for op in line.constant.values() if op.index in packed or not feeding.isdisjoint(op.outputs)}
@@ -215,16 +209,16 @@ def _unpacked_bytes(line: OpLine) -> int:
 
 
 def split_at(line: OpLine, chosen: list[int]) -> list[Chunk]:
-    """The chunks between the cuts `chosen`."""
+    """Return the chunks between the cuts `chosen`."""
     program = line.program
     edges = [0, *chosen, len(line.compute)]
     made = {name: place for place, op in enumerate(line.compute) for name in op.outputs}
     last_read = {name: place for place, names in enumerate(line.reads) for name in names if name in made}
     unread = set(program.inputs).difference(*line.reads) if line.reads else set(program.inputs)
-    result = []
+    result: list[Chunk] = []
     for start, end in pairwise(edges):
         is_first, is_last = start == 0, end == len(line.compute)
-        read = set().union(*line.reads[start:end])
+        read: set[str] = set().union(*line.reads[start:end])
         if is_last:  # outputs that no computing op makes: constants, or inputs passed through
             read |= {name for name in program.outputs if name not in made}
         own = [name for op in line.compute[start:end] for name in op.outputs]
@@ -238,7 +232,7 @@ def split_at(line: OpLine, chosen: list[int]) -> list[Chunk]:
 
 
 def _add_constants(line: OpLine, start: int, end: int, read: set[str]) -> list[Op]:
-    """The ops of a chunk and every constant below them, in the program's order."""
+    """Return the ops of a chunk with every constant below them, in the program's order."""
     needed: dict[int, Op] = {op.index: op for op in line.compute[start:end]}
     open_names = list(read)
     while open_names:

@@ -1,10 +1,10 @@
-"""A light view of an ML Program: ops in order, what each reads and writes, and the constants.
+"""View an ML Program: its ops in order, the values that each reads and writes, and the constants.
 
-The protobuf messages stay as they are and are only looked at; a program of 16,500 ops is viewed in well under a second.
+The protobuf messages are only looked at, never changed; a program of 16,500 ops is viewed in well under a second.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, FlexibleShape, TensorType, tensor_type
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.mil.weights import BlobRecord
 
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
@@ -30,17 +31,21 @@ class Op:
     index: int
     type: str
     name: str
-    inputs: dict[str, list[Any]]
+    inputs: dict[str, list[str | MIL_pb2.Value]]
     outputs: list[str]
-    proto: Any
+    proto: MIL_pb2.Operation
 
     @property
     def reads(self) -> set[str]:
-        """Names of all values that this op needs, those of its nested blocks included."""
+        """Return the names of all values that this op needs, those of its nested blocks included."""
         names = {argument for arguments in self.inputs.values() for argument in arguments if isinstance(argument, str)}
         for block in self.proto.blocks:
             names |= free_names(block)
         return names
+
+    def names(self, parameter: str) -> list[str]:
+        """Return the names of the values given for a parameter; literal arguments have none."""
+        return [argument for argument in self.inputs.get(parameter, []) if isinstance(argument, str)]
 
     def __str__(self) -> str:
         made = self.outputs[0] if self.outputs else self.name
@@ -49,19 +54,19 @@ class Op:
 
 @dataclass
 class Program:
-    """The main function of a package: `ops` in order, value types by name, and the package for its weights.
+    """One function of a package: `ops` in order, value types by name, and the package for its weights.
 
-    varying: sizes of the values whose types leave some open, as far as somebody has followed them.
+    varying: sizes of the values whose types leave some open, as far as the caller has followed them.
     """
 
     package: packages.Package
-    function: Any
-    block: Any
+    function: MIL_pb2.Function
+    block: MIL_pb2.Block
     opset: str
     varying: Mapping[str, FlexibleShape] = field(default_factory=dict)
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Model_pb2.Model:
         return self.package.spec
 
     @cached_property
@@ -69,13 +74,10 @@ class Program:
         return [view_op(index, proto) for index, proto in enumerate(self.block.operations)]
 
     @cached_property
-    def types(self) -> dict[str, Any]:
-        """ValueType message of every value, by name: inputs of the function and outputs of ops."""
-        found = {value.name: value.type for value in self.function.inputs}
-        for proto in self.block.operations:
-            for value in proto.outputs:
-                found[value.name] = value.type
-        return found
+    def types(self) -> dict[str, MIL_pb2.ValueType]:
+        """Return the ValueType message of every value, by name: inputs of the function and outputs of ops."""
+        made = {value.name: value.type for proto in self.block.operations for value in proto.outputs}
+        return {value.name: value.type for value in self.function.inputs} | made
 
     @property
     def inputs(self) -> list[str]:
@@ -86,18 +88,18 @@ class Program:
         return list(self.block.outputs)
 
     def tensor_type(self, name: str) -> TensorType | None:
-        """Type of a value, or None where it is no tensor (a state, list or dictionary)."""
+        """Return the type of a value, or None if it is no tensor (a state, list or dictionary)."""
         return tensor_type(self.types[name])
 
     def default_type(self, name: str) -> TensorType | None:
-        """Type of a value at the default shape, where its sizes are known there."""
+        """Return the type of a value at the default shape, if its sizes are known there."""
         kind = self.tensor_type(name)
         if kind is None or kind.is_static or name not in self.varying:
             return kind
         return TensorType(kind.dtype, self.varying[name].default)
 
     def constant(self, op: Op) -> Any:
-        """What a `const` op holds: see `decode`."""
+        """Return the value of a `const` op: see `decode`."""
         return decode(op.proto.attributes["val"], self.package)
 
 
@@ -112,9 +114,9 @@ def load(path: Path) -> Program:
 
 
 def view_program(package: packages.Package, function: str = "") -> Program:
-    """View one function of a package that was read; "" is the one that the package declares as default.
+    """View one function of a package; "" is the one that the package declares as default.
 
-    Raises errors.PackageError where there is no such function, or none that can be the default.
+    Raises errors.PackageError if there is no such function, or none that can be the default.
     """
     functions = package.spec.mlProgram.functions
     name = function or default_function(package.spec)
@@ -127,14 +129,14 @@ def view_program(package: packages.Package, function: str = "") -> Program:
     return Program(package, chosen, chosen.block_specializations[chosen.opset], chosen.opset)
 
 
-def default_function(spec: Any) -> str:
-    """Name of the function that runs when none is named."""
+def default_function(spec: Model_pb2.Model) -> str:
+    """Return the name of the function that runs when none is named."""
     functions = spec.mlProgram.functions
     return spec.description.defaultFunctionName or (next(iter(functions)) if len(functions) == 1 else "main")
 
 
-def view_op(index: int, proto: Any) -> Op:
-    """An Op over an Operation message."""
+def view_op(index: int, proto: MIL_pb2.Operation) -> Op:
+    """Return an Op over an Operation message."""
     inputs = {
         parameter: [binding.name or binding.value for binding in argument.arguments]
         for parameter, argument in proto.inputs.items()
@@ -147,10 +149,11 @@ def view_op(index: int, proto: Any) -> Op:
     return Op(index, proto.type, name, inputs, outputs, proto)
 
 
-def decode(value: Any, package: packages.Package) -> Any:
-    """A Value message as numpy array (tensors, rank 0 included), str or bool array, list, or dict.
+def decode(value: MIL_pb2.Value, package: packages.Package) -> Any:
+    """Return a Value message as numpy array (tensors, rank 0 included), str or array of str, list, or dict.
 
-    Blobs are views into the mapped file. Element types of less than a byte come unpacked, one byte each.
+    Blobs are views into the mapped file. Element types of less than a byte come unpacked, one byte each. Raises
+    errors.PackageError for a damaged value.
     """
     if value.WhichOneof("value") == "blobFileValue":
         return _decode_blob(value, package)
@@ -166,7 +169,7 @@ def decode(value: Any, package: packages.Package) -> Any:
     raise PackageError(f"{package.path}: a constant holds no value; the file is damaged")
 
 
-def _decode_tensor(value: Any, package: packages.Package) -> Any:
+def _decode_tensor(value: MIL_pb2.Value, package: packages.Package) -> np.ndarray | str:
     kind = tensor_type(value.type)
     tensor = value.immediateValue.tensor
     field = tensor.WhichOneof("value")
@@ -184,12 +187,12 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         raise PackageError(f"{package.path}: immediate constants of type {kind.dtype} are not read here")
     dtype = NUMPY[kind.dtype]
     if field == "bytes":
-        raw = tensor.bytes.values
-        if kind.dtype not in _RAW or len(raw) % dtype.itemsize:
+        data = tensor.bytes.values
+        if kind.dtype not in _RAW or len(data) % dtype.itemsize:
             raise PackageError(
-                f"{package.path}: an immediate {kind.dtype} constant has {len(raw)} bytes; it is damaged"
+                f"{package.path}: an immediate {kind.dtype} constant has {len(data)} bytes; it is damaged"
             )
-        flat = np.frombuffer(raw, dtype=dtype)
+        flat = np.frombuffer(data, dtype=dtype)
     else:
         try:
             flat = np.array(getattr(tensor, field).values).astype(dtype)
@@ -199,7 +202,7 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
 
 
 def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
-    """`count` elements of less than a byte, packed lowest bits first across bytes, as one byte each (int4: signed)."""
+    """Return `count` elements of less than a byte, packed lowest bits first, as one byte each (int4: signed)."""
     bits = PACKED_BITS[dtype]
     if raw.size < -(-count * bits // 8):
         count = raw.size * 8 // bits  # too few: the caller sees that the shape is not filled
@@ -219,10 +222,10 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
     return flat
 
 
-def check_record(value: Any, package: packages.Package) -> BlobRecord:
-    """The weight record that a Value message refers to, held against what the program says of it. Raises PackageError.
+def check_record(value: MIL_pb2.Value, package: packages.Package) -> BlobRecord:
+    """Return the weight record that a Value message refers to, checked against the program's declaration.
 
-    Nothing of the payload is read: whoever only looks at a program and whoever runs it refuse the same files.
+    Raises PackageError. The payload is not read, so viewing a program and running it refuse the same files.
     """
     kind = tensor_type(value.type)
     reference = value.blobFileValue
@@ -243,12 +246,12 @@ def check_record(value: Any, package: packages.Package) -> BlobRecord:
     return record
 
 
-def _describe_place(value: Any, package: packages.Package) -> str:
+def _describe_place(value: MIL_pb2.Value, package: packages.Package) -> str:
     reference = value.blobFileValue
     return f"the weight record at byte {reference.offset} of {package.blobs(reference.fileName).path}"
 
 
-def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
+def _decode_blob(value: MIL_pb2.Value, package: packages.Package) -> np.ndarray:
     check_record(value, package)
     kind = tensor_type(value.type)
     assert kind is not None  # `stored` refuses the rest
@@ -269,33 +272,32 @@ def _reshape(flat: np.ndarray, kind: TensorType, package: packages.Package, what
     raise PackageError(f"{package.path}: {what} of shape {kind.shape} holds {flat.size} values; the file is damaged")
 
 
-def check_sizes(block: Any, where: object) -> None:
-    """Refuse declared tensors that cannot be: damage, or an attempt to make a reader count with them or reserve them."""
+def check_sizes(block: MIL_pb2.Block, where: object) -> None:
+    """Refuse declared tensors that cannot exist, in a block and the blocks nested in it. Raises errors.PackageError.
+
+    They are damage, or an attempt to make a reader count with them or reserve them. `where` is named in the message.
+    """
     for proto in block.operations:
         for value in proto.outputs:
             kind = tensor_type(value.type)
             if kind is None:
                 continue
             if len(kind.shape) >= MOST_AXES or math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
-                raise size_error(where, value.name, kind)
+                raise size_error(where, value.name, kind.dtype, kind.shape)
         for inner in proto.blocks:
             check_sizes(inner, where)
 
 
-def size_error(where: object, name: str, kind: Any) -> PackageError:
-    """`kind`: anything with a dtype and a shape."""
-    sizes = list(kind.shape) if len(kind.shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
+def size_error(where: object, name: str, dtype: str, shape: Sequence[int | None]) -> PackageError:
+    """Return the error for a declared tensor that cannot exist."""
+    sizes = list(shape) if len(shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
     return PackageError(
-        f"{where}: `{name}` is declared as {kind.dtype} {sizes}, which no machine can hold; the file is damaged"
+        f"{where}: `{name}` is declared as {dtype} {sizes}, which no machine can hold; the file is damaged"
     )
 
 
-def free_names(block: Any) -> set[str]:
-    """Names that a nested block reads from outside itself."""
-    made = {value.name for value in block.inputs}
-    read = set(block.outputs)
-    for proto in block.operations:
-        op = view_op(0, proto)
-        read |= op.reads
-        made.update(op.outputs)
-    return read - made
+def free_names(block: MIL_pb2.Block) -> set[str]:
+    """Return the names that a nested block reads from outside itself."""
+    ops = [view_op(index, proto) for index, proto in enumerate(block.operations)]
+    made = {value.name for value in block.inputs}.union(*(op.outputs for op in ops))
+    return set(block.outputs).union(*(op.reads for op in ops)) - made

@@ -1,11 +1,11 @@
-"""A program as a line of computing ops, and where that line can be cut: names and numbers only, no files.
+"""Put a program's computing ops into a line and find where it can be cut: names and numbers only, no files.
 
 The ops that compute (those that depend on an input) stand in a line; a cut goes between two of them. Constants, and
-ops that depend on constants alone, belong to whatever uses them and are no part of the line.
+ops that depend on constants alone, belong to their users and are no part of the line.
 
     boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
-    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or what one of those
-               holds exactly (CARRIERS: a bool, a small integer), of one shape or of those that follow from the inputs'
+    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or a value that one
+               of those holds exactly (CARRIERS: a bool, a small integer), of one shape or of those that follow from the inputs'
                (Program.varying); and no state is used on both sides
     size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
 """
@@ -18,11 +18,8 @@ from ane_sweep.mil.graph import Op, Program, check_sizes
 from ane_sweep.mil.weights import blob_values
 
 BOUNDARY_RANKS = range(1, 6)
-_FP16, _INT8 = (
-    ("fp16", 7),
-    ("int8", 10),
-)  # features of these types came with specification versions 7 (iOS16) and 10 (iOS26)
-# what a value may travel as, narrowest first: (type of the feature, specification version from which it is one)
+_FP16, _INT8 = ("fp16", 7), ("int8", 10)  # features since specification versions 7 (iOS16) and 10 (iOS26)
+# types in which a value may travel, narrowest first: (type of the feature, specification version from which it is one)
 CARRIERS = {
     "fp32": (("fp32", 0),),
     "int32": (("int32", 0),),
@@ -68,10 +65,8 @@ def line_up(program: Program) -> OpLine:
     check_sizes(program.block, program.package.path)
     compute, constant = split(program)
     reads = [op.reads for op in compute]
-    if strange := set(program.outputs).union(*reads) - program.types.keys():
-        raise PackageError(
-            f"{program.package.path}: nothing makes {min(strange)!r}, which is read; the file is damaged"
-        )
+    if unknown := set(program.outputs).union(*reads) - program.types.keys():
+        raise PackageError(f"{program.package.path}: no op makes {min(unknown)!r}, which is read; the file is damaged")
     sizes: dict[tuple[str, int], int] = {}
     below: dict[str, frozenset[tuple[str, int]]] = {}
     for op in dict.fromkeys(op.index for op in constant.values()):
@@ -90,7 +85,7 @@ def line_up(program: Program) -> OpLine:
 
 
 def split(program: Program) -> tuple[list[Op], dict[str, Op]]:
-    """The computing ops in order (without those that nothing needs), and the constant ones by the value they make."""
+    """Return the computing ops in order (without those that no output needs), and the constant ones by the value they make."""
     constant: dict[str, Op] = {}
     rest = []
     for op in program.ops:
@@ -126,7 +121,7 @@ def _find_weights(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -
 
 
 def _find_positions(line: OpLine) -> None:
-    """Fill `positions` and `crossing`: one walk with the set of values that are alive."""
+    """Fill `positions` and `crossing` in one walk with the set of values that are alive."""
     program = line.program
     last_use: dict[str, int] = {}
     first_state_use: dict[str, int] = {}
@@ -161,7 +156,7 @@ def _find_positions(line: OpLine) -> None:
 
 
 def _describe_value(program: Program, name: str) -> tuple[int, bool, bool]:
-    """(bytes of a value as it travels, whether it can but for its sizes, whether its sizes are known)."""
+    """Return the bytes of a value as it travels, whether it can travel but for its sizes, and whether those are known."""
     kind = program.default_type(name)
     if kind is None:
         return 0, False, True
@@ -172,8 +167,9 @@ def _describe_value(program: Program, name: str) -> tuple[int, bool, bool]:
 
 
 def carrier(program: Program, kind: TensorType) -> str | None:
-    """The narrowest type of feature that holds a boundary value exactly, so that the way there and back changes nothing;
-    None where there is none.
+    """Return the narrowest feature type that holds a boundary value exactly, so that the way there and back changes nothing.
+
+    None if no feature type holds it.
     """
     version = program.spec.specificationVersion
     return next((dtype for dtype, since in CARRIERS.get(kind.dtype, ()) if version >= since), None)

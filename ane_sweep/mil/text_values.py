@@ -1,14 +1,13 @@
-"""What MIL text says about values, as messages: elements of tensors, and the features of a model that has only its text."""
+"""Turn the values in MIL text into messages: elements of tensors, and the features of a model that has only its text."""
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 
 from ane_sweep.mil import element_types
 from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, NUMPY, PACKED_BITS
-from ane_sweep.mil.proto import FeatureTypes_pb2
+from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
 
 _FIELDS = {
     "fp32": "floats",
@@ -35,7 +34,7 @@ def find_dtype_number(dtype: str) -> int:
     return DTYPE_NUMBERS[dtype]
 
 
-def fill(kind: Any, tensor: Any, words: list[str]) -> None:
+def fill(kind: MIL_pb2.ValueType, tensor: MIL_pb2.TensorValue, words: list[str]) -> None:
     """Put elements into a TensorValue message, in the field that coremltools uses for their type."""
     dtype = DTYPE_NAMES[kind.tensorType.dataType]
     if dtype in PACKED_BITS:
@@ -52,11 +51,11 @@ def fill(kind: Any, tensor: Any, words: list[str]) -> None:
         raise ValueError(f"numbers of type {dtype} are not read here")
 
 
-def _parse_value(word: str, dtype: str) -> Any:
+def _parse_value(word: str, dtype: str) -> str | bool | float:
     if dtype == "string":
         if not word.startswith('"'):
             raise ValueError(f"expected a string, found {word}")
-        return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), word[1:-1])
+        return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), word[1:-1])
     if dtype == "bool":
         if word not in ("true", "false", "1", "0"):
             raise ValueError(f"expected true or false, found {word}")
@@ -66,8 +65,8 @@ def _parse_value(word: str, dtype: str) -> Any:
     return int(word, 0)
 
 
-def _pack(numbers: list[int], kind: Any, bits: int) -> bytes:
-    """Elements of less than a byte, lowest bits first; or, where there are as few as that, the packed bytes themselves."""
+def _pack(numbers: list[int], kind: MIL_pb2.ValueType, bits: int) -> bytes:
+    """Return elements of less than a byte, lowest bits first; or, if there are as few, the packed bytes as given."""
     count = math.prod(size.constant.size for size in kind.tensorType.dimensions)
     if len(numbers) != count and len(numbers) == -(-count * bits // 8):
         return bytes(numbers)
@@ -75,13 +74,14 @@ def _pack(numbers: list[int], kind: Any, bits: int) -> bytes:
     return np.packbits(rows.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
 
 
-def describe(spec: Any) -> None:
-    """Features for what the functions take and give."""
+def describe(spec: Model_pb2.Model) -> None:
+    """Add features for the inputs and outputs of the functions."""
     functions = spec.mlProgram.functions
     spec.description.defaultFunctionName = "main" if "main" in functions or not functions else min(functions)
     several = len(functions) > 1
     for name in sorted(functions):
-        into = spec.description.functions.add(name=name) if several else spec.description
+        into: Model_pb2.FunctionDescription | Model_pb2.ModelDescription = spec.description
+        into = spec.description.functions.add(name=name) if several else into
         block = functions[name].block_specializations[functions[name].opset]
         types = {value.name: value.type for value in functions[name].inputs}
         types |= {value.name: value.type for proto in block.operations for value in proto.outputs}
@@ -98,7 +98,7 @@ def describe(spec: Any) -> None:
         spec.description.ClearField("defaultFunctionName")
 
 
-def _describe_feature(feature: Any, kind: Any) -> None:
+def _describe_feature(feature: Model_pb2.FeatureDescription, kind: MIL_pb2.ValueType) -> None:
     array = feature.type.multiArrayType
     if kind.WhichOneof("type") == "stateType":
         array, kind = feature.type.stateType.arrayType, kind.stateType.wrappedType
@@ -112,7 +112,7 @@ def _describe_feature(feature: Any, kind: Any) -> None:
         feature.type.stringType.SetInParent()
         return
     if found is None:
-        raise ValueError(f"{feature.name} is no tensor, and only tensors can come in and go out")
+        raise ValueError(f"{feature.name} is no tensor; inputs and outputs must be tensors")
     array.dataType = _FEATURES.get(found.dtype, _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32)
     array.shape.extend([size or 1 for size in found.shape] or [1])
     if not found.is_static:
@@ -120,7 +120,7 @@ def _describe_feature(feature: Any, kind: Any) -> None:
             array.shapeRange.sizeRanges.add(lowerBound=size or 1, upperBound=-1 if size is None else size)
 
 
-def _make_label(feature: Any) -> None:
-    """What a classifier says: a word or a whole number, no array."""
+def _make_label(feature: Model_pb2.FeatureDescription) -> None:
+    """Turn a classifier's label, described as an array, into a whole number unless it is a text."""
     if feature.type.WhichOneof("Type") != "stringType":
         feature.type.int64Type.SetInParent()

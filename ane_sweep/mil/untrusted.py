@@ -1,5 +1,6 @@
-"""Files that come from outside (checkpoints, packages), read without trusting what they say of themselves: JSON, names of
-other files, and the header of a safetensors file. Standard library only.
+"""Read files that come from outside (checkpoints, packages) without trusting their claims about themselves.
+
+These are JSON, names of other files, and the header of a safetensors file. Only the standard library is imported.
 """
 
 import json
@@ -15,7 +16,7 @@ MOST_HEADER_BYTES = 100_000_000  # as safetensors itself has it
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
+    """Return the value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
     with path.open("rb") as stream:
         text = stream.read(MOST_JSON_BYTES + 1)
     if len(text) > MOST_JSON_BYTES:
@@ -24,7 +25,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of JSON text that comes from outside.
+    """Return the value of JSON text that comes from outside.
 
     Raises ValueError, also for more than DEEPEST levels and for numbers that are not finite: neither can be handed on.
     """
@@ -43,15 +44,15 @@ def parse_json(text: str | bytes) -> Any:
     raise ValueError(f"it is nested deeper than {DEEPEST} levels")
 
 
-def is_file_name(name: Any) -> bool:
-    """Whether a name that comes from outside can be that of a file beside where it stands, and of nothing else."""
+def is_file_name(name: object) -> bool:
+    """Return True if a name that comes from outside can only be that of a file in the same folder."""
     return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
 
 
 def read_safetensors_header(path: Path) -> dict[str, Any]:
-    """Tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
+    """Return tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
 
-    Raises ValueError, OSError for a file that is truncated, not safetensors, or that claims what it does not hold.
+    Raises ValueError or OSError for a file that is truncated, not safetensors, or that claims more than it holds.
     Format: 8 bytes little-endian length, that many bytes of JSON, the data (huggingface/safetensors, README "Format").
     """
     size = path.stat().st_size
@@ -69,8 +70,8 @@ def read_safetensors_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _find_data_end(name: str, tensor: Any) -> int:
-    """Where the data of a tensor ends, counted from where data begins. Raises ValueError for what does not add up."""
+def _find_data_end(name: str, tensor: object) -> int:
+    """Return the end of a tensor's data, counted from the start of all data. Raises ValueError for contradictions."""
     kinds = {"dtype": str, "shape": list, "data_offsets": list}
     if not isinstance(tensor, dict) or any(not isinstance(tensor.get(key), kind) for key, kind in kinds.items()):
         raise ValueError(f"its header says {str(tensor)[:80]} of {name!r}")
@@ -85,4 +86,4 @@ def _find_data_end(name: str, tensor: Any) -> int:
         raise ValueError(
             f"{name!r}, {dtype[:20]} {str(shape)[:80]}, needs {takes} bytes and has {places[1] - places[0]}"
         )
-    return places[1]
+    return int(places[1])

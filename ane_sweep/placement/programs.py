@@ -193,7 +193,7 @@ class _Reader:
             for value in proto.outputs:
                 tensor = known[value.name]
                 if tensor.elements > graph.MOST_ELEMENTS or tensor.rank >= MOST_AXES:
-                    raise graph.size_error(self.package.path, value.name, tensor)
+                    raise graph.size_error(self.package.path, value.name, tensor.dtype, tensor.shape)
             for inner in proto.blocks:
                 scope = known | {value.name: _tensor(value.type) for value in inner.inputs}
                 made += self.block(inner, scope, nested=True)

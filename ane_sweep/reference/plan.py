@@ -146,7 +146,7 @@ def _compile_nested(session: PlanSession, proto: Any, known: MutableMapping[str,
 
 def _build_at_run_time(site: Site) -> Step:
     """An op whose builder needs values of the run: built at each run, with everything known."""
-    names = list(dict.fromkeys(name for values in site.op.inputs.values() for name in values))
+    names = list(dict.fromkeys(name for parameter in site.op.inputs for name in site.op.names(parameter)))
     for plan in site.blocks:
         names += [name for name in plan.free if name not in names]
     computed = [name for name in names if name not in site.known]

@@ -98,10 +98,10 @@ class Site:
     def names(self, parameter: str) -> list[str]:
         if not self.has(parameter):
             raise PackageError(f"{self.where}: {self.op} lacks its input `{parameter}`; the program is damaged")
-        return self.op.inputs[parameter]
+        return self.op.names(parameter)
 
     def is_static(self, parameter: str) -> bool:
-        return self.has(parameter) and all(name in self.known for name in self.op.inputs[parameter])
+        return self.has(parameter) and all(name in self.known for name in self.op.names(parameter))
 
     def static(self, parameter: str, default: Any = _REQUIRED) -> Any:
         """A parameter that must be known before the program runs, as plain Python: number, bool, str or list."""
@@ -111,7 +111,7 @@ class Site:
             return default
         if not self.is_static(parameter):
             raise NotYet
-        values = [_to_python(self.known[name]) for name in self.op.inputs[parameter]]
+        values = [_to_python(self.known[name]) for name in self.op.names(parameter)]
         return values[0] if len(values) == 1 else values
 
     def listed(self, parameter: str) -> list[Any]:

@@ -131,5 +131,5 @@ def _print_ops(trace: Any, compared: Any, count: int) -> None:
         print("all of them are equal")
         return
     print(f"the first that differs is {start.name} ({start.type})")
-    rows = trace.worst(seen, count, lambda item: item.drift)
+    rows = trace.rank_worst(seen, count, lambda item: item.drift)
     running.print_drift(rows, "values of B furthest from A, relative to A's largest magnitude")

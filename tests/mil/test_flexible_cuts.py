@@ -151,5 +151,7 @@ def test_what_follows_from_data_does_not_cross_and_the_reason_says_so(tmp_path):
     for _ in range(3):
         found = writer.op("add", ("int32", (None, 2)), x=found, y=found)
     source = flexible_input(writer.runs(found), ranges=((1, 9), (8, 8))).save(tmp_path / "m.mlpackage")
-    with pytest.raises(ChunkError, match="at 3 places what crosses has a size that follows from what it computes"):
+    with pytest.raises(
+        ChunkError, match="at 3 places a value crosses whose size does not follow from the shapes of the inputs"
+    ):
         cut(source, tmp_path / "cut")

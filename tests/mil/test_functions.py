@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import chunker, ends, graph, joint, package, pipeline
+from ane_sweep.mil import chunker, cuts, graph, joint, package, pipeline
 from ane_sweep.mil.line import line_up
 from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
@@ -112,7 +112,7 @@ def test_embedding_and_head_apart(mil, tmp_path):
     """The tied table is in both; what lies between has none of it."""
     source = mil.save(tmp_path / "model.mlpackage", {"ids": IDS["prefill"]}, transformer(mil, 8, stateful=False))
     line = line_up(graph.load(source))
-    first, last = ends.find_embedding_end(line), ends.find_head_start(line)
+    first, last = cuts.find_embedding_end(line), cuts.find_head_start(line)
     assert (
         line.compute[first - 1].type == "gather"
         and line.compute[last].type == "linear"

@@ -134,7 +134,7 @@ def plan_step(request: dict[str, Any]) -> dict[str, Any]:
         return {"rows": [], "compiled": held}
     rows = [{"chunk": request["chunk"], **row} for row in plan_rows(plan.model_structure, plan, request["function"])]
     noted = [analytics.read(path) for path in analytics.find_files(Path(request["home"]))]
-    return {"rows": with_notes(rows, [row for entry in noted for row in entry]), "compiled": held}
+    return {"rows": with_notes(rows, [{**row} for entry in noted for row in entry]), "compiled": held}
 
 
 def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:
