@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ane_sweep.api.sweeps import Planned, Sweep
-    from ane_sweep.hwx.program import Program
+    from ane_sweep.hwx.program import CompiledProgram
     from ane_sweep.placement.judge import Verdict
 
 __version__ = "0.1.0"
@@ -79,7 +79,7 @@ def lint(
     return judge.judge(package, chip=chip, compute_units=compute_units, min_ane_share=min_ane_share, share=share)
 
 
-def read_hwx(path: "str | os.PathLike[str]") -> "Program":
+def read_hwx(path: "str | os.PathLike[str]") -> "CompiledProgram":
     """A compiled program of the Neural Engine (.hwx): target, compiler, tensors, constants and tasks. On any host.
 
     Raises PackageError for what cannot be read.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ane_sweep.bridge.figures import Timing
 from ane_sweep.stats.samples import quantile
-from ane_sweep.stats.student import FEWEST, t_quantile, weigh
+from ane_sweep.stats.student import FEWEST, t_quantile, weigh_difference
 
 Timings = Sequence[Timing]  # of a record: one entry a process
 
@@ -56,7 +56,7 @@ def difference(
     """
     if not a or not b:
         raise ValueError("a timing without a process cannot be compared")
-    evidence = weigh(a, b, paired=paired)
+    evidence = weigh_difference(a, b, paired=paired)
     sizes = (len(a), len(b))
     if evidence is None:
         logs = [statistics.fmean(math.log(value) for value in side.values()) for side in (a, b)]

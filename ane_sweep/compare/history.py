@@ -14,7 +14,7 @@ from ane_sweep.compare import match
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
 from ane_sweep.errors import RunNotFound
-from ane_sweep.stats.student import middle
+from ane_sweep.stats.student import trimmed_mean
 from ane_sweep.store import runs
 
 RUNS = 60
@@ -49,7 +49,7 @@ class Series:
 
 def level(values: list[float]) -> float:
     """What several figures agree on: trimmed mean of their logs."""
-    return math.exp(middle([math.log(value) for value in values]).mean) if len(values) > 1 else values[0]
+    return math.exp(trimmed_mean([math.log(value) for value in values]).mean) if len(values) > 1 else values[0]
 
 
 def typical(record: Record, name: str = "median_ms") -> float | None:

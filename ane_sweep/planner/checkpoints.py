@@ -200,7 +200,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         listed = json_object(option["name"], index.path).get("weight_map")
         if not isinstance(listed, dict):
             raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
-        if strange := [name for name in listed.values() if not untrusted.names_a_file(name)]:
+        if strange := [name for name in listed.values() if not untrusted.is_file_name(name)]:
             raise ConfigError(
                 f"model={option['name']}: {index.path} maps a tensor to {str(strange[0])[:80]!r}, which is no file beside it; "
                 "fetch it again"
@@ -250,7 +250,7 @@ def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
-        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.safetensors_header(file.path).values())
+        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.read_safetensors_header(file.path).values())
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"model={option['name']}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "

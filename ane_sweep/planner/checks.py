@@ -133,7 +133,7 @@ def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -
 def numerics(cell: Cell) -> dict[str, Any]:
     """The mode and its effects, settled: what a runtime that honours them is told, and what enters its keys."""
     name = cell.precision_options["compute"] if cell.numerics == "auto" else cell.numerics
-    return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
+    return {"numerics": name, "effects": list(effects.select_effects(cell.effects)) if name == "ane" else None}
 
 
 def idle(honours: Collection[str]) -> set[str]:

@@ -118,7 +118,7 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
     """What is known of places of one's own before there is a program: that they are beyond all weights, or all layers. Tied
     weights may be stored twice, and a model that is given has layers that nobody has counted."""
     most, counted = 2 * weight_bytes(cell.precision_options, source), "arch_keys" in cell.model_options
-    for one in cut_words.places(cell.cuts or []):
+    for one in cut_words.parse_places(cell.cuts or []):
         if one.kind == "bytes" and one.number >= most:
             return (
                 f"cuts: {one.word} is beyond the weights of {cell.model} at precision={cell.precision}, about {most / 2e6:.4g} MB; "

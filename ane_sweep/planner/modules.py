@@ -96,7 +96,7 @@ def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) ->
             "that may read any file, named in model.kwargs)"
         )
     try:
-        header = untrusted.safetensors_header(path)
+        header = untrusted.read_safetensors_header(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"weights={weights}: {path} is no whole safetensors file ({error})") from None
     beside[WEIGHTS] = path

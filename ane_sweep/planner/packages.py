@@ -63,7 +63,7 @@ def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
         )
     try:
         found = package.read(path, kinds=pipeline.KINDS)
-        programs = [graph.program(one) for one in pipeline.split(found)[0]]
+        programs = [graph.view_program(one) for one in pipeline.split(found)[0]]
     except PackageError as error:
         raise ConfigError(f"{what}: {_with_way(str(error))}") from None
     if path.is_file():

@@ -9,7 +9,7 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.stats.samples import P99_NEEDS, quantile
-from ane_sweep.stats.student import interval
+from ane_sweep.stats.student import typical_interval
 
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 
@@ -49,7 +49,7 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     if len(medians) < 2:
         return metrics
     known = next((metric for metric in metrics if metric.name == "latency_median_ms"), metrics[0])
-    low, high = interval(medians) or (None, None)
+    low, high = typical_interval(medians) or (None, None)
     replaced = {
         "latency_p90_ms": quantile(samples, 0.9),
         "latency_p99_ms": quantile(samples, 0.99) if len(samples) >= P99_NEEDS else None,

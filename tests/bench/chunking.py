@@ -24,7 +24,7 @@ import json, sys
 from pathlib import Path
 from ane_sweep.mil import chunker
 from ane_sweep.bridge.protocol import peak_bytes
-facts = chunker.chunk(Path(sys.argv[1]), Path(sys.argv[2]), chunker.Request(int(sys.argv[3])))
+facts = chunker.chunk(Path(sys.argv[1]), Path(sys.argv[2]), chunker.ChunkRequest(int(sys.argv[3])))
 Path(sys.argv[2], "said.json").write_text(json.dumps({**facts, "peak_bytes": peak_bytes()}))
 """
 

@@ -112,7 +112,7 @@ def _largest(path: Path) -> int:
     from ane_sweep.mil import graph, package
     from ane_sweep.mil.weights import BlobFile
 
-    ops = graph.program(package.read(path)).ops
+    ops = graph.view_program(package.read(path)).ops
     values = [value for op in ops for value in op.proto.attributes.values() if value.HasField("blobFileValue")]
     file = BlobFile(path / "Data" / "com.apple.CoreML" / "weights" / "weight.bin")
     return max(file.record(value.blobFileValue.offset).size for value in values)

@@ -42,7 +42,7 @@ def test_ranges_are_those_of_all_samples(program, reference, calibration):
 
 def test_quantized_activations_are_in_the_program_and_it_still_predicts(program, compressed):
     _, folder = compressed(recipe("w8a8"))
-    types = [op.type for op in graph.program(package.read(folder / "model.mlpackage")).ops]
+    types = [op.type for op in graph.view_program(package.read(folder / "model.mlpackage")).ops]
     linear = types.count("linear")
     assert types.count("quantize") >= linear and types.count("dequantize") >= linear
     whole, got = predicted(program("iOS18")), predicted(folder)

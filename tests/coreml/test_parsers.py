@@ -45,7 +45,7 @@ def test_analytics_of_other_forms():
 
 
 def test_analytics_that_cannot_be_read_are_no_analytics(tmp_path):
-    assert analytics.read(tmp_path / "none.mil") == [] and analytics.find(tmp_path) == []
+    assert analytics.read(tmp_path / "none.mil") == [] and analytics.find_files(tmp_path) == []
 
 
 def test_rows_of_a_plan_get_the_compilers_reason():

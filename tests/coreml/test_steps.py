@@ -81,7 +81,7 @@ def test_what_a_copy_cannot_do_is_done_another_way(inputs, scripted, tmp_path):
 def test_a_fresh_copy_is_the_same_program_under_another_name(kind, programs, tmp_path):
     source = programs / kind / "model.mlpackage"
     kinds = ("mlProgram", "pipeline")
-    copies = [identity.fresh_copy(source, tmp_path / name / "model.mlpackage", name) for name in ("one", "two")]
+    copies = [identity.write_fresh_copy(source, tmp_path / name / "model.mlpackage", name) for name in ("one", "two")]
     specs = [package.read(path, kinds).spec for path in (source, *copies)]
     assert len({spec.SerializeToString(deterministic=True) for spec in specs}) == 3
     specs[0].description.metadata.SetInParent()

@@ -75,7 +75,7 @@ def programs(mil, tmp_path_factory):
         return mil.mb.linear(x=first, weight=weights[1], name="y")
 
     mil.write(whole / "model.mlpackage", {"x": X}, body)
-    chunker.chunk(whole / "model.mlpackage", chain, chunker.Request(2))
+    chunker.chunk(whole / "model.mlpackage", chain, chunker.ChunkRequest(2))
     piped = tmp_path_factory.mktemp("pipeline")
     pipeline.merge(package.program_paths(chain), piped / "model.mlpackage")
     return {"whole": whole, "chain": chain, "pipeline": piped}

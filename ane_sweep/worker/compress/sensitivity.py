@@ -18,6 +18,7 @@ import torch
 from ane_sweep.bridge import recipes
 from ane_sweep.mil import package
 from ane_sweep.reference import plan
+from ane_sweep.reference.layout import ExecutionPlan
 from ane_sweep.reference.model import Model
 from ane_sweep.reference.numerics import AS_DECLARED
 from ane_sweep.stats import psnr
@@ -55,7 +56,7 @@ class Probe:
     def closeness(self, values: Values) -> psnr.Closeness:
         """How close the outputs come with `values` in place of the weights of those names; its cosine means nothing."""
         bound = {self.value_of[name]: value for name, value in values.items()}
-        changed, first = plan.rebound(self.plan, self.model.program, self.known, bound)
+        changed, first = plan.rebind_constants(self.plan, self.model.program, self.known, bound)
         self._go_to(first)
 
         def errors(index: int) -> list[float]:
@@ -75,7 +76,7 @@ class Probe:
         list(self.pool.map(lambda table: self.plan.advance(table, self.reached, step), self.tables))
         self.reached = step
 
-    def _outputs(self, changed: plan.Plan, index: int) -> Values:
+    def _outputs(self, changed: ExecutionPlan, index: int) -> Values:
         """Of a run that goes on with other constants: the positions that hold text, as stage `score` compares them."""
         valid = self.valid[index]
         table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]

@@ -15,7 +15,7 @@ from ane_sweep.bridge import shapes
 from ane_sweep.errors import PackageError, StageError
 from ane_sweep.mil import graph
 from ane_sweep.reference.features import Feature
-from ane_sweep.reference.plain import Suppression
+from ane_sweep.reference.simple_models import Suppression
 from ane_sweep.worker.models import module
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.stages._arrays import as_array, filled

@@ -163,7 +163,7 @@ def _listed(folder: Path, name: str) -> list[Path]:
         shards = list(untrusted.read_json(index)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{index} is not a weight index ({error!r})") from error
-    there = [untrusted.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
+    there = [untrusted.is_file_name(shard) and os.path.exists(folder / shard) for shard in shards]
     strange = sorted({str(shard)[:80] for shard, is_there in zip(shards, there) if not is_there})
     if strange:
         raise WeightsError(f"{index} lists {len(strange)} file(s) that are not beside it, e.g. {strange[0]!r}")

@@ -43,7 +43,7 @@ class Chain:
             for feature in description.input
             if feature.type.WhichOneof("Type") == "imageType"
         }
-        self.outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
+        self.outputs = list(chain.find_outputs(specs, programs[0].parent, function or ""))
         self.realised: dict[str, Any] = {
             "runtime": "coreml",
             "numerics": "Core ML",

@@ -149,7 +149,7 @@ def _beginning(source: Path, target: Path, share: float) -> Path:
         place = min(reversed(line.positions), key=lambda place: abs(cuts.weight_bytes(line, [place])[0] - wanted))
         target.mkdir()
         name = graph.default_function(line.program.spec)
-        writer.write({name: (line.program, chunker.pieces(line, [place])[0])}, target / "model.mlpackage")
+        writer.write({name: (line.program, chunker.split_at(line, [place])[0])}, target / "model.mlpackage")
     return target
 
 
@@ -173,7 +173,7 @@ def _vary(package_path: Path, number: int) -> int:
     from ane_sweep.mil.weights import blob_values
 
     changed = 0
-    for part in pipeline.parts(package_path):
+    for part in pipeline.read_programs(package_path):
         values = [value.blobFileValue for op in _operations(part.spec) for value in blob_values(op)]
         for file_name in {value.fileName for value in values}:
             blobs = part.blobs(file_name)

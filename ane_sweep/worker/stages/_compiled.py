@@ -6,7 +6,7 @@ from typing import Any
 
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.errors import ConfigError
-from ane_sweep.hwx import beside, files
+from ane_sweep.hwx import comparison, files
 from ane_sweep.placement import chips, compiled, judge, predict
 from ane_sweep.placement.predict import Prediction
 
@@ -25,9 +25,9 @@ def read(steps: Sequence[dict[str, Any]], folder: Path, planned: Placement, prog
         return content
     prediction = _prediction(program, planned)
     return content | {
-        "tasks": beside.ops_per_task(0, decoded)["tasks"],
+        "tasks": comparison.count_ops_per_task(0, decoded)["tasks"],
         "targets": sorted({item.generation.name for item in decoded}),
-        "planned": beside.ops_per_task(planned.ops.ane, decoded),
+        "planned": comparison.count_ops_per_task(planned.ops.ane, decoded),
         "predicted": None if prediction is None else _told(compiled.beside(prediction, decoded)),
     }
 

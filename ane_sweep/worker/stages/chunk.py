@@ -44,8 +44,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         asked = {
             name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
         }
-        at = tuple(cut_words.places(params.get("cuts", [])))
-        request = chunker.Request(**asked, times=_times(source, params), at=at, varying=flexible.varying)
+        at = tuple(cut_words.parse_places(params.get("cuts", [])))
+        request = chunker.ChunkRequest(**asked, times=_times(source, params), at=at, varying=flexible.varying)
         facts = chunker.chunk(source, out, request)
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)

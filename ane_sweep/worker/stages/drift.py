@@ -33,17 +33,17 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     model, exact = reference.load(path), reference.load(true, numerics="fp32")
     left_out = ""
     if "exact" in inputs:
-        compared = trace.compare(exact, model, feeds)
+        compared = trace.compare_values(exact, model, feeds)
         found, left_out = compared.seen, str(compared.matching)
     else:
-        found = trace.drift(model, exact, feeds)
+        found = trace.measure_drift(model, exact, feeds)
     seen = [item for item in found if item.psnr_db is not None]
     grown = (lambda item: item.drift) if "exact" in inputs else (lambda item: item.jump)
     handed_on = _handed_on(model.program)
     facts = {
         "values": [[item.index, recorded_db(item.psnr_db or 0.0)] for item in seen],
-        "grown": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], grown)],
-        "lossy": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], lambda item: item.own)],
+        "grown": [_plain(item, recorded_db) for item in trace.rank_worst(seen, params["count"], grown)],
+        "lossy": [_plain(item, recorded_db) for item in trace.rank_worst(seen, params["count"], lambda item: item.own)],
         "blocks": [_plain(item, recorded_db) for item in seen if item.name in handed_on],
         "left_out": left_out,
     }

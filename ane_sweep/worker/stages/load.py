@@ -89,7 +89,7 @@ def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
         for source in package.program_paths(inputs["program"]):
             if source.suffix == ".mlmodelc":
                 raise StageError("it was given compiled")
-            copy = identity.fresh_copy(source, copies / source.name, token)
+            copy = identity.write_fresh_copy(source, copies / source.name, token)
             compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
     except StageError as error:
         disk.remove_tree(compiled)

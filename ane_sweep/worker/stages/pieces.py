@@ -23,11 +23,11 @@ STAGE = Stage(
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Raises errors.ChunkError where there are not so many pieces, errors.UnsupportedOp for what is not executed here."""
-    from ane_sweep.mil import package, pipeline, some
+    from ane_sweep.mil import chain, package, pipeline
 
     first, last = params["first"], params["last"]
     paths = package.program_paths(inputs["program"])
-    made = some.take(paths, first, last, out)
+    made = chain.take_pieces(paths, first, last, out)
     _leave_reference(paths[: first - 1], made, inputs["reference"], out)
     if params["pipeline"] == "coreml" and len(made) > 1:
         pipeline.merge(made, out / "model.mlpackage")

@@ -26,7 +26,7 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.hwx import kept
+from ane_sweep.hwx import copies
 from ane_sweep.machine import host
 from ane_sweep.mil import analytics
 from ane_sweep.placement.path import count_segments
@@ -114,7 +114,7 @@ def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
     for name in names:
         if name != described.defaultFunctionName:
             work = Path(tempfile.mkdtemp(prefix="function-"))
-            copy = identity.with_default(program, work / program.name, name)
+            copy = identity.write_with_default(program, work / program.name, name)
             found.append((name, compile.compile_one(copy, work / f"{program.stem}.mlmodelc", "coremltools")))
     return found
 
@@ -128,13 +128,13 @@ def plan_step(request: dict[str, Any]) -> dict[str, Any]:
         ct = lean()
         units = ct.ComputeUnit[COMPUTE_UNITS[params["compute_units"]]]
         plan = ct.models.compute_plan.MLComputePlan.load_from_path(request["program"], compute_units=units)
-    left = kept.keep(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
+    left = copies.copy_programs(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
     held = {"files": left.files, "left": left.left}
     if plan is None:
         return {"rows": [], "compiled": held}
     rows = [{"chunk": request["chunk"], **row} for row in plan_rows(plan.model_structure, plan, request["function"])]
-    noted = [analytics.read(path) for path in analytics.find(Path(request["home"]))]
-    return {"rows": with_notes(rows, [row for entry in noted for row in entry]), "compiled": held}
+    noted = [analytics.read(path) for path in analytics.find_files(Path(request["home"]))]
+    return {"rows": with_notes(rows, [{**row} for entry in noted for row in entry]), "compiled": held}
 
 
 def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ _MOST_PRODUCTS = 1 << 15  # held at once: they stay in a core's cache, and torch
 Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def summed(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
+def sum_saturating(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
     """The sum of partial sums as the accumulator makes it: infinite, with the sign it had, once it reaches LIMIT."""
     total: torch.Tensor | None = None
     stuck: torch.Tensor | None = None
@@ -29,33 +29,33 @@ def summed(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.where(stuck == 0, total, stuck)
 
 
-def total(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
-    return summed(pieces) if "accumulator" in effects else sum(pieces)  # type: ignore[return-value]
+def sum_pieces(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
+    return sum_saturating(pieces) if "accumulator" in effects else sum(pieces)  # type: ignore[return-value]
 
 
-def run_of(effects: tuple[str, ...], count: int) -> int:
+def run_length(effects: tuple[str, ...], count: int) -> int:
     """Products between two looks at the accumulator, of `count` in all."""
     return RUN if "accumulator" in effects else max(1, count)
 
 
-def pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
+def multiply_in_pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
     """Partial products of (.., M, K) and (.., K, N), fp32."""
-    run, multiply = run_of(effects, left.shape[-1]), multiplication(effects)
+    run, multiply = run_length(effects, left.shape[-1]), choose_multiply(effects)
     for first in range(0, left.shape[-1], run):
         yield multiply(left[..., first : first + run], right[..., first : first + run, :])
 
 
-def multiplication(effects: tuple[str, ...]) -> Multiply:
-    return coarse if "products" in effects else torch.matmul
+def choose_multiply(effects: tuple[str, ...]) -> Multiply:
+    return multiply_coarsely if "products" in effects else torch.matmul
 
 
-def coarse(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def multiply_coarsely(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """A matrix product of fp16 numbers (held as fp32) whose every product is a multiple of GRAIN, halves away from zero, and
     0 where the exponents of its operands add up to less than GRAIN's.
     """
     rows = left.shape[-2]
     at_once = max(1, _MOST_PRODUCTS // max(1, left.numel() // max(1, rows) * right.shape[-1]))
-    upper, lower, left = _power(left), _power(right), left / GRAIN
+    upper, lower, left = _power_of_two(left), _power_of_two(right), left / GRAIN
     made, half = [], torch.tensor(0.5)
     for first in range(0, rows, at_once):
         span = slice(first, first + at_once)
@@ -66,14 +66,14 @@ def coarse(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.cat(made, -2).mul_(GRAIN)
 
 
-def _power(x: torch.Tensor) -> torch.Tensor:
+def _power_of_two(x: torch.Tensor) -> torch.Tensor:
     """The power of two at or below each magnitude; infinity and NaN lose nothing."""
     mantissa, exponent = torch.frexp(x)
     found = torch.ldexp(torch.where(mantissa == 0, 0.0, 0.5), exponent)
     return torch.where(x.isfinite(), found, torch.inf)
 
 
-def convolved(
+def convolve(
     x: torch.Tensor, weight: torch.Tensor, strides: Sequence[int], dilations: Sequence[int], effects: tuple[str, ...]
 ) -> Iterable[torch.Tensor]:
     """Partial sums of a convolution, input channels in runs: x (N, G * C, *D) as padded, weight (G, O, C, *K) for G groups."""
@@ -83,8 +83,8 @@ def convolved(
         for length, size, stride, dilation in zip(x.shape[2:], kernel, strides, dilations)
     ]
     x = x.reshape(x.shape[0], groups, channels, *x.shape[2:])
-    multiply = multiplication(effects)
-    per_run = max(1, run_of(effects, channels * math.prod(kernel)) // math.prod(kernel))
+    multiply = choose_multiply(effects)
+    per_run = max(1, run_length(effects, channels * math.prod(kernel)) // math.prod(kernel))
     for first in range(0, channels, per_run):
         piece = None
         for place in itertools.product(*(range(size) for size in kernel)):
@@ -99,7 +99,9 @@ def convolved(
         yield piece.reshape(x.shape[0], groups * made, *sizes)
 
 
-def spread(x: torch.Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> torch.Tensor:
+def insert_zeros(
+    x: torch.Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> torch.Tensor:
     """What a convolution with the turned kernel makes a transposed convolution of: zeros between values and around them."""
     lengths = [(length - 1) * stride + 1 for length, stride in zip(x.shape[2:], strides)]
     edges = [(size - 1) * dilation for size, dilation in zip(kernel, dilations)]

@@ -19,27 +19,27 @@ MAX_FILES, MAX_BYTES = 256, 256 << 20  # of one step; more is counted, not kept
 
 
 @dataclass
-class Kept:
+class CopiedPrograms:
     """Names of the files in the folder they were copied to, and a sentence for each that was found and not taken."""
 
     files: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
-def keep(home: Path, folder: Path, since: float, service: Path = SERVICE) -> Kept:
+def copy_programs(home: Path, folder: Path, since: float, service: Path = SERVICE) -> CopiedPrograms:
     """Copy what was written after `since` (seconds of the epoch) into `folder`, each content once."""
-    found = Kept()
+    found = CopiedPrograms()
     for root in [*home.glob(OWN), service]:
         if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
             found.left.append(f"{root} cannot be read by this user: what the service compiled stays unseen")
             continue
-        for path in _written(root, since):
-            _take(path, folder, found)
+        for path in _find_written(root, since):
+            _copy_file(path, folder, found)
     found.files.sort()
     return found
 
 
-def _written(root: Path, since: float) -> Iterator[Path]:
+def _find_written(root: Path, since: float) -> Iterator[Path]:
     for where, _, names in os.walk(root):
         for name in sorted(names):
             path = Path(where, name)
@@ -51,7 +51,7 @@ def _written(root: Path, since: float) -> Iterator[Path]:
                     continue  # the service tidies up meanwhile
 
 
-def _take(path: Path, folder: Path, found: Kept) -> None:
+def _copy_file(path: Path, folder: Path, found: CopiedPrograms) -> None:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES or len(found.files) >= MAX_FILES:

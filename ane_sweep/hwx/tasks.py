@@ -7,7 +7,7 @@ settled between the sources, and no figure is made of it.
 from dataclasses import dataclass
 
 from ane_sweep.hwx import facts
-from ane_sweep.hwx.stream import Stream
+from ane_sweep.hwx.stream import TaskStream
 
 CORES = 16  # parts that a kernel is cut into, one for each core of the Neural Engine
 _SIDES = (("src1", "reads"), ("src2", "reads"), ("dst", "writes"))
@@ -29,7 +29,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskDescriptor:
     index: int
     id: int
     offset: int
@@ -59,17 +59,17 @@ class Places:
         return None if bar is None else self._named.get(self._bars.get(bar, -1))
 
 
-def task(index: int, stream: Stream, layout: str, places: Places) -> Task:
+def read_task(index: int, stream: TaskStream, layout: str, places: Places) -> TaskDescriptor:
     """A task as `read` found it, in words."""
-    values = _values(stream.registers, layout)
+    values = _read_fields(stream.registers, layout)
     head = {name: field.of(stream.header[field.address]) for name, field in facts.header_fields(layout).items()}
-    parts = _constants(stream.registers, layout)
-    engine, operation = _work(values)
+    parts = _constant_part_bytes(stream.registers, layout)
+    engine, operation = _name_work(values)
     geometry = {name: values[name] for name in _GEOMETRY if name in values}
-    return Task(
+    return TaskDescriptor(
         index, head.get("id", 0), stream.offset, stream.words, head.get("estimate", 0), engine, operation, geometry,
-        _transfers(stream, values, head, layout, places), sum(parts), len(parts), dict(sorted(stream.registers.items())),
-        sum(facts.block_of(layout, address) is None for address in stream.registers),
+        _read_transfers(stream, values, head, layout, places), sum(parts), len(parts), dict(sorted(stream.registers.items())),
+        sum(facts.find_block(layout, address) is None for address in stream.registers),
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ _GEOMETRY = (
 )  # fmt: skip
 
 
-def _values(registers: dict[int, int], layout: str) -> dict[str, int]:
+def _read_fields(registers: dict[int, int], layout: str) -> dict[str, int]:
     """Field -> value, of the registers that the task writes."""
     return {
         name: field.of(registers[field.address])
@@ -88,16 +88,16 @@ def _values(registers: dict[int, int], layout: str) -> dict[str, int]:
     }
 
 
-def _work(values: dict[str, int]) -> tuple[str, str]:
+def _name_work(values: dict[str, int]) -> tuple[str, str]:
     """(engine, operation): what the task's type says, and the registers of the engine that it names."""
     kind = values.get("task_type")
     if kind is None or kind not in facts.engines():
         return _TYPE_UNKNOWN, "?" if kind is None else f"task type {kind}"
     engine = facts.engines()[kind]
-    return engine, _neural(values) if engine == _NE else _planar(kind, values)
+    return engine, _name_neural_operation(values) if engine == _NE else _name_planar_operation(kind, values)
 
 
-def _neural(values: dict[str, int]) -> str:
+def _name_neural_operation(values: dict[str, int]) -> str:
     op = values.get("ne_op", 0)
     does = facts.operations().get(("ne_op", op), f"NE operation {op}")
     then = values.get("ne_nonlinear", 0)
@@ -106,7 +106,7 @@ def _neural(values: dict[str, int]) -> str:
     return f"{does}, then {facts.operations().get(('ne_nonlinear', then), f'nonlinear {then}')}"
 
 
-def _planar(kind: int, values: dict[str, int]) -> str:
+def _name_planar_operation(kind: int, values: dict[str, int]) -> str:
     does = facts.operations()[("task_type", kind)]
     if pool := values.get("pe_pool"):
         return f"{does}: {facts.operations().get(('pe_pool', pool), f'pool {pool}')}"
@@ -118,7 +118,7 @@ def _planar(kind: int, values: dict[str, int]) -> str:
     return facts.operations().get(("pe_op", op), f"PE operation {op}")
 
 
-def _constants(registers: dict[int, int], layout: str) -> list[int]:
+def _constant_part_bytes(registers: dict[int, int], layout: str) -> list[int]:
     """Bytes of each part of the kernel that the task fetches."""
     known = facts.fields(layout)
     if "coefficient_on" not in known:
@@ -131,8 +131,8 @@ def _constants(registers: dict[int, int], layout: str) -> list[int]:
     ]
 
 
-def _transfers(
-    stream: Stream, values: dict[str, int], head: dict[str, int], layout: str, places: Places
+def _read_transfers(
+    stream: TaskStream, values: dict[str, int], head: dict[str, int], layout: str, places: Places
 ) -> list[Transfer]:
     found = []
     for side, does in _SIDES:
@@ -142,12 +142,12 @@ def _transfers(
         if bar is None and not values.get(f"{side}_on"):
             continue
         row, plane, offset = (values.get(f"{side}_{name}") for name in ("row", "plane", "base"))
-        whole = _bytes(row, plane, values, "out" if side == "dst" else "in")
+        whole = _count_bytes(row, plane, values, "out" if side == "dst" else "in")
         found.append(Transfer(does, places.name(bar), bar, offset or 0, row, plane, whole))
     return found
 
 
-def _bytes(row: int | None, plane: int | None, values: dict[str, int], end: str) -> int | None:
+def _count_bytes(row: int | None, plane: int | None, values: dict[str, int], end: str) -> int | None:
     """What a tensor covers, its padded rows included; a plane may stand further from the next than its rows reach."""
     height, channels = values.get(f"{end}_h"), values.get(f"{end}_c")
     if plane is None or channels is None:

@@ -12,10 +12,10 @@ import torch
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.package import Package
 from ane_sweep.reference import detection, features
-from ane_sweep.reference.model import State
+from ane_sweep.reference.model import ModelState
 
 
-class Described:
+class SimpleModel:
     """What every kind of model has: its features as described, no states, one function."""
 
     def __init__(self, package: Package, spec: Any, strict: bool):
@@ -32,7 +32,7 @@ class Described:
         }
 
     def new_state(self) -> Any:
-        return State({}, {})
+        return ModelState({}, {})
 
     def trace(self, inputs: dict[str, Any], watch: Any, state: Any = None) -> dict[str, Any]:
         raise self._untraced()
@@ -47,7 +47,7 @@ class Described:
         )
 
 
-class LinearRegressor(Described):
+class LinearRegressor(SimpleModel):
     """offset + weights . inputs: scalars or vectors, joined in the order in which they are described."""
 
     def __init__(self, package: Package, spec: Any, strict: bool):
@@ -70,7 +70,7 @@ class LinearRegressor(Described):
         return {name: float(found[0]) if feature.kind == "double" else found.astype(feature.dtype)}
 
 
-class Suppression(Described):
+class Suppression(SimpleModel):
     """Boxes (N, 4) as centre x, centre y, width, height with confidences (N, classes), best first, without those whose best
     confidence is below one threshold or that overlap a better one by more than another (NonMaximumSuppression.proto). Both
     thresholds may also come as inputs.
@@ -102,7 +102,7 @@ class Suppression(Described):
             )
         limit = float(inputs.get(said.iouThresholdInputFeatureName, said.iouThreshold))
         floor = float(inputs.get(said.confidenceThresholdInputFeatureName, said.confidenceThreshold))
-        kept = detection.picked(boxes, confidence, limit, floor, by_class=said.pickTop.perClass)
+        kept = detection.select_boxes(boxes, confidence, limit, floor, by_class=said.pickTop.perClass)
         made = {said.confidenceOutputFeatureName: confidence, said.coordinatesOutputFeatureName: boxes}
         return {
             name: made[name][kept].numpy().astype(self.outputs[name].dtype) for name in self.outputs if name in made
