@@ -1,4 +1,4 @@
-"""Workers forked from import-only parents (worker/parent.py) in place of being started cold.
+"""Workers forked from import-only parents (worker/fork_server.py) in place of being started cold.
 
 Importing torch takes a second and more, coremltools and transformers four: of a tiny task that is nearly all. A parent
 has imported what a kind of task needs and does nothing else; each task is still one fresh process, that begins with the
@@ -95,7 +95,7 @@ class Parent:
         try:
             with theirs:
                 self.process = subprocess.Popen(
-                    [python, "-P", "-m", "ane_sweep.worker.parent", str(theirs.fileno()), *modules],
+                    [python, "-P", "-m", "ane_sweep.worker.fork_server", str(theirs.fileno()), *modules],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
+from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.grow import recipes, repeats
 from ane_sweep.worker.grow.program import Plan
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
 from ane_sweep.worker.models import _lazy
-from ane_sweep.worker.stages import _package
 
 _CODES = {"float16": 1, "float32": 2}
 _SHARED = 100  # coremltools keeps one of equal constants of this many numbers or more,
@@ -43,8 +43,8 @@ def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: 
 
 def put(package: Path, spec: Any) -> None:
     """Into a package of few blocks go the program and the weights of all."""
-    _target(package).replace(package / _package.WEIGHTS)
-    (package / _package.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
+    _target(package).replace(package / packages.WEIGHTS)
+    (package / packages.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
 
 
 def _target(package: Path) -> Path:
@@ -57,8 +57,8 @@ class _Streams:
     def __init__(self, module: Any, lists: list[Repeat], plan: Plan, few: Any, longer: list[Any]):
         self.lists = lists
         self.plan, self.few, self.longer = plan, few.shallow, [one.shallow for one in longer]
-        self.short = BlobFile(few.package / _package.WEIGHTS)
-        self.long = [BlobFile(one.package / _package.WEIGHTS) for one in longer]
+        self.short = BlobFile(few.package / packages.WEIGHTS)
+        self.long = [BlobFile(one.package / packages.WEIGHTS) for one in longer]
         self.tensors = dict(
             [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         )

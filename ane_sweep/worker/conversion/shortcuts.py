@@ -1,12 +1,12 @@
-"""coremltools' own conversion, minus work that cannot change its result here.
+"""Shortcuts through coremltools' conversion that cannot change its result here.
 
-coremltools 9.0 spends most of a language model's conversion on self-checks and copies of constants. `lean()` switches
-those off while it is open, each with the reason beside it; a test compares the program with a plain conversion's.
-An attribute that another coremltools lacks is left alone: then the conversion is slower, not wrong.
+coremltools 9.0 spends most of a language model's conversion on self-checks and copies of constants. `take_shortcuts()`
+switches those off inside its context, each with its reason; a test compares the program with a plain conversion's. An
+attribute that another coremltools lacks is not patched: then the conversion is slower, not wrong.
 """
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,8 @@ _MIL = "coremltools.converters.mil.mil"
 
 
 @contextmanager
-def lean() -> Iterator[None]:
-    """Apply every entry of PATCHES for the duration. Not for threads: one conversion a process, as workers do."""
+def take_shortcuts() -> Iterator[None]:
+    """Apply every entry of PATCHES inside this context. Not thread-safe: a process converts one program at a time."""
     undo = []
     try:
         for module, owner, name, make in PATCHES:
@@ -36,30 +36,30 @@ def lean() -> Iterator[None]:
             setattr(cls, name, original)
 
 
-def fits_fp16(values: Any) -> bool:
-    """Whether every number lies within fp16's range; False for NaN and infinities, which need the slow look."""
+def fits_fp16(values: np.ndarray) -> bool:
+    """Return True if every number lies within fp16's range; False for NaN and infinities, which need the slow check."""
     values = np.asarray(values)
     return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
 
 
-def _overflow(original):
+def _make_overflow_check(original: Any) -> staticmethod[[Any], bool]:
     # coremltools builds index arrays (8 bytes a number and axis) over every constant of every op. A maximum and a
     # minimum answer the same question; what they do not settle goes to the original.
-    def fp16_overflow(op) -> bool:
+    def fp16_overflow(op: Any) -> bool:
         constants = [
             var.op.val.val
             for given in op.inputs.values()
             for var in (given if isinstance(given, (list, tuple)) else [given])
             if var.op is not None and var.op.op_type == "const" and var.is_tensor_or_scalar_of(dtype="fp32")
         ]
-        return not all(fits_fp16(value) for value in constants) and original.__func__(op)
+        return not all(fits_fp16(value) for value in constants) and bool(original.__func__(op))
 
     return staticmethod(fp16_overflow)
 
 
-def _underflow(original):
+def _make_underflow_check(original: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     # The check is for epsilons and skips what has 400 numbers or more, but copies every tensor to count them.
-    def check_underflow_to_zero(self, new_var, var) -> None:
+    def check_underflow_to_zero(self: Any, new_var: Any, var: Any) -> None:
         if np.size(var.val) < 400:
             recipe = recipes.recipe_of(new_var.val)
             original(self, new_var, var)
@@ -69,26 +69,26 @@ def _underflow(original):
     return check_underflow_to_zero
 
 
-def _nothing(original):
+def _make_no_op(original: object) -> Callable[..., None]:
     return lambda self, *args, **kwargs: None
 
 
-def _short_text(original):
+def _make_short_text(original: object) -> Callable[[object], str]:
     return lambda self: type(self).__name__
 
 
 PATCHES = (
     # 6.5 of 9.5 s of converting GPT-2, and its memory peak.
-    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "fp16_overflow", _overflow),
-    (f"{_MIL}.passes.defs.quantization", "AbstractQuantizationPass", "_check_underflow_to_zero", _underflow),
-    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "_check_underflow_to_zero", _underflow),
+    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "fp16_overflow", _make_overflow_check),
+    (f"{_MIL}.passes.defs.quantization", "AbstractQuantizationPass", "_check_underflow_to_zero", _make_underflow_check),
+    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "_check_underflow_to_zero", _make_underflow_check),
     # A self-check of the whole program after each of 90 passes; convert runs it once, at the end.
-    (f"{_MIL}.program", "Program", "validate", _nothing),
+    (f"{_MIL}.program", "Program", "validate", _make_no_op),
     # Marks what hangs on compressed constants, over the whole program after each pass; there are none in a fresh
     # conversion (convert refuses to go on if it finds one).
-    (f"{_MIL}.block", "Block", "_propagate_nonreplaceable_vars", _nothing),
+    (f"{_MIL}.block", "Block", "_propagate_nonreplaceable_vars", _make_no_op),
     # Debug messages that nobody reads, with the whole program printed into each.
-    (f"{_MIL}.block", "Block", "__str__", _short_text),
-    (f"{_MIL}.block", "Function", "__str__", _short_text),
-    (f"{_MIL}.program", "Program", "__str__", _short_text),
+    (f"{_MIL}.block", "Block", "__str__", _make_short_text),
+    (f"{_MIL}.block", "Function", "__str__", _make_short_text),
+    (f"{_MIL}.program", "Program", "__str__", _make_short_text),
 )
