@@ -1,4 +1,4 @@
-"""Fork servers: processes that import what a kind of task needs and fork each task (worker/parent.py runs in them).
+"""Fork servers: processes that import what a kind of task needs and fork each task (worker/fork_server.py runs in them).
 
 Importing torch takes a second and more, coremltools and transformers four, which is most of a tiny task's time. A task is
 still one fresh process: it begins with the imports done and ends alone.
@@ -43,7 +43,7 @@ _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # Py
 
 
 class Reply(msgspec.Struct):
-    """An answer of a fork server; the fields that it holds depend on the question (worker/parent.py)."""
+    """An answer of a fork server; the fields that it holds depend on the question (worker/fork_server.py)."""
 
     pid: int = 0
     status: int = 0
@@ -113,7 +113,7 @@ class ForkServer:
         try:
             with theirs:
                 self.process = subprocess.Popen(
-                    [python, "-P", "-m", "ane_sweep.worker.parent", str(theirs.fileno()), *modules],
+                    [python, "-P", "-m", "ane_sweep.worker.fork_server", str(theirs.fileno()), *modules],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

@@ -79,10 +79,10 @@ def fed(port, model: dict[str, Any], real: int, seed: int):
     import numpy as np
     import torch
 
-    from ane_sweep.worker.stages import _seeds
+    from ane_sweep.worker.feeds import seeds
 
     if port.seeded:
-        return torch.from_numpy(_seeds.values(port, np.random.default_rng(seed)))
+        return torch.from_numpy(seeds.draw_values(port, np.random.default_rng(seed)))
     if port.name == "attention_mask":
         return (torch.arange(port.shape[1]) < real).long()[None]
     # Ids below 2 are padding or beginnings to some families.

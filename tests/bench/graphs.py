@@ -84,7 +84,7 @@ def _published_form() -> Iterator[None]:
     from ane_sweep.worker.models import unet as family
     from ane_sweep.worker.stages import convert
 
-    passes = convert._pipeline
+    passes = convert._build_pipeline
 
     def forward(self: Any, x: Any, source: Any) -> Any:
         query, key, value = self.query(x), self.key(source).transpose(1, 3), self.value(source)

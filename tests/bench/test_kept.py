@@ -13,13 +13,6 @@ from tests.bench.__main__ import NAMES, main
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *(ROOT / "ane_sweep" / "docs").glob("*.md"), *(ROOT / "tests" / "bench").glob("*.md"))
 TEXTS = {path.name: path for path in PAGES}
-    path.name: path
-    for path in (
-        ROOT / "README.md",
-        *(ROOT / "ane_sweep" / "docs").glob("*.md"),
-        *(ROOT / "tests" / "bench").glob("*.md"),
-    )
-}
 FIGURE = re.compile(
     r"(?<![\w.,-])(\d(?:[\d,]*\d)?(?:\.\d+)?)(?=(?:(?: to| and|,|;| /| ±) \d[\d.,]*)* ?(?:ms|s|dB|MB|GB|GiB|MiB|minutes|seconds|%)(?!\w))"
 )

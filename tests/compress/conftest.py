@@ -36,7 +36,7 @@ def program(tmp_path_factory):
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
     """Folder of a reference task's calibration inputs."""
-    from ane_sweep.worker.stages._arrays import StackWriter
+    from ane_sweep.worker.feeds.arrays import StackWriter
 
     folder = tmp_path_factory.mktemp("reference")
     ids = np.random.default_rng(3).integers(0, 900, (5, 1, SEQ)).astype(np.int32)

@@ -111,7 +111,7 @@ def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program,
     with np.load(reference / "calibration.npz") as arrays:
         feeds, valid = [{"input_ids": ids} for ids in arrays["input_ids"][:3]], arrays["valid"][:3].copy()
     valid[1, 20:] = False
-    known = {weight.name: weight.value for weight in settings.weights_of(passes.program_of(path))}
+    known = {weight.name: weight.value for weight in settings.list_weights(passes.load_program(path))}
 
     def slow(bits):
         values = {}
@@ -139,8 +139,8 @@ def test_swapped_weights_are_what_the_compressed_program_computes(program, compr
     from ane_sweep.worker.compress.palettes import kmeans
 
     path = program("iOS18") / "model.mlpackage"
-    probe = sensitivity.Probe(path, [FEED], np.ones((1, SEQ), bool))
-    known = settings.weights_of(passes.program_of(path))
+    probe = sensitivity.SensitivityProbe(path, [FEED], np.ones((1, SEQ), bool))
+    known = settings.list_weights(passes.load_program(path))
     done = settings.resolve(known, recipe("p4")).settings
     tables = {weight.name: kmeans(weight.value, 4) for weight in known if weight.name in done}
     close = probe.closeness({w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done})

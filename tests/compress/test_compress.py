@@ -180,7 +180,7 @@ def test_scales_beside_a_table_are_those_of_output_channels(program, compressed,
     from ane_sweep.worker.compress import passes
 
     def dense(folder: Path) -> dict[str, np.ndarray]:
-        functions = passes.program_of(folder / "model.mlpackage").functions
+        functions = passes.load_program(folder / "model.mlpackage").functions
         return {
             op.name: (
                 op.weight.val

@@ -9,7 +9,7 @@ from ane_sweep import reference as _reference
 from ane_sweep.errors import StageError
 from ane_sweep.mil import chunker, package, pipeline
 from ane_sweep.worker.runtimes import _copies, reference
-from ane_sweep.worker.stages._timing import Samples
+from ane_sweep.worker.timing.sampling import Samples
 
 X = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float16)
 

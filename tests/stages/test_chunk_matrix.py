@@ -10,9 +10,9 @@ from ane_sweep.mil import graph, package
 from ane_sweep.mil.cuts import SLACK
 from ane_sweep.mil.line import line_up
 from ane_sweep.planner.paths import conf_dir
+from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.runtimes import reference as runtime
 from ane_sweep.worker.stages import calibrate, chunk, compress, convert, reference
-from ane_sweep.worker.stages._arrays import Inputs
 from tests.bench import families
 
 OPTIONS = {o["name"]: o for o in (*families.tiny_options(), option("probe-tiny"))}

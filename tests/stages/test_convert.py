@@ -11,9 +11,10 @@ import yaml
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stats.psnr import psnr_db
+from ane_sweep.worker.conversion import packages, shortcuts
 from ane_sweep.worker.models import _build
-from ane_sweep.worker.stages import _lean, _package, convert, place, reference
 from ane_sweep.worker.stages import compile as compile_stage
+from ane_sweep.worker.stages import convert, place, reference
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
@@ -48,7 +49,7 @@ def spec_of(folder: Path):
     from coremltools.proto import Model_pb2
 
     spec = Model_pb2.Model()
-    spec.ParseFromString((folder / "model.mlpackage" / _package.MLMODEL).read_bytes())
+    spec.ParseFromString((folder / "model.mlpackage" / packages.MLMODEL).read_bytes())
     return spec
 
 
@@ -171,17 +172,17 @@ def test_lean_patches_exist_and_are_undone():
     import importlib
 
     originals = [
-        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in _lean.PATCHES
+        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in shortcuts.PATCHES
     ]
-    found = [p for p, original in zip(_lean.PATCHES, originals) if original is not None]
+    found = [p for p, original in zip(shortcuts.PATCHES, originals) if original is not None]
     assert {(owner, name) for _, owner, name, _ in found} >= {
         ("FP16ComputePrecision", "fp16_overflow"), ("FP16ComputePrecision", "_check_underflow_to_zero"),
         ("Program", "validate"), ("Block", "_propagate_nonreplaceable_vars"), ("Block", "__str__"),
     }  # fmt: skip
-    with pytest.raises(ZeroDivisionError), _lean.lean():
+    with pytest.raises(ZeroDivisionError), shortcuts.take_shortcuts():
         raise ZeroDivisionError
     after = [
-        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in _lean.PATCHES
+        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in shortcuts.PATCHES
     ]
     assert after == originals
 
@@ -192,7 +193,7 @@ def test_lean_patches_exist_and_are_undone():
      ([np.inf], False), ([], True)],
 )  # fmt: skip
 def test_fits_fp16(values, fits):
-    assert _lean.fits_fp16(np.array(values, np.float32)) is fits
+    assert shortcuts.fits_fp16(np.array(values, np.float32)) is fits
 
 
 def test_values_beyond_fp16_stay_in_fp32(tmp_path):
@@ -205,7 +206,7 @@ def test_values_beyond_fp16_stay_in_fp32(tmp_path):
             return x * torch.tensor([1e5, 1.0]) + 1.0
 
     traced = torch.jit.trace(Big(), torch.zeros(2))
-    with _lean.lean():
+    with shortcuts.take_shortcuts():
         model = ct.convert(
             traced,
             inputs=[ct.TensorType("x", (2,))],
@@ -251,4 +252,4 @@ def test_a_compressed_constant_in_a_fresh_conversion_is_refused():
 
     op = N(op_type="constexpr_lut_to_dense", name="w", outputs=[])
     with pytest.raises(StageError, match="w: a fresh conversion holds constexpr_lut_to_dense"):
-        convert._census(N(functions={"main": N(operations=[op])}))
+        convert._count_ops(N(functions={"main": N(operations=[op])}))

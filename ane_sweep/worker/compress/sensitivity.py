@@ -23,7 +23,7 @@ from ane_sweep.reference.model import Model
 from ane_sweep.reference.numerics import AS_DECLARED
 from ane_sweep.stats import psnr
 from ane_sweep.worker.compress import allot, passes, settings
-from ane_sweep.worker.compress.palettes import codes_of, rounded
+from ane_sweep.worker.compress.palettes import round_to_palettes, to_codes
 
 INPUTS = 4  # of the calibration inputs: each costs a prediction per weight and width
 _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve, as far as the candidates reach
@@ -31,7 +31,7 @@ _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve,
 Values = dict[str, np.ndarray]
 
 
-class Probe:
+class SensitivityProbe:
     """A program whose weights can be given other values, compared with itself as it was."""
 
     def __init__(self, path: Path, feeds: list[dict[str, Any]], valid: np.ndarray):
@@ -92,16 +92,16 @@ def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: 
     """See allot.py for the form. `wanted`: candidates, min_elements, skip of the recipe."""
     recipe = recipes.canonical({"kind": "mixed", **wanted, "bits": max(wanted["candidates"])})
     assert recipe is not None
-    found = settings.weights_of(passes.program_of(path))
+    found = settings.list_weights(passes.load_program(path))
     known = {weight.name: weight.value for weight in found}
     names = sorted(settings.resolve(found, recipe).settings)
-    probe = Probe(path, feeds, valid)
-    tables = dict(zip(names, probe.pool.map(lambda name: rounded(known[name], wanted["candidates"]), names)))
+    probe = SensitivityProbe(path, feeds, valid)
+    tables = dict(zip(names, probe.pool.map(lambda name: round_to_palettes(known[name], wanted["candidates"]), names)))
 
     def closeness(bits: dict[str, int]) -> psnr.Closeness:
         """With each weight under the table of its width."""
         values = {
-            name: tables[name][width][codes_of(known[name])].reshape(known[name].shape) for name, width in bits.items()
+            name: tables[name][width][to_codes(known[name])].reshape(known[name].shape) for name, width in bits.items()
         }
         return probe.closeness(values)
 
@@ -111,11 +111,11 @@ def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: 
             close = closeness({name: width})
             weights[name]["noise"][str(width)] = close.square_error / close.count
     peak = probe.sizes.peak if names else 0.0
-    curve = _curve(closeness, weights, peak, wanted["candidates"])
+    curve = _measure_curve(closeness, weights, peak, wanted["candidates"])
     return {"candidates": wanted["candidates"], "inputs": len(feeds), "peak": peak, "weights": weights, "curve": curve}
 
 
-def _curve(
+def _measure_curve(
     closeness: Callable[[dict[str, int]], psnr.Closeness],
     weights: dict[str, Any],
     peak: float,
@@ -126,13 +126,13 @@ def _curve(
     for average in _AVERAGES:
         if not min(candidates) <= average <= max(candidates):
             continue
-        bits = allot.allotted(weights, average)
+        bits = allot.allot_bits(weights, average)
         rows.append(
             {
-                "average_bits": allot.average_bits(weights, bits),
+                "average_bits": allot.compute_average_bits(weights, bits),
                 "bytes": int(sum(weights[name]["elements"] * bits[name] for name in bits) / 8),
                 "psnr_db": psnr.recorded_db(closeness(bits).psnr_db()),
-                "expected_db": allot.expected_db(weights, peak, bits),
+                "expected_db": allot.estimate_db(weights, peak, bits),
                 "bits": bits,
             }
         )

@@ -117,5 +117,5 @@ def _shallow(module: Any, differing: Any, longer: Any, convert: Callable[[Path],
     }
     facts = done.facts
     del done
-    memory.give_back()  # before the next one is made
+    memory.release_freed_memory()  # before the next one is made
     return Short(program.Shallow(packages.read(package).spec, known, observed), package, facts)

@@ -49,7 +49,8 @@ class Differing:
             return True  # whole numbers are compared where the module is run
         first = _lazy.made(self.held[names[0]])
         return all(
-            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.made(self.held[name]), first) for name in names
+            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.made(self.held[name]), first)
+            for name in names
         )
 
     def real(self, name: str) -> np.ndarray:

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
+from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.grow import recipes, repeats
 from ane_sweep.worker.grow.program import Plan
 from ane_sweep.worker.grow.proof import Differing
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
-from ane_sweep.worker.stages import _package
 
 _CODES = {"float16": 1, "float32": 2}
 _SHARED = 100  # coremltools keeps one of equal constants of this many numbers or more,
@@ -41,8 +41,8 @@ def write(differing: Differing, plan: Plan, counts: list[int], few: Any, longer:
 
 def put(package: Path, spec: Any) -> None:
     """Into a package of few blocks go the program and the weights of all."""
-    _target(package).replace(package / _package.WEIGHTS)
-    (package / _package.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
+    _target(package).replace(package / packages.WEIGHTS)
+    (package / packages.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
 
 
 def _target(package: Path) -> Path:
@@ -55,8 +55,8 @@ class _Streams:
     def __init__(self, differing: Differing, plan: Plan, few: Any, longer: list[Any]):
         self.differing, self.lists = differing, differing.lists
         self.plan, self.few, self.longer = plan, few.shallow, [one.shallow for one in longer]
-        self.short = BlobFile(few.package / _package.WEIGHTS)
-        self.long = [BlobFile(one.package / _package.WEIGHTS) for one in longer]
+        self.short = BlobFile(few.package / packages.WEIGHTS)
+        self.long = [BlobFile(one.package / packages.WEIGHTS) for one in longer]
         self.writer: BlobWriter
         self.threads: ThreadPoolExecutor
         self.jobs: list[Future[None]] = []
@@ -143,7 +143,9 @@ def _refuse_special(name: str, made: np.ndarray, content: np.ndarray, own: np.nd
     if not made.size:
         return
     low, high = (one.item() for one in torch.aminmax(torch.from_numpy(made)))  # numpy's of fp16 takes 25 times as long
-    if not max(-low, high) < np.finfo(made.dtype).max:  # what lies a little beyond is rounded to it, and was not narrowed
+    if (
+        not max(-low, high) < np.finfo(made.dtype).max
+    ):  # what lies a little beyond is rounded to it, and was not narrowed
         raise Unlike(f"{name} holds numbers beyond {made.dtype}")
     if low == high and not np.array_equal(content, own):
         raise Unlike(f"{name} is one number in one block and another in another")

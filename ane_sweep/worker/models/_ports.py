@@ -8,7 +8,7 @@ SHARED = ("causal_mask",)  # by all inputs of a batch
 @dataclass(frozen=True)
 class Seeded:
     """An input that is no text: numbers between two, as the model's processor scales what it is given; of a picture or
-    a spectrum in tiles (stages/_seeds.py)."""
+    a spectrum in tiles (feeds/seeds.py)."""
 
     low: float
     high: float

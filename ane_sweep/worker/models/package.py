@@ -16,9 +16,9 @@ from ane_sweep.errors import PackageError, StageError
 from ane_sweep.mil import graph
 from ane_sweep.reference.features import Feature
 from ane_sweep.reference.simple_models import Suppression
+from ane_sweep.worker.feeds.arrays import pad_rows, to_array
 from ane_sweep.worker.models import module
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.stages._arrays import as_array, filled
 
 # Ops that hand indices on, on their way from an input to the table that they are looked up in.
 _PASSES = {"cast", "identity", "reshape", "expand_dims", "squeeze", "greater_equal", "add", "select", "transpose"}
@@ -28,7 +28,7 @@ _FLAGS, _LEVELS = 2, 256  # whole numbers of which nothing is known are 0 or 1; 
 
 
 class Given:
-    """What stages/_given.py runs: see models/module.py."""
+    """What worker/feeds/own_module.py runs: see models/module.py."""
 
     example: tuple[torch.Tensor, ...]
 
@@ -47,8 +47,8 @@ class Given:
     def called(self, *values: torch.Tensor) -> dict[str, np.ndarray]:
         named = {one.name: value.numpy() for one, value in zip(self.taken, values, strict=True)}
         made = self.model.predict(named, self.model.new_state() if self.model.states else None)
-        found = {name: array for name, value in made.items() if (array := as_array(value)) is not None}
-        return {name: filled(array, self.rows) for name, array in found.items()} if self.rows else found
+        found = {name: array for name, value in made.items() if (array := to_array(value)) is not None}
+        return {name: pad_rows(array, self.rows) for name, array in found.items()} if self.rows else found
 
     def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.from_numpy(np.array(value)) for value in self.called(*values).values())

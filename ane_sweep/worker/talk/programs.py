@@ -12,7 +12,7 @@ from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.worker import runtimes
-from ane_sweep.worker.runtimes._decoding import step
+from ane_sweep.worker.runtimes._decoding import slice_step
 from ane_sweep.worker.stages import reference
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Feeds:
     def __call__(self, ids: list[int]) -> "dict[str, np.ndarray]":
         """One window; ids are at most as many as it holds."""
         rows, valid = self.padded(ids)
-        return {name: reference.feed(name, rows, valid, self.model, self.module)[0] for name in self.names}
+        return {name: reference.make_feed(name, rows, valid, self.model, self.module)[0] for name in self.names}
 
     def padded(self, ids: list[int]) -> "tuple[np.ndarray, np.ndarray]":
         """(1, S) ids and which of them hold a token."""
@@ -112,7 +112,7 @@ class Stateful:
         return finite(found)
 
     def _decoded(self, ids: list[int]) -> "np.ndarray":
-        fed = step(self.feeds(ids), len(ids) - 1)
+        fed = slice_step(self.feeds(ids), len(ids) - 1)
         return self.decode.predict(self.decode.prepare(fed))["logits"][0, 0]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ane_sweep.bridge import model_tasks
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.worker.stages import _tokens
+from ane_sweep.worker.feeds import tokens
 
 BYTES = 256
 
@@ -29,7 +29,7 @@ def find(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, str]:
 
 def _read(folder: Path) -> Any:
     try:
-        found = _tokens.find_tokenizer(folder)
+        found = tokens.find_tokenizer(folder)
     except StageError as error:
         raise ConfigError(str(error)) from error
     if found is None:

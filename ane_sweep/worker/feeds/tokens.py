@@ -31,7 +31,9 @@ def find_tokenizer(checkpoint: Path | None):
         ) from error
 
 
-def sentences(tokenizer, count: int, seq_len: int, vocabulary: int, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def encode_sentences(
+    tokenizer, count: int, seq_len: int, vocabulary: int, first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """`count` sentences from the `first` on, cut or padded to seq_len -> ids (N,S) int32, valid (N,S) bool.
 
     Past the last one it starts over.
@@ -42,10 +44,10 @@ def sentences(tokenizer, count: int, seq_len: int, vocabulary: int, first: int =
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=seq_len)  # keeps the closing special token, unlike a plain cut
     rows = [tokenizer.encode(text).ids for text in (texts * 2)[first % len(texts) :][:count]]
-    return _padded(rows, count, seq_len, _pad_id(tokenizer, ("[PAD]", "<pad>")), vocabulary)
+    return _pad(rows, count, seq_len, _find_pad_id(tokenizer, ("[PAD]", "<pad>")), vocabulary)
 
 
-def windows(
+def encode_windows(
     tokenizer, count: int, seq_len: int, vocabulary: int, full: bool = False, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """`count` successive windows of the passage from the `first` on, the last padded on the right -> ids (N,S) int32,
@@ -61,10 +63,10 @@ def windows(
     if full:
         starts = [max(0, min(start, len(ids) - seq_len)) for start in starts]
     rows = [ids[start : start + seq_len] for start in starts]
-    return _padded(rows, count, seq_len, _pad_id(tokenizer, ("<|endoftext|>", "</s>")), vocabulary)
+    return _pad(rows, count, seq_len, _find_pad_id(tokenizer, ("<|endoftext|>", "</s>")), vocabulary)
 
 
-def synthetic(count: int, seq_len: int, vocabulary: int, seed: int, full: bool) -> tuple[np.ndarray, np.ndarray]:
+def draw_ids(count: int, seq_len: int, vocabulary: int, seed: int, full: bool) -> tuple[np.ndarray, np.ndarray]:
     """Seeded ids -> ids (N,S) int32, valid (N,S) bool; rows are of differing length unless `full`."""
     random = np.random.default_rng(seed)
     ids = random.integers(0, vocabulary, (count, seq_len), dtype=np.int32)
@@ -73,17 +75,17 @@ def synthetic(count: int, seq_len: int, vocabulary: int, seed: int, full: bool) 
     return np.where(valid, ids, 0).astype(np.int32), valid
 
 
-def padded(tokenizer, rows: list[list[int]], seq_len: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+def pad_rows(tokenizer, rows: list[list[int]], seq_len: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of ids of up to seq_len, padded with the tokenizer's own padding -> ids (N,S) int32, valid (N,S) bool."""
-    pad = _pad_id(tokenizer, ("[PAD]", "<pad>", "<|endoftext|>", "</s>"))
-    return _padded(rows, len(rows), seq_len, pad, vocabulary)
+    pad = _find_pad_id(tokenizer, ("[PAD]", "<pad>", "<|endoftext|>", "</s>"))
+    return _pad(rows, len(rows), seq_len, pad, vocabulary)
 
 
-def _pad_id(tokenizer, names: tuple[str, ...]) -> int:
+def _find_pad_id(tokenizer, names: tuple[str, ...]) -> int:
     return next((i for i in (tokenizer.token_to_id(name) for name in names) if i is not None), 0)
 
 
-def _padded(rows: list[list[int]], count: int, seq_len: int, pad: int, vocabulary: int) -> tuple[Any, Any]:
+def _pad(rows: list[list[int]], count: int, seq_len: int, pad: int, vocabulary: int) -> tuple[Any, Any]:
     ids = np.full((count, seq_len), pad, dtype=np.int32)
     valid = np.zeros((count, seq_len), dtype=bool)
     for index, row in enumerate(rows):

@@ -4,7 +4,7 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ane_sweep.errors import StageError
 
 
 class StackWriter:
-    """Writes `name` -> (count, ...) arrays to one .npz, plane by plane; memory holds one plane.
+    """A writer of (count, ...) arrays by name to one .npz, plane by plane; memory holds one plane.
 
     with StackWriter(out / "outputs.npz", count=2) as stack:
         stack.put(0, {"logits": first})
@@ -38,7 +38,7 @@ class StackWriter:
     def __enter__(self) -> "StackWriter":
         return self
 
-    def __exit__(self, failure, *_) -> None:
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         names = list(self._parts)
         for part in self._parts.values():
             part.close()
@@ -58,16 +58,16 @@ class StackWriter:
 
 
 class Inputs:
-    """The inputs that a reference keeps in inputs.npz or calibration.npz: item i is a copy of the i-th, ready to predict.
+    """The inputs in a reference's inputs.npz or calibration.npz; item i is a copy of the i-th, ready to predict.
 
     valid   (N, S) bool: the positions that hold real text
 
-    Raises StageError when there is none.
+    Raises StageError if the file holds no inputs.
     """
 
     def __init__(self, reference: Path, name: str = "inputs.npz") -> None:
         path = reference / name
-        self._stacks = stacks(path)
+        self._stacks = map_arrays(path)
         self.valid = self._stacks.pop("valid")
         if not self._stacks or not len(self):
             raise StageError(f"{path}: holds no inputs; delete the folder and run again")
@@ -82,8 +82,8 @@ class Inputs:
         return {name: np.array(stack[index]) for name, stack in self._stacks.items()}
 
 
-def as_array(value: Any) -> np.ndarray | None:
-    """An output as numbers: an image's levels, probabilities in the order of their labels; None for a text."""
+def to_array(value: object) -> np.ndarray | None:
+    """Return an output as numbers (an image's levels, probabilities in the order of their labels), or None for a text."""
     if isinstance(value, dict):
         return np.array([value[key] for key in sorted(value, key=str)], np.float32)
     array = np.asarray(value)
@@ -92,31 +92,31 @@ def as_array(value: Any) -> np.ndarray | None:
     return array.astype(np.float32 if array.dtype.kind == "f" or hasattr(value, "mode") else np.int32)
 
 
-def filled(array: np.ndarray, rows: int) -> np.ndarray:
-    """With rows of zeros up to so many: of boxes that a suppression leaves there are now more, now fewer."""
+def pad_rows(array: np.ndarray, rows: int) -> np.ndarray:
+    """Pad an array with rows of zeros: a suppression of boxes leaves a varying number of rows."""
     if not array.ndim or len(array) >= rows:
         return array
     return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
 
 
-def further_shapes(reference: Path) -> list[str]:
-    """The shapes of which a reference keeps inputs and outputs beside the default: `1x3x256x256`, in inputs@1x3x256x256.npz."""
+def list_further_shapes(reference: Path) -> list[str]:
+    """List the shapes besides the default for which a reference has data: `1x3x256x256`, in inputs@1x3x256x256.npz."""
     return sorted(path.stem.partition("@")[2] for path in reference.glob("inputs@*.npz"))
 
 
-def stacks(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an .npz, as `mapped` gives them."""
-    return {name: mapped(path, name) for name in names_in(path)}
+def map_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Map all arrays of an .npz as `map_array` does."""
+    return {name: map_array(path, name) for name in list_names(path)}
 
 
-def names_in(path: Path) -> list[str]:
-    """Names of the arrays in an .npz."""
+def list_names(path: Path) -> list[str]:
+    """List the names of the arrays in an .npz."""
     with zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
-def mapped(path: Path, name: str) -> np.ndarray:
-    """One array of an .npz without reading it: a read-only map of the file; a copy where it is compressed."""
+def map_array(path: Path, name: str) -> np.ndarray:
+    """Return one array of an .npz as a read-only map of the file, or as a copy if it is compressed."""
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(f"{name}.npy")
     if info.compress_type != zipfile.ZIP_STORED:

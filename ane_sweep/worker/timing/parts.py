@@ -1,8 +1,7 @@
-"""Inside a prediction: how long each chunk (or copy) of it took, and what passed between them.
+"""Times of the parts of a prediction: how long each chunk (or copy) took, and the gaps between them.
 
-A runtime that drives several programs notes when it calls each and when that call comes back: two readings of the clock a
-part, made only while they are asked for. So of every sample the parts, the gaps between them and what lies before the first
-and behind the last add up to the whole.
+A runtime that drives several programs notes when it calls each and when the call returns: two clock readings a part, made
+only while `marks` is a list. So the parts of a sample, the gaps between them and the rest before and after add up to it.
 """
 
 from dataclasses import dataclass
@@ -11,28 +10,31 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.stats.samples import quantile
 from ane_sweep.worker.runtimes._runtime import Runtime
-from ane_sweep.worker.stages._timing import Samples
+from ane_sweep.worker.timing.sampling import Samples
 
 SHOWN = 200  # predictions whose parts are written down
 COSTLY = 8  # ops that are named
 
 
-def attach(runtime: Runtime) -> None:
-    """From now on the runtime notes its parts, where it has several."""
+def start_marks(runtime: Runtime) -> None:
+    """Have the runtime note the times of its parts from now on, if it has several."""
     runtime.marks = [] if runtime.parts > 1 else None
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Milliseconds of one steady sample, a mean over its loops: each part, each gap behind a part but the last, the rest."""
+class SplitSample:
+    """One steady sample in milliseconds, a mean over its loops: each part, each gap after a part but the last, the rest."""
 
     parts: list[float]
     gaps: list[float]
     rest: float
 
 
-def detach(runtime: Runtime, taken: Samples) -> tuple[list[Sample], list[list[float]]]:
-    """(the steady samples, all predictions as readings); nothing of a runtime in one part, or whose calls came back early."""
+def collect_samples(runtime: Runtime, taken: Samples) -> tuple[list[SplitSample], list[list[float]]]:
+    """Stop noting; return the steady samples by part and the clock readings of all predictions.
+
+    Both are empty for a runtime of one part, and if calls are missing.
+    """
     marks, width = runtime.marks, 2 * runtime.parts
     runtime.marks = None
     early = 1 + len(taken.warmup_s)
@@ -41,20 +43,22 @@ def detach(runtime: Runtime, taken: Samples) -> tuple[list[Sample], list[list[fl
         return [], []
     calls = [marks[at : at + width] for at in range(0, len(marks), width)]
     steady = [
-        _sample(calls[early + taken.loops * n : early + taken.loops * (n + 1)], seconds)
+        _split_sample(calls[early + taken.loops * n : early + taken.loops * (n + 1)], seconds)
         for n, seconds in enumerate(taken.steady_s)
     ]
     return steady, calls
 
 
-def _sample(calls: list[list[float]], seconds: float) -> Sample:
+def _split_sample(calls: list[list[float]], seconds: float) -> SplitSample:
     steps = [1000 * sum(call[n + 1] - call[n] for call in calls) / len(calls) for n in range(len(calls[0]) - 1)]
-    return Sample(steps[::2], steps[1::2], 1000 * seconds - sum(steps))
+    return SplitSample(steps[::2], steps[1::2], 1000 * seconds - sum(steps))
 
 
-def metrics(what: str, steady: list[Sample], source: str) -> list[Metric]:
-    """`latency_chunk_1_median_ms`, `latency_gap_1_median_ms` (behind chunk 1), and latency_gaps_median_ms: all that is in no
-    part. Copies have medians of their own (runtimes/_copies.py)."""
+def list_metrics(what: str, steady: list[SplitSample], source: str) -> list[Metric]:
+    """Return `latency_chunk_1_median_ms`, `latency_gap_1_median_ms` (after chunk 1), and latency_gaps_median_ms.
+
+    The last is all time outside parts. Copies have medians of their own (runtimes/_copies.py).
+    """
     if not steady:
         return []
     figures = {"latency_gaps_median_ms": [sum(one.gaps) + one.rest for one in steady]}
@@ -66,13 +70,13 @@ def metrics(what: str, steady: list[Sample], source: str) -> list[Metric]:
     return [Metric(name, quantile(values, 0.5), "ms", source=source) for name, values in figures.items()]
 
 
-def written(what: str, calls: list[list[float]]) -> dict[str, Any]:
-    """For samples.json: when each part began and ended, by the clock of the samples."""
+def describe_calls(what: str, calls: list[list[float]]) -> dict[str, Any]:
+    """Return when each part began and ended, by the clock of the samples, for samples.json."""
     return {"parts": {"what": what, "calls": calls[:SHOWN], "left_out": max(0, len(calls) - SHOWN)}} if calls else {}
 
 
-def costs(times: list[tuple[str, str, int, float]], source: str) -> dict[str, Any]:
-    """The ops that took longest of one prediction: (name, type, number of its chunk, seconds)."""
+def rank_costs(times: list[tuple[str, str, int, float]], source: str) -> dict[str, Any]:
+    """Return the ops that took longest, from (name, type, number of the chunk, seconds) of one prediction's ops."""
     total = sum(seconds for *_, seconds in times)
     if not total:
         return {}

@@ -15,11 +15,11 @@ _THREADS = {"cpu": 1, "gpu": 2, "ane": 3}
 _WHOLE_US = 1000.0
 
 
-def events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any]:
+def build_events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any]:
     """The trace of a plan's rows; rows without a unit are left out."""
     placed = [row for row in table if row["preferred"] is not None]
     total = sum(row["cost"] for row in placed) or 1.0
-    processes = {key: number for number, key in enumerate(dict.fromkeys(_program(row) for row in placed), 1)}
+    processes = {key: number for number, key in enumerate(dict.fromkeys(_name_program(row) for row in placed), 1)}
     found = []
     for name, pid in processes.items():
         found.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
@@ -29,13 +29,13 @@ def events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any
         ]
     at = 0.0
     for row in placed:
-        length, kind = _length(row, total)
+        length, kind = _measure_length(row, total)
         found.append(
             {
                 "ph": "X",
                 "name": row["op_type"],
                 "cat": "planned",
-                "pid": processes[_program(row)],
+                "pid": processes[_name_program(row)],
                 "tid": _THREADS[row["preferred"]],
                 "ts": round(at, 3),
                 "dur": round(length, 3),
@@ -47,11 +47,11 @@ def events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any
     return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _program(row: dict[str, Any]) -> str:
+def _name_program(row: dict[str, Any]) -> str:
     return " ".join(part for part in (row["chunk"] or "model", row.get("part"), row["function"]) if part)
 
 
-def _length(row: dict[str, Any], total: float) -> tuple[float, str]:
+def _measure_length(row: dict[str, Any], total: float) -> tuple[float, str]:
     estimate = (row.get("estimated_ms") or {}).get(row.get("backend"))
     if estimate is not None:
         return 1000.0 * estimate, "estimated by Core ML's compiler"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import _hints
+from ane_sweep.worker.conversion import hints
 
 KIND = "ane_sweep_assign"
 _FILLS = ("copy_", "fill_", "zero_")
@@ -45,14 +45,16 @@ _SHARES = frozenset(
 
 
 @contextmanager
-def registered() -> Iterator[None]:
+def register_assignments() -> Iterator[None]:
     """Use this module's pass and op in place of coremltools' for the duration."""
     from coremltools.converters.mil.frontend.torch import converter
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
     theirs = converter.generate_tensor_assignment_ops
-    converter.generate_tensor_assignment_ops = lambda graph: theirs(graph) if _branches(graph) else write_out(graph)
-    known.name_to_func_mapping[KIND] = _assign
+    converter.generate_tensor_assignment_ops = lambda graph: (
+        theirs(graph) if _has_branches(graph) else rewrite_assignments(graph)
+    )
+    known.name_to_func_mapping[KIND] = _convert_assignment
     try:
         yield
     finally:
@@ -60,11 +62,11 @@ def registered() -> Iterator[None]:
         known.name_to_func_mapping.pop(KIND, None)
 
 
-def _branches(graph: Any) -> bool:
+def _has_branches(graph: Any) -> bool:
     return any(node.blocks for node in graph.nodes)
 
 
-def write_out(graph: Any) -> None:
+def rewrite_assignments(graph: Any) -> None:
     """Replace every write into a tensor by a new value of it. Raises StageError, with the line, for one that cannot be."""
     values = _Values()
     for node in graph.nodes:
@@ -105,13 +107,13 @@ class _Values:
         if root in self.lost:
             writer = self.lost[root]
             raise StageError(
-                f"torch op {writer.kind!r}{_place(writer)} writes into a view of a tensor that is used again; "
+                f"torch op {writer.kind!r}{_describe_place(writer)} writes into a view of a tensor that is used again; "
                 "write to a slice of the tensor itself, as y[:, 0] = z, or to a copy, as y.transpose(0, 1).clone()"
             )
         if name in self.views and self.views[name][1] != self.versions.get(root, 0):
             node, now = self.views[name][0], f"at_{len(self.nodes)}"
             outputs = [f"{one}_{now}" for one in node.outputs]
-            self.nodes.append(_like(node, node.kind, [self.read(one) for one in node.inputs], outputs))
+            self.nodes.append(_copy_node(node, node.kind, [self.read(one) for one in node.inputs], outputs))
             self.views.update(dict.fromkeys(node.outputs, (node, self.versions[root])))
             self.current.update(zip(node.outputs, outputs))
         return self.current.get(name, name)
@@ -128,7 +130,7 @@ class _Values:
             if target and node.kind.endswith("_"):
                 self._put_back(node, target)
             elif target and (node.kind in _CUTS or node.kind in _SHARES or (node.meta or {}).get("is_view")):
-                taken = _like(node, node.kind, names, node.outputs), self.versions.get(self.root(target), 0)
+                taken = _copy_node(node, node.kind, names, node.outputs), self.versions.get(self.root(target), 0)
                 self.views.update(dict.fromkeys(node.outputs, taken))
 
     def _assign(self, node: Any, target: str, value: list[str]) -> None:
@@ -138,7 +140,7 @@ class _Values:
             cuts.insert(0, self.views[base][0])
             base = cuts[0].inputs[0]
         indices = [self.read(name) for cut in cuts for name in cut.inputs[1:]]
-        made = _like(node, KIND, [self.read(base), *value, *indices], [f"{base}_at_{len(self.nodes)}"])
+        made = _copy_node(node, KIND, [self.read(base), *value, *indices], [f"{base}_at_{len(self.nodes)}"])
         made.attr = {"value": None, "fills": node.kind, "cuts": [cut.kind for cut in cuts]}
         self.nodes.append(made)
         self._change(node, base, made.outputs[0])
@@ -147,7 +149,7 @@ class _Values:
     def _put_back(self, node: Any, target: str) -> None:
         """Write what an op has made, which torch does in place, where its target lies."""
         if target in self.views and self.views[target][0].kind in _CUTS:
-            self._assign(_like(node, "copy_", [], [f"{node.name}_put_back"]), target, [node.outputs[0]])
+            self._assign(_copy_node(node, "copy_", [], [f"{node.name}_put_back"]), target, [node.outputs[0]])
         else:
             self._change(node, target, node.outputs[0])
         self.same[node.outputs[0]] = target
@@ -161,19 +163,19 @@ class _Values:
         self.current[base] = value
 
 
-def _like(node: Any, kind: str, inputs: list[str], outputs: list[str]) -> Any:
+def _copy_node(node: Any, kind: str, inputs: list[str], outputs: list[str]) -> Any:
     """A node that comes from the same line."""
     return type(node)(
         kind, inputs, outputs, parent=node.parent, attr=node.attr, model_hierarchy=node.model_hierarchy, meta=node.meta
     )
 
 
-def _place(node: Any) -> str:
-    line = _hints.line_of((node.meta or {}).get("source", ""))
+def _describe_place(node: Any) -> str:
+    line = hints.find_line((node.meta or {}).get("source", ""))
     return f" ({line})" if line else ""
 
 
-def _assign(context: Any, node: Any) -> None:
+def _convert_assignment(context: Any, node: Any) -> None:
     """Convert KIND: inputs are the tensor, the value (none for zero_), and of each slice or select its indices."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
@@ -189,10 +191,10 @@ def _assign(context: Any, node: Any) -> None:
     names, cuts = list(node.inputs[given:]), []
     for kind in node.attr["cuts"]:
         cuts.append((kind, [names.pop(0) for _ in range(_CUTS[kind])]))
-    context.add(_written(context, node, x, cuts, value), node.name)
+    context.add(_write_part(context, node, x, cuts, value), node.name)
 
 
-def _written(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]]], value: Any) -> Any:
+def _write_part(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]]], value: Any) -> Any:
     """Return `x` with `value` in the part that the cuts leave, one after the other."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
@@ -201,14 +203,14 @@ def _written(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]]],
     from coremltools.converters.mil.mil import types
     from coremltools.converters.mil.mil.ops.defs._utils import solve_slice_by_index_shape
 
-    indices, later = _by_axis(context, node, x.rank, cuts)
+    indices, later = _group_by_axis(context, node, x.rank, cuts)
     begin, end, stride, *masks = ops._get_slice_params(context, x, indices)
     if later:  # a slice of a slice of one axis
         begins, ends, squeezed = masks
         part = mb.slice_by_index(
             x=x, begin=begin, end=end, stride=stride, begin_mask=begins, end_mask=ends, squeeze_mask=squeezed
         )
-        value = _written(context, node, part, later, value)
+        value = _write_part(context, node, part, later, value)
     shape = tuple(value.shape)  # where the slice is not known before it runs the value must have its shape
     if begin.val is not None and end.val is not None and all(isinstance(size, (int, np.integer)) for size in x.shape):
         shape = tuple(map(int, solve_slice_by_index_shape(x.shape, begin.val, end.val, stride, *masks)))
@@ -226,7 +228,9 @@ def _written(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]]],
     return ops._translate_torch_tensor_assign(x, value, begin, end, stride, *masks)
 
 
-def _by_axis(context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]]]) -> tuple[list[Any], list[Any]]:
+def _group_by_axis(
+    context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]]]
+) -> tuple[list[Any], list[Any]]:
     """Return [begin, end, stride] of each axis, of a select [index, None, None], as coremltools takes them; and the cuts from
     the first on that cuts an axis again."""
     left, found = list(range(rank)), dict[int, list[Any]]()

@@ -1,7 +1,7 @@
-"""Why a module could not be converted: the op, the line of code that it came from, and the way round where one is known.
+"""Messages for failed conversions: the op, the line of the user's code that it came from, and a known workaround.
 
-coremltools says the op alone. A traced graph knows the lines: each op is remembered with the stack of Python that called it
-while coremltools reads the graph, and the frame in which the conversion failed says which op it was.
+coremltools names the op alone. A traced graph knows the lines: while coremltools reads the graph, each op is stored with
+the Python stack that called it, and the frame in which the conversion failed holds the op.
 """
 
 import csv
@@ -27,21 +27,21 @@ _REGISTER = (
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Around a conversion. Raises StageError with the hint in place of what coremltools raised for an op."""
-    with _lines_remembered():
+def explain_failures() -> Iterator[None]:
+    """Convert inside this context to have coremltools' error about an op raised as a StageError with a hint."""
+    with _remember_lines():
         try:
             yield
         except (StageError, MemoryError):
             raise
         except Exception as error:
-            if (sentence := hint(error)) is None:
+            if (sentence := explain_error(error)) is None:
                 raise
             raise StageError(sentence) from error
 
 
 @contextmanager
-def _lines_remembered() -> Iterator[None]:
+def _remember_lines() -> Iterator[None]:
     from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
 
     made = Node.__dict__["from_torchscript_node"]
@@ -59,7 +59,7 @@ def _lines_remembered() -> Iterator[None]:
 
 
 def _is_view(node: Any, kind: str) -> bool:
-    """Whether a reshape or flatten of a trace shares its input's memory, which depends on how that lies."""
+    """Return True if a reshape or flatten of a trace shares its input's memory, which depends on the input's strides."""
     import torch
 
     if kind not in ("reshape", "flatten"):
@@ -72,35 +72,39 @@ def _is_view(node: Any, kind: str) -> bool:
     return like._is_view()
 
 
-def hint(error: BaseException) -> str | None:
-    """One sentence, or None where the error is about no op."""
-    node = _failed_on(error)
+def explain_error(error: BaseException) -> str | None:
+    """Return one sentence about the op that failed, or None if the error is not about an op."""
+    node = _find_failed_node(error)
     if node is None:
         return None
     kind: str = node.kind
     text = " ".join(trouble.text_of(error).split())
-    line = line_of((node.meta or {}).get("source", ""))
+    line = find_line((node.meta or {}).get("source", ""))
     place = f"torch op {kind!r}{f' ({line})' if line else ''}"
     if _MISSING.search(text):
-        return f"{place} has no conversion in coremltools {_version()}; {way(kind) or _REGISTER}"
+        return (
+            f"{place} has no conversion in coremltools {_coremltools_version()}; {find_workaround(kind) or _REGISTER}"
+        )
     said = f"{place} cannot be converted: {type(error).__name__}: {text[:300]}"
-    return f"{said}; {known}" if (known := way(kind)) else said
+    return f"{said}; {known}" if (known := find_workaround(kind)) else said
 
 
-def _failed_on(error: BaseException) -> Any:
-    """The innermost op in whose conversion it was raised."""
-    found, at = None, error.__traceback__
-    while at is not None:
-        frame = at.tb_frame
+def _find_failed_node(error: BaseException) -> Any:
+    """Return coremltools' node of the innermost op whose conversion raised the error, or None."""
+    node, entry = None, error.__traceback__
+    while entry is not None:
+        frame = entry.tb_frame
         if frame.f_code.co_name in _NODES and "coremltools" in frame.f_code.co_filename:
-            found = frame.f_locals.get("node", found)
-        at = at.tb_next
-    return found
+            node = frame.f_locals.get("node", node)
+        entry = entry.tb_next
+    return node
 
 
-def line_of(source: str) -> str:
-    """`nets.py line 12, in forward`: of the stack of an op, innermost first, the first line that is not installed; else the
-    innermost outside torch."""
+def find_line(source: str) -> str:
+    """Return `nets.py line 12, in forward` for the stack of an op, innermost first.
+
+    It is the first line outside installed packages, else the innermost one outside torch, else empty.
+    """
     frames = [(Path(name), line, called) for name, line, called in _FRAME.findall(source)]
     frames = [one for one in frames if one[0].suffix == ".py"]  # "<frozen runpy>" is no file
     own = next((one for one in frames if not installed_in.installed(one[0])), None)
@@ -111,19 +115,19 @@ def line_of(source: str) -> str:
 
 
 @cache
-def table() -> dict[str, str]:
-    """Op of torch, as coremltools calls it -> the way round."""
+def read_table() -> dict[str, str]:
+    """Return the known workarounds by torch op, as coremltools names it."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return {row["op"]: row["way"] for row in csv.DictReader(file)}
 
 
-def way(kind: str) -> str | None:
-    """In place of it: an op's in-place form (`add_`) has the way of the op."""
-    known = table()
-    return known.get(kind) or known.get(kind.rstrip("_"))
+def find_workaround(kind: str) -> str | None:
+    """Return the workaround for an op, or None; an in-place form (`add_`) has that of its op."""
+    workarounds = read_table()
+    return workarounds.get(kind) or workarounds.get(kind.rstrip("_"))
 
 
-def _version() -> str:
+def _coremltools_version() -> str:
     import coremltools
 
     return str(coremltools.__version__)

@@ -1,29 +1,32 @@
-"""Ops of torch that coremltools 9.0 lacks, so that more modules of users can be converted: those that transformers' masks need,
-resizing with a cubic or an antialiased filter, and writes into a part of a tensor (`_assignments.py`).
+"""Conversions of torch ops that coremltools 9.0 lacks, so that more modules of users can be converted.
 
-They are there while a conversion of the user's own module runs; one that coremltools or the user's file registers stays, but for
-`_upsample_bilinear2d_aa`, which coremltools 9.0 converts without its filter: a picture made smaller has other numbers.
+They are ops of transformers' masks, resizing with a cubic or an antialiased filter, and writes into a part of a tensor
+(`assignments.py`). They are registered while a user's own module is converted; ops that coremltools or the user's file
+registers stay, except `_upsample_bilinear2d_aa`: coremltools 9.0 converts it without its filter, which changes numbers.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ane_sweep.worker.stages import _assignments
+from ane_sweep.worker.conversion import assignments
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _WHOLE, _BOOL = (0, 1, 2, 3, 4), 11  # torch's numbers of its dtypes: c10/core/ScalarType.h
 
 
 @contextmanager
-def registered() -> Iterator[None]:
-    """Add those that are not there for the duration."""
+def register_ops() -> Iterator[None]:
+    """Register the missing conversions inside this context."""
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
     table = known.name_to_func_mapping
     before = {name: table.get(name) for name in _OPS}
     table.update({name: _OPS[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
     try:
-        with _assignments.registered():
+        with assignments.register_assignments():
             yield
     finally:
         for name, theirs in before.items():
@@ -36,8 +39,8 @@ def _is_wrong(name: str, theirs: Any) -> bool:
     return name in _WRONG and str(theirs.__module__).startswith("coremltools.")
 
 
-def _new_ones(context: Any, node: Any) -> None:
-    """x.new_ones(shape, dtype=None): all ones, of the dtype or that of x."""
+def _convert_new_ones(context: Any, node: Any) -> None:
+    """Convert x.new_ones(shape, dtype=None): all ones, of the dtype or that of x."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs
@@ -57,8 +60,8 @@ def _new_ones(context: Any, node: Any) -> None:
     context.add(mb.fill(shape=shape, value=value, name=node.name))
 
 
-def _diff(context: Any, node: Any) -> None:
-    """torch.diff(x, n=1, dim=-1, prepend=None, append=None): neighbours' differences along one axis."""
+def _convert_diff(context: Any, node: Any) -> None:
+    """Convert torch.diff(x, n=1, dim=-1, prepend=None, append=None): neighbours' differences along one axis."""
     from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs
 
@@ -79,8 +82,8 @@ def _diff(context: Any, node: Any) -> None:
     context.add(mb.sub(x=later, y=earlier, name=node.name))
 
 
-def _resize(context: Any, node: Any) -> None:
-    """A filter that resizes by rows and by columns: exactly two products with constant matrices, for sizes that do not vary."""
+def _convert_resize(context: Any, node: Any) -> None:
+    """Convert a resize by rows and columns exactly, as two products with constant matrices, for sizes that do not vary."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs
@@ -89,34 +92,36 @@ def _resize(context: Any, node: Any) -> None:
     high, wide = x.shape[-2:]
     if not all(isinstance(one, (int, np.integer)) for one in (high, wide)):
         raise NotImplementedError("height and width must not vary")
-    scale = _numbers(scales) or [None, None]
-    size = _numbers(sizes) or [int(high * scale[0]), int(wide * scale[1])]
+    scale = _read_constants(scales) or [None, None]
+    size = _read_constants(sizes) or [int(high * scale[0]), int(wide * scale[1])]
     rows, columns = (
-        _matrix(node.kind, *one, bool(corners.val)) for one in zip((int(high), int(wide)), map(int, size), scale)
+        _compute_matrix(node.kind, *one, bool(corners.val))
+        for one in zip((int(high), int(wide)), map(int, size), scale)
     )
     x = mb.matmul(x=rows, y=x)
     context.add(mb.matmul(x=x, y=np.ascontiguousarray(columns.T), name=node.name))
 
 
-def _numbers(given: Any) -> list[Any] | None:
-    """Constants of a list, or None where there is none. Raises NotImplementedError for what is no constant."""
-    if given is None:
+def _read_constants(variables: Any) -> list[float] | None:
+    """Return the constants of a list, or None if there is no list. Raises NotImplementedError for other values."""
+    if variables is None:
         return None
-    found = [one.val for one in given] if isinstance(given, list) else given.val
-    if found is None or any(one is None for one in found):
+    values = [variable.val for variable in variables] if isinstance(variables, list) else variables.val
+    if values is None or any(value is None for value in values):
         raise NotImplementedError("the size that it resizes to must be a constant")
-    return [one.item() for one in found]
+    return [value.item() for value in values]
 
 
-def _matrix(kind: str, size: int, made: int, scale: float | None, corners: bool) -> Any:
-    """What torch makes of each unit vector: (made, size) in fp32."""
+def _compute_matrix(kind: str, size: int, made: int, scale: float | None, corners: bool) -> "np.ndarray":
+    """Return torch's results for the unit vectors as a matrix: (made, size) in fp32."""
     import torch
 
     units = torch.eye(size, dtype=torch.float64)[None, None]
     filtered = getattr(torch.ops.aten, kind)(units, [made, size], corners, scale, None)
-    return filtered[0, 0].float().numpy()
+    matrix: np.ndarray = filtered[0, 0].float().numpy()
+    return matrix
 
 
 _FILTERS = ("upsample_bicubic2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa")
 _WRONG = ("_upsample_bilinear2d_aa",)
-_OPS = {"new_ones": _new_ones, "diff": _diff, **dict.fromkeys(_FILTERS, _resize)}
+_OPS = {"new_ones": _convert_new_ones, "diff": _convert_diff, **dict.fromkeys(_FILTERS, _convert_resize)}

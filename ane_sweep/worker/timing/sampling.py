@@ -56,25 +56,25 @@ def measure(
     gc.disable()
     try:
         starts: list[float] = []
-        taken = Samples(_timed(call, clock, starts), [], [], starts=starts)
+        taken = Samples(_time_calls(call, clock, starts), [], [], starts=starts)
         while len(taken.warmup_s) < warmup and clock() < deadline:
-            taken.warmup_s.append(_timed(call, clock, starts))
-        taken.loops = loops_for([taken.first_s, *taken.warmup_s][-1], tick_s)
+            taken.warmup_s.append(_time_calls(call, clock, starts))
+        taken.loops = choose_loops([taken.first_s, *taken.warmup_s][-1], tick_s)
         while not taken.steady_s or (len(taken.steady_s) < samples and clock() < deadline):
-            taken.steady_s.append(_timed(call, clock, starts, taken.loops))
+            taken.steady_s.append(_time_calls(call, clock, starts, taken.loops))
             said = native() if taken.loops == 1 else None
             if said is not None:
                 taken.native_s.append(said / 1000)
         if idle_s:
             sleep(idle_s)
-            taken.idle_s, taken.after_idle_s = idle_s, _timed(call, clock, starts)
+            taken.idle_s, taken.after_idle_s = idle_s, _time_calls(call, clock, starts)
     finally:
         if was_on:
             gc.enable()
     return taken
 
 
-def _timed(call: Callable[[], Any], clock: Clock, starts: list[float], loops: int = 1) -> float:
+def _time_calls(call: Callable[[], Any], clock: Clock, starts: list[float], loops: int = 1) -> float:
     if loops == 1:
         start = clock()
         call()
@@ -89,14 +89,14 @@ def _timed(call: Callable[[], Any], clock: Clock, starts: list[float], loops: in
     return (end - start) / loops
 
 
-def loops_for(call_s: float, tick_s: float) -> int:
+def choose_loops(call_s: float, tick_s: float) -> int:
     """How many calls of `call_s` make a sample of at least TICKS ticks."""
     if tick_s <= 0 or call_s >= TICKS * tick_s:
         return 1
     return min(_MOST_LOOPS, math.ceil(TICKS * tick_s / max(call_s, tick_s)))
 
 
-def tick(clock: Clock, reads: int = 50) -> float:
+def measure_tick(clock: Clock, reads: int = 50) -> float:
     """The smallest step, in seconds, that `clock` was seen to make; 0 for a clock that stands still."""
     steps = []
     before = clock()

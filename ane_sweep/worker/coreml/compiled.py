@@ -1,4 +1,4 @@
-"""What Core ML made of a program for the Neural Engine, beside what was planned and predicted of it."""
+"""The programs that Core ML compiled for the Neural Engine, compared with its plan and with our prediction."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +11,12 @@ from ane_sweep.placement import chips, compiled, judge, predict
 from ane_sweep.placement.predict import Prediction
 
 
-def read(steps: Sequence[dict[str, Any]], folder: Path, planned: Placement, program: Path) -> dict[str, Any]:
-    """For the record: the files, their tasks, and ops of the Neural Engine a task, as Core ML planned and as we predict.
+def describe_compiled(
+    steps: Sequence[dict[str, Any]], folder: Path, planned: Placement, program: Path
+) -> dict[str, Any]:
+    """Return files, tasks, and Neural Engine ops per task, as Core ML planned and as we predict them, for the record.
 
-    `tasks` is None where no program was found or none could be decoded; `left` says what was seen and not taken.
+    `tasks` is None if no program could be found and decoded; `left` lists the reasons for files that were not taken.
     """
     names = sorted({name for step in steps for name in step["compiled"]["files"]})
     left = sorted({reason for step in steps for reason in step["compiled"]["left"]})
@@ -23,22 +25,22 @@ def read(steps: Sequence[dict[str, Any]], folder: Path, planned: Placement, prog
     content: dict[str, Any] = {"files": names, "left": left + found.errors, "tasks": None}
     if not decoded:
         return content
-    prediction = _prediction(program, planned)
+    prediction = _predict(program, planned)
     return content | {
         "tasks": comparison.count_ops_per_task(0, decoded)["tasks"],
         "targets": sorted({item.generation.name for item in decoded}),
         "planned": comparison.count_ops_per_task(planned.ops.ane, decoded),
-        "predicted": None if prediction is None else _told(compiled.beside(prediction, decoded)),
+        "predicted": None if prediction is None else _drop_rows(compiled.beside(prediction, decoded)),
     }
 
 
-def _told(content: dict[str, Any]) -> dict[str, Any]:
-    """Without a line for each task: `ane-sweep hwx FILE --program PACKAGE` shows those."""
+def _drop_rows(content: dict[str, Any]) -> dict[str, Any]:
+    """Drop the row of each task; `ane-sweep hwx FILE --program PACKAGE` shows those."""
     return {name: value for name, value in content.items() if name != "rows"}
 
 
-def _prediction(program: Path, planned: Placement) -> Prediction | None:
-    """Of the same chip and units; None of a chip that no table has."""
+def _predict(program: Path, planned: Placement) -> Prediction | None:
+    """Return our prediction for the plan's chip and units, or None for a chip that no table has."""
     try:
         chip = chips.get(planned.chip or "")
     except ConfigError:

@@ -1,7 +1,7 @@
 """What to say about samples that deserve doubt, each with what to do. One text a kind, so that reports can count them."""
 
 from ane_sweep.stats.samples import Summary, quantile
-from ane_sweep.worker.stages._timing import Samples
+from ane_sweep.worker.timing.sampling import Samples
 
 UNSTABLE_IQR_SHARE = 0.25  # of the median: beyond this a figure deserves doubt (an idle shared host stays below 0.1)
 TREND_SHARE = 0.1  # between the medians of the first and the last third of the steady samples
@@ -9,19 +9,19 @@ FAR_OUT = 3.0  # times the IQR beyond the quartiles: Tukey's "far out" fence (Ex
 _FEWEST = 8  # samples: with fewer, neither outliers nor a trend can be told
 
 
-def instability(summary: Summary) -> str | None:
+def describe_instability(summary: Summary) -> str | None:
     """Samples that scatter too much to be quoted; None when they do not. This one makes a cell `degraded`."""
     if summary.iqr_share <= UNSTABLE_IQR_SHARE:
         return None
     return f"timing is unstable: the middle half of the samples spreads over more than {UNSTABLE_IQR_SHARE:.0%} of their median"
 
 
-def notes(taken: Samples) -> list[str]:
+def list_notes(taken: Samples) -> list[str]:
     """Outliers, and samples that still fall or begin to rise: worth knowing, though the median bears them."""
-    return [note for note in (outliers(taken), trend(taken)) if note]
+    return [note for note in (describe_outliers(taken), describe_trend(taken)) if note]
 
 
-def outliers(taken: Samples) -> str | None:
+def describe_outliers(taken: Samples) -> str | None:
     """Steady samples beyond Tukey's far fence, where the IQR is not zero."""
     steady = taken.steady_s
     if len(steady) < _FEWEST:
@@ -36,7 +36,7 @@ def outliers(taken: Samples) -> str | None:
     )
 
 
-def trend(taken: Samples) -> str | None:
+def describe_trend(taken: Samples) -> str | None:
     """Whether the first and the last third of the steady samples differ, clearly against their scatter."""
     third = len(taken.steady_s) // 3
     if len(taken.steady_s) < _FEWEST:
