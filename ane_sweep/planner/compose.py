@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,18 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
+from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
 from ane_sweep.errors import ConfigError, nearest
-from ane_sweep.planner import help, interpolation, option_files, schema, served, unread
+from ane_sweep.planner import derive, help, interpolation, option_files, options, schema, served, unread
 from ane_sweep.planner.paths import conf_dir
 
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
 _NOT_SHOWN = ("config_path", "config_name", "run", "experimental_rerun")  # of Hydra's parser
 _ALONE = threading.Lock()
+_LOADER = get_yaml_loader()  # OmegaConf's, for which 1e-5 is a number
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
 
@@ -72,37 +74,70 @@ class OptionFiles(FileConfigSource):
 
     def is_config(self, config_path: str) -> bool:
         mine = self.provider != "command-line" or "/" in config_path
-        return mine and super().is_config(config_path)
+        return mine and (
+            super().is_config(config_path) if _group(config_path) is None else bool(self._file(config_path))
+        )
 
     def load_config(self, config_path: str) -> ConfigResult:
-        path = Path(self.path, self._normalize_file_name(config_path)).resolve()
+        group, name = _group(config_path), _name(config_path)
+        path = (group and self._file(config_path)) or Path(self.path, self._normalize_file_name(config_path)).resolve()
         if path.exists():
             option_files.check(path)
-        return super().load_config(config_path)
+        if group is None:
+            return super().load_config(config_path)
+        if name in options.rows(path):
+            return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
+        read = super().load_config(config_path)
+        option: Any = OmegaConf.to_container(read.config, resolve=False)
+        return replace(read, config=OmegaConf.create(derive.complete(group, name, option)))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        listed = super().list(config_path, results_filter)
+        if config_path.split("/")[0] not in options.GROUPS or results_filter == ObjectType.GROUP:
+            return listed
+        return sorted({*listed, *options.names_in(Path(self.path, config_path))})
+
+    def _file(self, config_path: str) -> Path | None:
+        return options.file_of(Path(self.path, config_path).parent, _name(config_path))
 
 
-class Checkpoints(ConfigSource):
-    """Options of the group `model` that no file holds: a checkpoint's own config.json says them."""
+def _name(config_path: str) -> str:
+    return config_path.rpartition("/")[2].removesuffix(".yaml")
+
+
+def _group(config_path: str) -> str | None:
+    """Return the group of an option that may be computed or a row of a file; None for others (sweeps, config.yaml)."""
+    group, slash, _ = config_path.partition("/")
+    return group if slash and group in options.GROUPS else None
+
+
+def _result(source: ConfigSource, option: dict[str, Any]) -> ConfigResult:
+    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(option), {"package": None})
+
+
+class Computed(ConfigSource):
+    """Options that no file holds: a precision whose name says all of it, a model whose checkpoint has a config.json."""
 
     @staticmethod
     def scheme() -> str:
-        return "checkpoint"
+        return "computed"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        option = OmegaConf.create(served.option(config_path.removeprefix("model/")))
-        return ConfigResult(self.provider, self.full_path(), option, {"package": None})
+        group, _, name = config_path.partition("/")
+        return _result(self, served.option(name) if group == "model" else options.palette(name) or {})
 
     def is_config(self, config_path: str) -> bool:
-        return config_path.startswith("model/") and served.is_checkpoint(config_path.removeprefix("model/"))
+        group, _, name = config_path.partition("/")
+        return served.is_checkpoint(name) if group == "model" else group == "precision" and name in options.PALETTES
 
     def is_group(self, config_path: str) -> bool:
-        return False
+        return config_path == "precision"
 
     def available(self) -> bool:
         return True
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return []
+        return [] if results_filter == ObjectType.GROUP or config_path != "precision" else [*options.PALETTES]
 
 
 @dataclass(frozen=True)
@@ -128,10 +163,10 @@ class Composer:
             self.own |= self._names(folder)
         for added in plugins.folders():
             search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))
-        search_path.prepend("checkpoints", f"{Checkpoints.scheme()}://", SearchPathQuery(provider="schema"))
+        search_path.prepend("computed", f"{Computed.scheme()}://", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
-        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Checkpoints.scheme(): Checkpoints}
+        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Computed.scheme(): Computed}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
         self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
@@ -150,7 +185,10 @@ class Composer:
 
     @staticmethod
     def _names(folder: Path) -> set[tuple[str, str]]:
-        return {(group, path.stem) for group in plugins.OPTIONS.values() for path in (folder / group).glob("*.yaml")}
+        computed = {("precision", name) for name in options.PALETTES} if folder == conf_dir() else set()
+        return computed | {
+            (group, name) for group in plugins.OPTIONS.values() for name in options.names_in(folder / group)
+        }
 
     def refused(self, group: str, name: str) -> str | None:
         """Why an option cannot be used that other packages bring. One of a folder of the user's own stands before all."""

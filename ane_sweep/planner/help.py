@@ -12,7 +12,7 @@ from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import limits
 from ane_sweep.folders import user_path
-from ane_sweep.planner import schema
+from ane_sweep.planner import options, schema
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.terminal import BAD_CONFIGURATION, SWEEP_EXITS, columns
 from ane_sweep.words import Parser
@@ -72,7 +72,7 @@ def of(key: str, config_dir: str | None = None) -> str:
 def values(key: str, config_dir: str | None = None) -> list[str]:
     """What a key may be, as far as that is a list of words; options of a group from their folders."""
     if key in (*schema.GROUP_KEYS, "sweep"):
-        return options([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
+        return options.names([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
     entry = schema.KEYS.get(key)
     if entry is None:
         return []
@@ -91,10 +91,10 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
     lines = []
     for key in keys:
         if key == "sweep":
-            lines += _listed("+sweep=NAME", options(folders, key))
+            lines += _listed("+sweep=NAME", options.names(folders, key))
         elif key in schema.GROUP_KEYS:
             also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
-            lines += _listed(key, options(folders, key), f"{also} (default: {shipped[key]})")
+            lines += _listed(key, options.names(folders, key), f"{also} (default: {shipped[key]})")
         else:
             lines += _line(key, shipped)
     return lines
@@ -105,10 +105,10 @@ def defaults() -> dict[str, Any]:
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
-    options = {
+    groups = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | options
+    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
 
 
 def _line(key: str, defaults: dict[str, Any]) -> list[str]:
@@ -117,19 +117,12 @@ def _line(key: str, defaults: dict[str, Any]) -> list[str]:
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")
 
 
-def _listed(name: str, options: list[str], default: str = "") -> list[str]:
-    return _wrapped(f"  {name:<22} one of: {', '.join(options) or 'none'}{default}")
+def _listed(name: str, choices: list[str], default: str = "") -> list[str]:
+    return _wrapped(f"  {name:<22} one of: {', '.join(choices) or 'none'}{default}")
 
 
 def _wrapped(text: str) -> list[str]:
     return wrap(text, min(118, columns()), subsequent_indent=" " * 25, drop_whitespace=True, break_on_hyphens=False)
-
-
-def options(folders: list[Path], group: str) -> list[str]:
-    """Names as they are typed: of an option in a folder of its own, `notebooks/gpt2-family`."""
-    roots = [folder / group for folder in folders]
-    names = {path.relative_to(root).with_suffix("").as_posix() for root in roots for path in root.rglob("*.yaml")}
-    return sorted(name for name in names if not name.startswith("_"))
 
 
 def own_folders(config_dir: str | None) -> list[Path]:

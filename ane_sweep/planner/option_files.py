@@ -31,6 +31,14 @@ def check(path: Path) -> None:
         raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
 
 
+def read(path: Path) -> str:
+    """Return a file of options as text. Raises ConfigError."""
+    try:
+        return _text(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
+
+
 def problem(error: Exception) -> str:
     """What is wrong in one sentence, with the line of a YAML error."""
     if isinstance(error, yaml.MarkedYAMLError):
