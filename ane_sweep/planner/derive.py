@@ -18,9 +18,12 @@ def complete(group: str, name: str, option: Mapping[str, Any]) -> Option:
     """Return an option with its derived fields; what it states itself stays.
 
     An option that starts from others (`defaults`) has their fields, and stays as it is written.
+    Raises ConfigError for an architecture from which nothing can be derived.
     """
-    if "defaults" in option:
+    if "defaults" in option or set(_ORDER[group]) <= set(option):
         return dict(option)
+    if group == "model" and isinstance(option.get("arch"), dict) and (found := architecture.problems(option["arch"])):
+        raise ConfigError([f"model={name}: {problem}" for problem in found])
     derived = {"model": _model_fields, "precision": _precision_fields}[group](option)
     known = {"name": name} | derived | dict(option)
     if not derived:
@@ -65,7 +68,7 @@ def _precision_fields(option: Mapping[str, Any]) -> Option:
 def _model_fields(option: Mapping[str, Any]) -> Option:
     """Return the fields that an architecture implies; without one (a model given by its path) there are none."""
     arch, family = option.get("arch"), option.get("family")
-    if not isinstance(arch, dict) or not isinstance(family, str) or architecture.problems(arch):
+    if not isinstance(arch, dict) or not isinstance(family, str):
         return {}
     try:
         serves = families.serves(family)
