@@ -1,7 +1,7 @@
-"""From words and option files to plain values. The only module that imports Hydra and OmegaConf.
+"""Composition of words and option files into plain values. The only module that imports Hydra and OmegaConf.
 
-They compose; what they meet on the way in a user's words or files they raise as whatever it is (ValueError, TypeError,
-RecursionError, AssertionError ...): `understood` is the one place where that becomes a sentence.
+They raise errors in a user's words or files as ValueError, TypeError, RecursionError, AssertionError and more:
+`understood` is the one place where those become a sentence.
 """
 
 import io
@@ -142,7 +142,7 @@ class Computed(ConfigSource):
 
 @dataclass(frozen=True)
 class Values:
-    """What one override sweeps over: how many values, and the values, which may be too many to be listed."""
+    """The values of one override and their number; they may be too many to be listed."""
 
     count: int
     values: Iterable[Any]
@@ -172,7 +172,7 @@ class Composer:
         self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
 
     def options(self, group: str) -> list[str]:
-        """Names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
+        """Return the names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
         loader = self.hydra.config_loader
         plain = [name for name in loader.get_group_options(group) if not name.startswith("_")]
         folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
@@ -191,7 +191,7 @@ class Composer:
         }
 
     def refused(self, group: str, name: str) -> str | None:
-        """Why an option cannot be used that other packages bring. One of a folder of the user's own stands before all."""
+        """Return the reason why an option of another package cannot be used, or None. A user's own option always can."""
         if (group, name) in self.own:
             return None
         owners = {conf_dir(): "ane-sweep", **plugins.folders()}
@@ -201,7 +201,7 @@ class Composer:
         return plugins.problem("precisions", name, ()) if group == "precision" else None
 
     def compose(self, overrides: list[str]) -> dict[str, Any]:
-        """The configuration as plain values, interpolations kept. Raises ConfigError."""
+        """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
         with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
@@ -212,8 +212,7 @@ class Composer:
         return dict(plain)
 
     def problems(self, line: str, options: Sequence[str] = ()) -> list[str]:
-        """What is wrong with one override, in our words where we know the choices; of a key with the options that were
-        asked for beside it, as they decide which keys there are."""
+        """Return the problems of one override; a key is checked with the chosen `options`, as they decide which keys exist."""
         override = parse([line])[0]
         name = override.key_or_group
         if name in unread.GROUPS and not override.is_delete() and not self.has(name, override.value()):
@@ -229,7 +228,7 @@ class Composer:
             return [unread.unknown_key(name)] if unread.lacking_key(error) else error.problems
 
     def values(self, override: Override) -> Values:
-        """The values of an override with several, in their order. Raises ConfigError where they cannot be listed."""
+        """Return the values of an override with several, in order. Raises ConfigError if they cannot be listed."""
         line, found = override.input_line, override._value
         if isinstance(found, Glob):
             if override.key_or_group not in unread.GROUPS:
@@ -255,7 +254,7 @@ class Composer:
 
 
 def range_size(found: RangeSweep, line: Any) -> int:
-    """How many numbers a range holds, without listing them."""
+    """Return the length of a range without listing it."""
     numbers = (found.start, found.stop, found.step)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers) or not found.step:
         raise ConfigError(f"{line}: expected range(start,stop,step) of finite numbers, and a step other than 0")
@@ -264,7 +263,7 @@ def range_size(found: RangeSweep, line: Any) -> int:
 
 
 def parse(lines: Iterable[str]) -> list[Override]:
-    """The overrides in Hydra's grammar. Raises ConfigError with every line that is none, or that nothing here reads."""
+    """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or has no reader here."""
     parser = OverridesParser.create()
     parsed, found = [], []
     for line in lines:
@@ -292,7 +291,7 @@ def parse(lines: Iterable[str]) -> list[Override]:
 
 
 def spelled(word: str) -> str:
-    """`executor=dask` is short for its name: the key has more under it."""
+    """Expand `executor=dask`, which is short for `executor.name=dask`."""
     return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
 
 
@@ -310,7 +309,7 @@ def _parsed(parser: OverridesParser, line: str) -> Override:
 
 
 def as_text(value: Any) -> str:
-    """A value as Hydra's grammar reads it."""
+    """Return a value as Hydra's grammar reads it."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
     if isinstance(value, list):
@@ -321,7 +320,7 @@ def as_text(value: Any) -> str:
 
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
-    """With its interpolations followed. Raises ConfigError."""
+    """Return the configuration with its interpolations followed. Raises ConfigError."""
     if (plain := interpolation.followed(config)) is not None:
         return plain
     with understood("an interpolation ${...}"):

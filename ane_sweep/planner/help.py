@@ -1,4 +1,4 @@
-"""What each key is for, from the tables that also check a configuration. Imports nothing heavy."""
+"""Help on each key, from the tables that also check a configuration. Imports nothing heavy."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ EXITS = {
 
 
 def grammar(verb: str = "sweep") -> Parser:
-    """The words of the verbs that take a matrix; what its overrides mean is Hydra's grammar (compose.py)."""
+    """Return the parser of a verb that takes a matrix; its overrides follow Hydra's grammar (compose.py)."""
     usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--json] [--config-dir DIR]"
     name = "" if verb == "sweep" else verb
     parser = Parser(name, usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])
@@ -56,7 +56,7 @@ def grammar(verb: str = "sweep") -> Parser:
 
 
 def keys(config_dir: str | None = None) -> str:
-    """Every key, with its choices and default."""
+    """Return every key with its choices and default."""
     rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
     lines = ["axes (a cell is one value of each):", *_each(AXES, config_dir), "", "settings:", *_each(rest, config_dir)]
     stages = ",".join(limits())
@@ -65,12 +65,12 @@ def keys(config_dir: str | None = None) -> str:
 
 
 def of(key: str, config_dir: str | None = None) -> str:
-    """What one key is for; nothing of a word that is none."""
+    """Return the help on one key; empty for an unknown one."""
     return "\n".join(_each([key], config_dir)) if key in names() else ""
 
 
 def values(key: str, config_dir: str | None = None) -> list[str]:
-    """What a key may be, as far as that is a list of words; options of a group from their folders."""
+    """Return the choices of a key, if they can be listed; options of a group come from their folders."""
     if key in (*schema.GROUP_KEYS, "sweep"):
         return options.names([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
     entry = schema.KEYS.get(key)
@@ -101,7 +101,7 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
 
 
 def defaults() -> dict[str, Any]:
-    """Dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
+    """Return dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def own_folders(config_dir: str | None) -> list[Path]:
 
 
 def own_notes(config_dir: str | None) -> list[str]:
-    """What is said where a folder is taken that nobody named."""
+    """Return a note for a folder of options that no flag named."""
     found = [] if config_dir else own_folders(None)
     return [
         f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
@@ -144,7 +144,7 @@ def own_notes(config_dir: str | None) -> list[str]:
 
 
 def config_dir(args: list[str]) -> str | None:
-    """The last value of --config-dir, whatever else the words are."""
+    """Return the last value of --config-dir among any words."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", nargs="?")
     found: str | None = parser.parse_known_args(args)[0].config_dir

@@ -1,4 +1,4 @@
-"""Which options the groups model and precision have, and what each holds.
+"""Options of the groups model and precision: their names and contents.
 
 An option is a file of its own (NAME.yaml), a row of a file that holds several (`options: {NAME: {...}}`, each over what
 stands above them), or a precision whose name says all of it (p4_g16_scaled).
@@ -50,7 +50,7 @@ def palette(name: str) -> Option | None:
 
 
 def names(folders: Iterable[Path], group: str) -> list[str]:
-    """Return a group's options as they are typed, sorted; one of a folder of its own is `notebooks/gpt2-family`."""
+    """Return a group's options in their typed form, sorted; one in a sub-folder is `notebooks/gpt2-family`."""
     found = {f"{prefix}{name}" for folder in folders for prefix, name in _listed(folder / group)}
     computed = PALETTES if group == "precision" else ()
     return sorted({name for name in found if not name.startswith("_")}.union(computed))

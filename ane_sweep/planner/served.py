@@ -24,13 +24,13 @@ _BLOCKS = 10**4
 
 
 def is_checkpoint(name: Any) -> bool:
-    """Whether the value of `model` has the form of a repository or of a folder, and not that of a file of code or a package."""
+    """Return True if the value of `model` has the form of a repository or a folder, not of a code file or package."""
     has_form = isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
     return has_form and unread.meant(name) is None
 
 
 def option(name: str) -> dict[str, Any]:
-    """The option of model=NAME. Raises ConfigError where there is no config.json, or nothing here serves it."""
+    """Return the option of model=NAME. Raises ConfigError without a config.json or a family that serves it."""
     path = _config(name)
     config = json_object(name, path)
     if nanogpt.is_config(config):
@@ -65,7 +65,7 @@ def _config(name: str) -> Path:
 
 
 def _served(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
-    """(family, what it serves, task). Raises ConfigError with the nearest family, and the way that is always open."""
+    """Return (family, its checkpoints, task). Raises ConfigError with the nearest family and the general way."""
     kind, listed = config.get("model_type"), config.get("architectures")
     named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []
     if config.get("quantization_config") is not None:
@@ -99,7 +99,7 @@ def _module_way(name: str) -> str:
 
 
 def _nearest(config: Mapping[str, Any]) -> str | None:
-    """The family whose smallest shipped option shares most of its keys with a config.json, and whose name is most alike."""
+    """Return the family whose tiny option shares most keys with a config.json and whose name is most similar, or None."""
     found: dict[str, float] = {}
     tiny = [name for name in options.names([conf_dir()], "model") if name.startswith("tiny-")]
     for shipped in (options.shipped("model", name) for name in tiny):
@@ -111,7 +111,7 @@ def _nearest(config: Mapping[str, Any]) -> str | None:
 
 
 def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, Any]) -> dict[str, Any]:
-    """What conf/model/NAME.yaml would hold."""
+    """Return the option of a checkpoint, as conf/model/NAME.yaml would hold it."""
     if found := architecture.problems(arch):
         raise ConfigError([f"model={name}: {problem}" for problem in found])
     layers_key, longest_key = serves.key(task, serves.layers), serves.longest and serves.key(task, serves.longest)
