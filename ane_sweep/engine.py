@@ -34,16 +34,16 @@ from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
 
 class View(Display, Protocol):
-    """What is seen while a plan runs."""
+    """A display of a plan that runs."""
 
     def close(self) -> None: ...
 
 
 class Terminal:
-    """Whom a sweep is told to: a person, or a log, at the command line."""
+    """Show a sweep's progress and results at the command line."""
 
     def tell(self, line: str) -> None:
-        """What goes on, and doubts."""
+        """Show one line of progress or a warning."""
         say(line)
 
     def result(self, line: str) -> None:
@@ -83,7 +83,7 @@ def begun() -> Iterator[None]:
 
 @contextmanager
 def held(run: runs.Run) -> Iterator[None]:
-    """Whatever ends a run lets go of it: this process may live on, and go on with it."""
+    """Release a run when the block ends, so that this process may continue the run later."""
     try:
         yield
     except BaseException:
@@ -138,7 +138,7 @@ def watched(
     audience: Terminal,
     outcomes: dict[str, Outcome] | None = None,
 ) -> dict[str, Outcome]:
-    """Run what is not among `outcomes`, which it is added to, while somebody looks on. Raises KeyboardInterrupt."""
+    """Run the remaining tasks under a progress display and add their outcomes to `outcomes`. Raises KeyboardInterrupt."""
     done = outcomes or {}
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
@@ -151,7 +151,7 @@ def watched(
 
 
 def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
-    """Run what is not done; the records of all cells."""
+    """Run the remaining tasks and return the records of all cells."""
     return assemble.make_records(
         plan,
         watched(plan, run, settings, store, audience),
@@ -182,7 +182,7 @@ def publish(
 
 
 def exit_code(records: list[Record]) -> int:
-    """What the cells of a sweep amount to. A cell that is refused beside others that ran is told, and does not count."""
+    """Return the exit code of a sweep's records. A refused cell counts only if no other cell ran."""
     found = {record.status for record in records} - {Status.OK, Status.REFUSED}
     if found - {Status.DEGRADED, Status.SKIPPED}:
         return NOT_ALL_OK
@@ -214,7 +214,7 @@ def write_report(folder: Path, records: list[Record], store: Store, audience: Te
 
 @contextmanager
 def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
-    """What follows the records costs neither them nor what follows it, not even by a mistake of ours."""
+    """Turn any error of a step after the records into a warning, so that the records and later steps survive."""
     try:
         yield
     except AneSweepError as error:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 import ane_sweep
 from ane_sweep.bridge import declared
 from ane_sweep.bridge.runtimes import RUNTIMES, Traits, traits
 from ane_sweep.bridge.stages import ALL, STAGES, Stage
 from ane_sweep.errors import ConfigError
+from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.terminal import IN_DOUBT
 
@@ -169,7 +171,7 @@ def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(h
 
 def test_one_more_family_is_one_module_and_one_yaml(house):
     house.write("ane_sweep/worker/models/gpt9.py", (PACKAGE / "worker/models/gpt2.py").read_text())
-    text = (conf_dir() / "model/tiny-gpt2.yaml").read_text()
+    text = yaml.safe_dump(options.shipped("model", "tiny-gpt2"), sort_keys=False)
     house.write(
         "conf/model/nine.yaml", text.replace("name: tiny-gpt2", "name: nine").replace("family: gpt2", "family: gpt9")
     )

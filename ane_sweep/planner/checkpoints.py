@@ -1,4 +1,4 @@
-"""Where a model's weights come from, settled before anything starts: digest, architecture, size. Planner side.
+"""Sources of a model's weights, resolved before anything starts: digest, architecture, size.
 
 Order for `weights=pretrained`: the Python package that carries them, the local Hugging Face cache, the hub.
 Nothing is downloaded here but config.json and a shard index; the fetch stage brings the rest.
@@ -61,7 +61,7 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
 
 
 def absent(option: Mapping[str, Any], away: Away) -> Source:
-    """As far as the option itself says it: weights that a plan counts on, and a run would have to fetch."""
+    """Return a source made from the option alone, for weights that a run would have to fetch first."""
     source = _source(
         option, "pretrained", away.where, f"absent:{away.where}", dict(option["arch"]), option["parameters"] * 4
     )
@@ -94,7 +94,7 @@ def _source(
 
 
 def _number(arch: Mapping[str, Any], key: str | None, otherwise: int) -> Any:
-    """What the architecture says, or what the option does."""
+    """Return the number that the architecture states, or the option's own."""
     value = architecture.total(arch, key) if key else None
     return otherwise if value is None else value
 
@@ -155,7 +155,7 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
 
 
 def described(config: Mapping[str, Any], serves: families.Serves | None, task: str) -> dict[str, Any]:
-    """The architecture of a config.json: what transformers' configuration is built of."""
+    """Return the architecture of a config.json: the fields from which transformers builds its configuration."""
     arch = {key: value for key, value in config.items() if key not in NOISE}
     parts = {} if serves is None else serves.parts
     if task not in parts or any(one in arch for one in parts.values()):
@@ -166,7 +166,7 @@ def described(config: Mapping[str, Any], serves: families.Serves | None, task: s
 
 
 def json_object(model: str, path: Path) -> dict[str, Any]:
-    """What a checkpoint's JSON file holds. Raises ConfigError."""
+    """Return the object in a checkpoint's JSON file. Raises ConfigError."""
     try:
         value = untrusted.read_json(path)
     except (ValueError, OSError) as error:
@@ -177,7 +177,7 @@ def json_object(model: str, path: Path) -> dict[str, Any]:
 
 
 def _differences(option: Mapping[str, Any], arch: Mapping[str, Any], label: str) -> list[str]:
-    """A note when the checkpoint is not the size that the option's name promises; the checkpoint wins."""
+    """Return a note if the checkpoint is not the size that the option's name promises; the checkpoint wins."""
     keys = ["vocab_size", *option["arch_keys"].values(), "n_embd", "hidden_size", "dim"]
     pairs = {key: (architecture.at(arch, key), architecture.at(option["arch"], key)) for key in keys if key}
     different = [

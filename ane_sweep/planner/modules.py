@@ -23,7 +23,7 @@ _FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
 
 
 def checked(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
-    """What `resolve` finds, if its definition can be what it is asked for. Raises ConfigError."""
+    """Resolve a module and check its definition. Raises ConfigError."""
     source = resolve(option, weights, seed, digests)
     definitions.check(option["path"], source.beside.get(FILE), option.get("kwargs") or {}, option.get("inputs"))
     return source

@@ -207,7 +207,7 @@ SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
 
 
 def problems(config: dict[str, Any]) -> list[str]:
-    """Every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
+    """Return every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
     rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
     found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
     sweep = config.get("sweep") or {}
@@ -221,7 +221,7 @@ def problems(config: dict[str, Any]) -> list[str]:
 
 
 def problems_of_groups(config: dict[str, Any]) -> list[str]:
-    """The same for the groups alone."""
+    """Return the problems of the groups alone."""
     found = []
     for group, keys in GROUP_KEYS.items():
         option: Any = config.get(group)
@@ -242,7 +242,7 @@ def _problems_of_precision(option: dict[str, Any]) -> list[str]:
 
 
 def _keys_of_model(option: Any) -> dict[str, Key]:
-    """Of a model that is given by its path: the keys that every option has, and those of GIVEN that stand in it."""
+    """Return the keys of a model; one given by its path has the common keys, and those of GIVEN that it states."""
     keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
     left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else [*GIVEN]
     return {name: key for name, key in keys.items() if name not in left_out}
@@ -265,7 +265,7 @@ def _problems_of_model(option: dict[str, Any]) -> list[str]:
 
 
 def sweep_problems(sweep: Any) -> list[str]:
-    """What of a sweep option has another form than axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
+    """Return the parts of a sweep option whose form is not axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
     if not isinstance(sweep, dict):
         return [f"sweep={shown(sweep)}: expected axes, pairs or exclude"]
     axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))
@@ -297,12 +297,12 @@ def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
 
 
 def no_default(name: str) -> str:
-    """What is said of a key of the table that the configuration lacks, however that is met."""
+    """Return the message for a key of the table that the configuration lacks."""
     return f"{name}: has no default: conf/config.yaml lacks the key (or ~{name} removed it)"
 
 
 def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """(dotted name, value) of every leaf; a key of the table is a leaf even when its value is a mapping."""
+    """Yield (dotted name, value) of every leaf; a key of the table is a leaf even if its value is a mapping."""
     for key, value in config.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and name not in keys:

@@ -1,4 +1,4 @@
-"""What a plan needs beside its cells: every model's weights settled, what past tasks took, and this host."""
+"""Inputs of a plan beside its cells: every model's weights, the time of past tasks, and this host."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

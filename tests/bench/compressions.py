@@ -99,12 +99,11 @@ def compress_one(side: str, name: str, folder: str) -> dict[str, int]:
 
 
 def _recipe(name: str) -> Any:
-    import yaml
 
     from ane_sweep.bridge import recipes
-    from ane_sweep.planner.paths import conf_dir
+    from ane_sweep.planner import options
 
-    option = yaml.safe_load((conf_dir() / "precision" / f"{name}.yaml").read_text(encoding="utf-8"))
+    option = options.shipped("precision", name)
     return recipes.canonical(option["weights"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from ane_sweep.worker import models
 from tests.bench import Row
 
@@ -22,10 +22,7 @@ def run() -> list[Row]:
 
 def tiny_options() -> list[dict[str, Any]]:
     """The options of conf/model in miniature, one a family."""
-    import yaml
-
-    files = sorted((conf_dir() / "model").glob("tiny-*.yaml"))
-    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
+    return [option for name, option in options.all_shipped("model").items() if name.startswith("tiny-")]
 
 
 def _rows(option: dict[str, Any]) -> list[Row]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from tests.bench import Row
 
 # Of more-ane-transformers, notes of 28 and 30 March 2023 (rounded there), and apple/ml-ane-transformers, README.
@@ -102,9 +102,8 @@ def _published_form() -> Iterator[None]:
 
 
 def _option(name: str) -> dict[str, Any]:
-    import yaml
 
-    option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    option = options.shipped("model", name)
     return {key: option[key] for key in ("family", "task", "arch")}
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.planner import options
 from ane_sweep.stats.psnr import psnr_db
 from ane_sweep.worker.conversion import packages, shortcuts
 from ane_sweep.worker.models import _build
@@ -22,7 +22,7 @@ LAYERS, HEADS, SEQ = 2, 4, 16
 
 
 def task(name: str, variant: str, compute: str, target: str = "iOS17") -> dict:
-    loaded = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    loaded = options.shipped("model", name)
     model = {key: loaded[key] for key in ("family", "task", "arch")}
     return {"model": model, "weights": RANDOM, "variant": variant, "seq_len": SEQ, "target": target, "compute": compute}
 
@@ -102,7 +102,7 @@ def test_original_is_left_as_hugging_face_has_it(converted):
 
 @pytest.mark.parametrize("variant", ["original", "split_einsum"])
 def test_a_tied_table_is_stored_once(converted, variant):
-    parameters = yaml.safe_load((CONF / "tiny-gpt2.yaml").read_text())["parameters"]
+    parameters = options.shipped("model", "tiny-gpt2")["parameters"]
     result, _ = converted["tiny-gpt2", variant, "fp32"]
     # Of 512 positions only SEQ are kept; masks and vectors are small change. A second table would be 256,000 bytes.
     assert result.facts["parameter_bytes"] == pytest.approx(4 * (parameters - (512 - SEQ) * 64), rel=0.03)

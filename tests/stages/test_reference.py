@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -14,6 +13,7 @@ from tokenizers.processors import TemplateProcessing
 
 from ane_sweep import data
 from ane_sweep.errors import StageError
+from ane_sweep.planner import options
 from ane_sweep.worker import models
 from ane_sweep.worker.feeds import tokens
 from ane_sweep.worker.models import weights
@@ -24,7 +24,7 @@ RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
 
 
 def option(name: str) -> dict:
-    loaded = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    loaded = options.shipped("model", name)
     return {key: loaded[key] for key in ("family", "task", "arch")}
 
 
