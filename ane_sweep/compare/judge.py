@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.figures import SCORES, Placement
+from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
@@ -13,22 +14,14 @@ from ane_sweep.compare.sides import FINE
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
-PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not among programs that agree to 100 dB and more
-SIZE_SHARE = SCORE_SHARE = ESTIMATE_SHARE = 0.01  # no noise to exceed: sizes and estimates are functions of the package
+ESTIMATE_SHARE = 0.01  # no noise to exceed: an estimate is a function of the package
 MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
 
 TIMED = {"median_ms": "latency_median_ms", "prefill_median_ms": "latency_prefill_median_ms", "load_ms": "load_ms"}
 SAID = {"median_ms": "", "prefill_median_ms": "prefill: ", "load_ms": "load: "}
-REGRESSIONS = (
-    "stopped working",
-    "slower",
-    "loads slower",
-    "estimated slower",
-    "off the ANE",
-    "less accurate",
-    "larger",
-)
-IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", "more accurate", "smaller")
+_WORSE, _BETTER = compare_buckets(shown_in("compare"))
+REGRESSIONS = ("stopped working", "slower", "loads slower", "estimated slower", "off the ANE", *_WORSE)
+IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", *_BETTER)
 NOTES = (
     "fails otherwise",
     "placement moved",
@@ -82,7 +75,7 @@ def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAS
     """Every change of every pair. Timings are tested together: at `level` for all of them, and from `least_percent` on."""
     found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
     for pair in matched.pairs:
-        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_accuracy(pair), *_size(pair)]
+        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_metrics(pair)]
     _timings(found, level, least_percent)
     return found
 
@@ -237,26 +230,26 @@ def _ane_share(entry: Placement | None) -> float | None:
     return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
 
 
-def _accuracy(pair: Pair) -> list[Change]:
-    changes = []
-    was, now = pair.a.value("psnr_db"), pair.b.value("psnr_db")
-    if was is not None and now is not None and abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) >= PSNR_DB:
-        bucket = "less accurate" if now < was else "more accurate"
-        changes.append(Change(bucket, pair.label, _figures(pair, "psnr_db", "dB")))
-    for name, (head, _, _, sign) in SCORES.items():
-        was, now = pair.a.value(name), pair.b.value(name)
-        if was is None or now is None or abs(now - was) < SCORE_SHARE * abs(was) or now == was:
-            continue
-        bucket = "more accurate" if sign * (now - was) > 0 else "less accurate"
-        changes.append(Change(bucket, pair.label, f"{head}: {_number(was)} -> {_number(now)}"))
-    return changes
+def _metrics(pair: Pair) -> list[Change]:
+    """Return the changes of the metrics that the registry compares: without a test, as they have no noise to exceed."""
+    changed = [spec for spec in shown_in("compare") if _has_changed(spec, pair)]
+    return [_metric_change(spec, pair) for spec in changed]
 
 
-def _size(pair: Pair) -> list[Change]:
-    was, now = pair.a.value("package_bytes"), pair.b.value("package_bytes")
-    if not was or not now or abs(now / was - 1) < SIZE_SHARE:
-        return []
-    return [Change("larger" if now > was else "smaller", pair.label, _figures(pair, "package_bytes", "bytes"))]
+def _has_changed(spec: MetricSpec, pair: Pair) -> bool:
+    was, now = (side.value(spec.name, spec.kind) for side in (pair.a, pair.b))
+    if was is None or now is None:
+        return False
+    step = abs(min(now, spec.ceiling) - min(was, spec.ceiling))
+    return bool(step > 0 and step >= max(spec.least_change, spec.least_share * abs(was)))
+
+
+def _metric_change(spec: MetricSpec, pair: Pair) -> Change:
+    was, now = (side.value(spec.name, spec.kind) for side in (pair.a, pair.b))
+    bucket = spec.improved if spec.better * (now - was) > 0 else spec.worse
+    unit = "" if spec.unit == "1" else spec.unit
+    label = "" if spec.name in RANKED else f"{spec.short}: "  # the bucket says what these are
+    return Change(bucket, pair.label, f"{label}{_figures(pair, spec.name, unit)}".rstrip())
 
 
 def _figures(pair: Pair, name: str, unit: str) -> str:

@@ -13,18 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.figures import SCORES
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.metrics import METRICS, RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare.difference import FEWEST, timing_difference, too_few
 
-# name of a figure -> (head, unit, divisor of the stored value, +1 where more is better)
-FIGURES = {
-    "latency_median_ms": ("latency", "ms", 1.0, -1),
-    "package_bytes": ("package", "MB", 1e6, -1),
-    "psnr_db": ("PSNR", "dB", 1.0, 1),
-}
-GOALS = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
-_ALL = FIGURES | SCORES  # of the scores, the first that all cells of a work have is weighed with these three
 Same = Callable[[Record, Record], bool]
 
 
@@ -48,28 +41,32 @@ class Winner:
 def figure(record: Record, name: str) -> float | None:
     """A measured figure in its shown unit, or None; an infinite one weighs nothing, and JSON has no word for it."""
     value = record.value(name)
-    return value / _ALL[name][2] if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return value / METRICS[name].divisor if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def ranked(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
     """Positions, of these cells (None: of all), of those that have all three figures: the only ones that can be weighed
     against each other."""
     among = range(len(records)) if cells is None else sorted(set(cells))
-    return [n for n in among if all(figure(records[n], name) is not None for name in FIGURES)]
+    return [n for n in among if all(figure(records[n], name) is not None for name in RANKED)]
 
 
-def offered(records: Sequence[Record]) -> dict[str, tuple[str, str, float, int]]:
-    """Of the figures above those that a limit can be set on."""
+def metrics_for_limits(records: Sequence[Record]) -> list[MetricSpec]:
+    """Return the metrics that a limit can be set on: RANKED, then those of the report that a ranked cell has."""
     among = [records[n] for n in ranked(records)]
-    return FIGURES | {n: one for n, one in SCORES.items() if any(figure(record, n) is not None for record in among)}
+    others = [spec for spec in metrics.shown_in("report") if spec.name not in RANKED]
+    known = [spec for spec in others if any(figure(record, spec.name) is not None for record in among)]
+    return [*(METRICS[name] for name in RANKED), *known]
 
 
 def goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, str]:
     """What ranked cells of one work are weighed by: figure -> what the best at it is called."""
     among = [records[n] for n in cells]
-    score = next((n for n in SCORES if among and all(figure(record, n) is not None for record in among)), None)
-    word = {} if score is None else {score: f"{'best' if SCORES[score][3] > 0 else 'lowest'} {SCORES[score][0]}"}
-    return GOALS | word
+    common = (
+        one for one in metrics.scores() if among and all(figure(record, one.name) is not None for record in among)
+    )
+    score = next(common, None)
+    return RANKED | ({} if score is None else {score.name: f"{'best' if score.better > 0 else 'lowest'} {score.short}"})
 
 
 def works(records: Sequence[Record]) -> list[list[int]]:
@@ -107,7 +104,7 @@ def front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list
     among = ranked(records, cells)
     kept = [n for n in among if sound(records[n])]
     names = goals(records, among)
-    gains = {n: tuple(_ALL[name][3] * _known(records[n], name) for name in names) for n in kept}
+    gains = {n: tuple(METRICS[name].better * _known(records[n], name) for name in names) for n in kept}
     unbeaten: list[tuple[float, ...]] = []
     for gain in sorted(set(gains.values()), reverse=True):  # who beats another comes before it
         if not any(beats(other, gain) for other in unbeaten):
@@ -142,7 +139,7 @@ def best(
 ) -> tuple[int | None, list[int]]:
     """(position of the best cell, positions of those that cannot be told apart from it).
 
-    goal    a name of FIGURES or SCORES: the least, or of PSNR the most; among cells that are alike there, the fastest
+    goal    a metric of the report: the least, or of PSNR the most; among cells that are alike there, the fastest
     limits  name -> the most that is allowed (of PSNR the least), in shown units; `ane`: the least percent of ops. Of
             what a cell has no figure of, nobody knows that it keeps to it
     same    whether the latencies of two cells cannot be told apart; other figures have no noise and tie when equal
@@ -150,7 +147,7 @@ def best(
     fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
-    sign = _ALL[goal][3]
+    sign = METRICS[goal].better
     first = max(fit, key=lambda n: (sign * _known(records[n], goal), -_known(records[n], "latency_median_ms")))
     return first, [n for n in fit if n != first and _tied(records[first], records[n], goal, same)]
 
@@ -164,7 +161,7 @@ def _candidates(records: Sequence[Record], limits: dict[str, float], cells: Iter
 def _fits(record: Record, limits: dict[str, float]) -> bool:
     shares = ane_shares(record).values()
     known = {name: min(shares, default=0.0) if name == "ane" else figure(record, name) for name in limits}
-    signs = {name: 1 if name == "ane" else _ALL[name][3] for name in limits}
+    signs = {name: 1 if name == "ane" else METRICS[name].better for name in limits}
     return all((one := known[name]) is not None and signs[name] * (one - limit) >= 0 for name, limit in limits.items())
 
 
@@ -236,14 +233,14 @@ def _span(record: Record) -> tuple[float, float]:
 
 def facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
     """What the page's script needs of each ranked cell, in shown units."""
-    found, names = works(records), offered(records)
+    found, offered = works(records), metrics_for_limits(records)
     tied = {n: others for cells in found for n, others in ties(records, same, cells).items()}
     place = {n: number for number, cells in enumerate(found) for n in cells}
     return [
         {
             "cell": n,
             "work": place[n],
-            **{name: figure(records[n], name) for name in names},
+            **{spec.name: figure(records[n], spec.name) for spec in offered},
             "ane": ane_shares(records[n]),
             "sound": sound(records[n]),
             "same": tied[n],

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.metrics import RANKED
 from ane_sweep.bridge.record import Record
 from ane_sweep.report import choice, estimates, heading, off_ane, picture, table, views
 from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
 from ane_sweep.report.doubts import Doubt
-from ane_sweep.report.table import PACKAGE, Column, latency_text
+from ane_sweep.report.table import LATENCY, Column, latency_text
 
 PICTURES = 12  # of the works with the most cells; the table has all
 TIES = 4
@@ -53,11 +55,10 @@ def note(cells: views.Cells, work: list[int], winner: choice.Winner) -> str:
 
 def _columns(records: list[Record]) -> list[Column]:
     """The figures beside a winner; estimates without their bands, which stand in the table of cells."""
-    found = [Column("latency ms", [latency_text(record) for record in records], True)]
-    for name, head, digits in (("psnr_db", "PSNR dB", ".1f"), ("package_bytes", PACKAGE, ".3g")):
-        known = [choice.figure(record, name) for record in records]
-        found.append(Column(head, ["-" if value is None else format(value, digits) for value in known], True))
-    found += table.task_columns(records)
+    found = [Column(metrics.METRICS[LATENCY].column, [latency_text(record) for record in records], True)]
+    of_report = metrics.shown_in("report")
+    found += table.metric_columns(records, [spec for spec in of_report if spec.name in RANKED and spec.name != LATENCY])
+    found += table.metric_columns(records, [spec for spec in of_report if spec.name not in RANKED])
     if any(choice.ane_shares(record) for record in records):
         shares = [min(choice.ane_shares(record).values(), default=None) for record in records]
         found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in shares], True))
@@ -75,7 +76,10 @@ def limits(cells: views.Cells) -> Widget:
     }
     axes = [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30]
     chips = list(dict.fromkeys(chip for record in cells.records for chip in choice.ane_shares(record)))
-    return Widget("limits", [(axes, list(choice.offered(cells.records).items()), chips)])
+    offered = [
+        (spec.name, spec.short, spec.shown_unit, spec.better) for spec in choice.metrics_for_limits(cells.records)
+    ]
+    return Widget("limits", [(axes, offered, chips)])
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
@@ -93,7 +97,7 @@ def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
 def _reading(records: list[Record]) -> Widget:
     """How to read the picture."""
     untested = choice.untested(records)
-    score = any(choice.goals(records, work).keys() - choice.GOALS.keys() for work in choice.works(records))
+    score = any(choice.goals(records, work).keys() - RANKED.keys() for work in choice.works(records))
     beaten = f"in latency, size{', PSNR and score' if score else ' and PSNR'} together"
     bars = f"bars: middle half of the samples; area: package size; ringed: no sound cell beats it {beaten}; dashed: in doubt"
     return Widget("reading", [(f"In the picture, {bars}.{f' Latencies: {untested}.' if untested else ''}",)])
@@ -116,7 +120,9 @@ def facts(cells: views.Cells) -> dict[str, Any]:
         "cells": known,
         "works": names if len(works) > 1 else [""],
         "choice": choice.facts(cells.records, choice.same_timing),
-        "figures": {name: [head, unit, sign] for name, (head, unit, _, sign) in choice.offered(cells.records).items()},
+        "figures": {
+            spec.name: [spec.short, spec.shown_unit, spec.better] for spec in choice.metrics_for_limits(cells.records)
+        },
         "goals": [choice.goals(cells.records, work) for work in works],
         "ties": TIES,
     }

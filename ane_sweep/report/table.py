@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import outward
-from ane_sweep.bridge.figures import TASK_FIGURES, Placement
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.metrics import RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.planner import help
@@ -22,7 +24,7 @@ from ane_sweep.report.doubts import doubts
 from ane_sweep.terminal import count
 
 _HEADS = {"compute_units": "units"}
-LATENCY, PACKAGE, BITS, PREDICTED = "latency ms", "package MB", "bits a weight", "ANE ops % (predicted)"
+LATENCY, PREDICTED = "latency_median_ms", "ANE ops % (predicted)"
 VERDICT = "ran where asked"
 _NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 REASON_LIMIT = 60
@@ -51,15 +53,8 @@ def columns(records: list[Record]) -> list[Column]:
             found.append(Column(_HEADS.get(axis, axis), [axis_text(v) for v in values], numeric))
     if len(_runtimes(records)) > 1 and "runtime" not in axes:
         found.append(Column("ran on", [str(record.realised.get("runtime") or "-") for record in records]))
-    found.append(Column(LATENCY, [latency_text(record) for record in records], True))
-    if any(record.value("throughput_per_s") is not None for record in records):
-        found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
-    found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
-    found += task_columns(records)
-    found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
-    bits = [record.value("bits_per_weight") for record in records]
-    if any(bits) and any(axis.startswith("precision") for axis in axes):
-        found.append(Column(BITS, [_number(value, 2) for value in bits], True))
+    varying = [s for s in metrics.shown_in("table") if any(axis.startswith(s.varying) for axis in ["", *axes])]
+    found += metric_columns(records, varying)
     if any(_predicted(record) for record in records):
         found.append(Column(PREDICTED, [_predicted(record) or "-" for record in records], True))
     if any(record.realised.get("verdict") for record in records):
@@ -68,25 +63,24 @@ def columns(records: list[Record]) -> list[Column]:
     return found
 
 
-_TASKS = {  # what a score is about first, and what fp32 torch says there
-    "perplexity": "perplexity_torch", "accuracy": "accuracy_torch", "label_agreement": None, "task_top1_agreement": None,
-    "embedding_rank_agreement": None,
-}  # fmt: skip
+def metric_columns(records: Sequence[Record], specs: Sequence[MetricSpec]) -> list[Column]:
+    """Return a column for each of these metrics that some record has; those of RANKED always have one."""
+    known = [
+        spec for spec in specs if spec.name in RANKED or any(r.value(spec.name, spec.kind) is not None for r in records)
+    ]
+    return [_metric_column(records, spec) for spec in known]
 
 
-def task_columns(records: list[Record]) -> list[Column]:
-    """Of each score that cells have (score=...) its main figure; of one that torch has too, both: `1.83 (1.82)`."""
-    found = []
-    for name, torchs in _TASKS.items():
-        if any(record.value(name) is not None for record in records):
-            head = name.removeprefix("task_").replace("_", " ") + (" (torch)" if torchs else "")
-            found.append(Column(head, [_task_text(record, name, torchs) for record in records], True))
-    return found
-
-
-def _task_text(record: Record, name: str, torchs: str | None) -> str:
-    digits, own, theirs = TASK_FIGURES[name], record.value(name), record.value(torchs) if torchs else None
-    return _number(own, digits) + ("" if theirs is None else f" ({_number(theirs, digits)})")
+def _metric_column(records: Sequence[Record], spec: MetricSpec) -> Column:
+    """Return the column of one metric; `1.83 (1.82)` where fp32 torch has a figure too."""
+    if spec.name == LATENCY:
+        return Column(spec.column, [latency_text(record) for record in records], True)
+    cells = [spec.text(record.value(spec.name, spec.kind)) for record in records]
+    if spec.torch is None:
+        return Column(spec.column, cells, True)
+    torchs = [record.value(spec.torch, spec.kind) for record in records]
+    both = [own if value is None else f"{own} ({spec.text(value)})" for own, value in zip(cells, torchs)]
+    return Column(f"{spec.column} (torch)", both, True)
 
 
 def _predicted(record: Record) -> str:
@@ -268,11 +262,3 @@ def _number(value: Any, decimals: int) -> str:
     if not isinstance(value, (int, float)):
         return "-"
     return f"{value:.{decimals}f}"
-
-
-def _megabytes(value: Any) -> str:
-    """Bytes as decimal megabytes with three figures that count."""
-    if not isinstance(value, (int, float)):
-        return "-"
-    millions = value / 1e6
-    return f"{millions:.0f}" if millions >= 1000 else f"{millions:.1f}" if millions >= 1 else f"{millions:.3f}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.metrics import METRICS, RANKED
 from ane_sweep.bridge.record import Record, flat_cell, varying_axes
 from ane_sweep.report import choice, figures, picture
 from ane_sweep.report.table import latency_text
@@ -122,7 +123,7 @@ def spread(record: Record) -> tuple[float, float]:
 def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
     """The cells of one work as the picture has them; area: package size."""
     records, on_front = cells.records, set(choice.front(cells.records, work))
-    scores = choice.goals(records, work).keys() - choice.GOALS.keys()
+    scores = choice.goals(records, work).keys() - RANKED.keys()
     sizes = {n: choice.figure(records[n], "package_bytes") or 0.0 for n in work}
     largest = max(sizes.values(), default=0.0) or 1.0
     found = []
@@ -130,7 +131,7 @@ def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
         record, ane = records[n], min(choice.ane_shares(records[n]).values(), default=None)
         ms, db = (choice.figure(record, name) or 0.0 for name in ("latency_median_ms", "psnr_db"))
         said = f"{cells.names[n]}: {latency_text(record)} ms, {db:.1f} dB, {sizes[n]:.3g} MB"
-        said += "".join(f", {choice.SCORES[name][0]} {choice.figure(record, name):.4g}" for name in scores)
+        said += "".join(f", {METRICS[name].short} {choice.figure(record, name):.4g}" for name in scores)
         said += "" if ane is None else f", {ane:.0f} % of ops on the ANE"
         said += "" if choice.sound(record) else f"; in doubt: {record.reason or record.status.value}"
         radius = 3.0 + 4.0 * math.sqrt(sizes[n] / largest)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.stats.samples import P99_NEEDS, quantile
 from ane_sweep.stats.student import interval
@@ -39,7 +40,8 @@ def _by_name(results: Sequence[TaskResult]) -> dict[tuple[Any, ...], list[Metric
 
 def _merged(metrics: list[Metric]) -> Metric:
     values = [metric.value for metric in metrics if metric.value is not None]
-    combine = max if metrics[0].name == "peak_memory_bytes" else statistics.median
+    spec = METRICS.get(metrics[0].name)
+    combine = max if spec and spec.over_processes == "largest" else statistics.median
     return replace(metrics[0], value=combine(values) if values else None)
 
 

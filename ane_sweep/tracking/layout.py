@@ -9,13 +9,13 @@ import hashlib
 import json
 from typing import Any
 
+from ane_sweep.bridge.metrics import METRICS, RANKED
 from ane_sweep.bridge.record import Record
 from ane_sweep.tracking import figures
-from ane_sweep.tracking.figures import FIRST_METRIC
 
 TAG = "mlflow.sharedViewState."
 TAG_LIMIT = 5000  # of an experiment's tag
-LATENCY, PSNR, SIZE = FIRST_METRIC, "measured.psnr_db", "measured.package_mb"
+LATENCY, SIZE, PSNR = (f"{METRICS[name].kind}.{METRICS[name].tracked_name}" for name in RANKED)
 PLACED = ("planned", "predicted")  # what Core ML's plan says is nearer than what we predict
 RUNS = 100  # that MLflow shows in one chart at most
 AXES, FIGURES = "ane-sweep-axes", "ane-sweep-figures"  # sections: the first is a column wide, its labels need the room

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
+from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Gate, Look, Metric, Ops, Part, Shares, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
 from ane_sweep.placement import chips
@@ -267,7 +268,7 @@ def test_a_score_that_all_cells_have_is_weighed_with_the_rest_and_the_page_says_
     assert "ringed: no sound cell beats it in latency, size, PSNR and score together" in page.as_html(sweep)
     assert "| lowest perplexity |" in page.as_markdown(sweep)
     del records[0].metrics[-1]
-    assert choice.goals(records, [0, 1, 2]) == choice.GOALS, "what one has not is weighed of none"
+    assert choice.goals(records, [0, 1, 2]) == metrics.RANKED, "what one has not is weighed of none"
     assert choice.best(records, "package_bytes", {"perplexity": 9}, choice.same_timing)[0] == 1, "and is no figure"
 
 
@@ -335,7 +336,7 @@ def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_ne
     )
     records[2].reason = "IQR 8.53 ms exceeds the median of 1.16 ms"
     never = lambda one, other: False  # noqa: E731
-    for goal in choice.FIGURES:
+    for goal in metrics.RANKED:
         assert choice.best(records, goal, {}, never)[0] == 1
     assert choice.front(records) == [1]
     assert choice.best(records, "latency_median_ms", {"latency_median_ms": 2}, never)[0] == 2
