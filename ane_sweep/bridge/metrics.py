@@ -10,6 +10,7 @@ from math import inf
 from typing import Literal
 
 from ane_sweep.bridge.figures import Kind
+from ane_sweep.bridge.record import Record
 
 Place = Literal["table", "report", "mlflow", "best", "compare"]
 EVERYWHERE: tuple[Place, ...] = ("table", "report", "mlflow", "best", "compare")
@@ -34,8 +35,8 @@ class MetricSpec:
     narrow          heading on a terminal that is too narrow for the table
     drop_order      place in the order in which such a terminal drops columns, from 1; 0: it keeps this one
     varying         the table shows it only if an axis varies whose name begins with this
+    fallback        metric whose figure it is where it was not recorded: of a program with one output the worst is that one
     ratio           (part, whole): names of the metrics that it is computed from, as it is not recorded itself
-    over_outputs    lowest: of several outputs of one model the lowest counts
     over_processes  how the figures of several timing processes become one
     least_change    `compare` reports a change from here on, in the recorded unit
     least_share     the same as a share of the earlier value
@@ -58,8 +59,8 @@ class MetricSpec:
     narrow: str = ""
     drop_order: int = 0
     varying: str = ""
+    fallback: str | None = None
     ratio: tuple[str, str] | None = None
-    over_outputs: Literal["lowest"] | None = None
     over_processes: Literal["median", "largest"] = "median"
     least_change: float = 0.0
     least_share: float = 0.0
@@ -117,11 +118,14 @@ _ROWS = (  # in the order of the table's columns
         shows=("table", "mlflow"),
     ),
     MetricSpec(
-        name="psnr_db", unit="dB", better=1, label="PSNR", digits=1, shows=EVERYWHERE, over_outputs="lowest",
+        name="psnr_db", unit="dB", better=1, label="PSNR", digits=1, shows=EVERYWHERE,
         least_change=1.0, ceiling=100.0,  # programs that agree to 100 dB and more agree alike
     ),
-    MetricSpec(name="cosine", better=1, shows=("best",), over_outputs="lowest"),
-    MetricSpec(name="equal_values", better=1, over_outputs="lowest"),
+    MetricSpec(
+        name="psnr_worst_db", unit="dB", better=1, label="worst output", heading="PSNR dB, worst output", digits=1,
+        fallback="psnr_db", least_change=1.0, ceiling=100.0, shows=("table", "mlflow", "best", "compare"),
+    ),
+    MetricSpec(name="cosine", better=1, shows=("best",)),
     MetricSpec(name="rank_agreement", better=1, shows=("best",)),
     MetricSpec(name="top1_agreement", better=1, shows=("best",)),
     MetricSpec(name="perplexity", better=-1, score=True, torch="perplexity_torch", least_share=0.01, shows=EVERYWHERE),
@@ -168,14 +172,18 @@ def shown_in(place: Place) -> list[MetricSpec]:
     return [spec for spec in METRICS.values() if place in spec.shows]
 
 
+def value(record: Record, spec: MetricSpec, chip: str | None = None) -> float | None:
+    """Return the recorded figure of a metric, of its fallback, or of its ratio; None if the record has none of them."""
+    if spec.ratio:
+        part, whole = (record.value(name, spec.kind, chip) for name in spec.ratio)
+        return part / whole if whole else None
+    found: float | None = record.value(spec.name, spec.kind, chip)
+    return record.value(spec.fallback, spec.kind, chip) if found is None and spec.fallback else found
+
+
 def scores() -> list[MetricSpec]:
     """Return the metrics that say how well a model does its task."""
     return [spec for spec in METRICS.values() if spec.score]
-
-
-def lowest_over_outputs() -> list[MetricSpec]:
-    """Return the metrics of which a model with several outputs reports the lowest."""
-    return [spec for spec in METRICS.values() if spec.over_outputs == "lowest"]
 
 
 def by_search_word() -> dict[str, MetricSpec]:

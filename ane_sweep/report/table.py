@@ -65,17 +65,24 @@ def columns(records: list[Record]) -> list[Column]:
 
 def metric_columns(records: Sequence[Record], specs: Sequence[MetricSpec]) -> list[Column]:
     """Return a column for each of these metrics that some record has; those of RANKED always have one."""
-    known = [
-        spec for spec in specs if spec.name in RANKED or any(r.value(spec.name, spec.kind) is not None for r in records)
-    ]
-    return [_metric_column(records, spec) for spec in known]
+    return [_metric_column(records, spec) for spec in specs if spec.name in RANKED or _has_column(records, spec)]
+
+
+def _has_column(records: Sequence[Record], spec: MetricSpec) -> bool:
+    """Return True if some record has the metric, in other words than its fallback."""
+    texts = ((spec.text(record.value(spec.name, spec.kind)), record) for record in records)
+    return any(text not in ("-", _fallback_text(record, spec)) for text, record in texts)
+
+
+def _fallback_text(record: Record, spec: MetricSpec) -> str:
+    return spec.text(record.value(spec.fallback, spec.kind)) if spec.fallback else "-"
 
 
 def _metric_column(records: Sequence[Record], spec: MetricSpec) -> Column:
     """Return the column of one metric; `1.83 (1.82)` where fp32 torch has a figure too."""
     if spec.name == LATENCY:
         return Column(spec.column, [latency_text(record) for record in records], True)
-    cells = [spec.text(record.value(spec.name, spec.kind)) for record in records]
+    cells = [spec.text(metrics.value(record, spec)) for record in records]
     if spec.torch is None:
         return Column(spec.column, cells, True)
     torchs = [record.value(spec.torch, spec.kind) for record in records]

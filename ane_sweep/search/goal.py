@@ -186,8 +186,5 @@ def figure(record: Record, name: str) -> float | None:
     if word in KINDS:
         return record.value(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
     spec, chip = metrics.by_search_word()[word], middle[0] if middle else None
-    if spec.ratio:
-        part, whole = (record.value(of, spec.kind, chip) for of in spec.ratio)
-        return part / whole if whole else None
-    value = record.value(spec.name, spec.kind, chip)
+    value = metrics.value(record, spec, chip)
     return value / spec.divisor if value is not None else None

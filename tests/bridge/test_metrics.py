@@ -69,3 +69,12 @@ def test_a_metric_without_a_row_is_tracked_behind_the_others():
 def test_a_row_says_which_way_is_better_wherever_that_decides(spec):
     decides = spec.score or spec.name in RANKED or {"report", "compare"} & set(spec.shows)
     assert spec.better or not decides
+
+
+def test_a_fallback_fills_a_column_that_differs_from_it_in_some_row():
+    one, other = records(2)
+    one.metrics.append(Metric("psnr_worst_db", one.value("psnr_db"), "dB"))
+    assert METRICS["psnr_worst_db"].column not in [column.head for column in table.columns([one, other])]
+    one.metrics[-1] = Metric("psnr_worst_db", 20.0, "dB")
+    (found,) = [column for column in table.columns([one, other]) if column.head == "PSNR dB, worst output"]
+    assert found.cells == ["20.0", METRICS["psnr_db"].text(other.value("psnr_db"))]
