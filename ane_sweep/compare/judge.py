@@ -1,4 +1,4 @@
-"""What changed between two records of one request, each change in its bucket; which of them are regressions."""
+"""The judgement of two sweeps: every change between two records of one request, in its bucket, and which are regressions."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from typing import Any
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.compare.sides import FINE
+from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, Difference, compare_timings, figures_by_round
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def tested(self) -> int:
-        """Cells whose latency was tested."""
+        """Return the number of cells whose latency was tested."""
         return len(self.pairs) - len(self.untested)
 
     @property
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAST_PERCENT) -> Comparison:
-    """Every change of every pair. Timings are tested together: at `level` for all of them, and from `least_percent` on."""
+    """Return every change of every pair. Timings are tested together at `level`; changes under `least_percent` are no regression."""
     found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
     for pair in matched.pairs:
         found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_metrics(pair)]
@@ -87,7 +87,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
         if why := _untested(pair):
             found.untested[pair.label] = why
         for name in TIMED:
-            if not figures(pair.a.timings, name) or not figures(pair.b.timings, name):
+            if not figures_by_round(pair.a.timings, name) or not figures_by_round(pair.b.timings, name):
                 continue
             if pair.unlike:
                 if name == "median_ms":
@@ -102,7 +102,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
             )
             if key not in tested:  # cells that share a timing are one test
                 paired = pair.a.sweep == pair.b.sweep
-                tested[key] = timing_difference(pair.a.timings, pair.b.timings, name=name, paired=paired, level=level)
+                tested[key] = compare_timings(pair.a.timings, pair.b.timings, name=name, paired=paired, level=level)
             asked.append((pair, name, key))
             found.timings.setdefault(pair.label, {})[name] = tested[key]
     sure = dict(zip(tested, holm([one.p for one in tested.values()], level)))
@@ -113,8 +113,8 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
 
 
 def _untested(pair: Pair) -> str | None:
-    """Why the latency of a cell cannot be tested; None where it can."""
-    least = min(len(figures(side.timings, "median_ms")) for side in (pair.a, pair.b))
+    """Return the reason why a cell's latency cannot be tested, or None if it can."""
+    least = min(len(figures_by_round(side.timings, "median_ms")) for side in (pair.a, pair.b))
     if not least:
         return "not timed on both sides"
     if pair.unlike:
@@ -144,7 +144,7 @@ def _evidence(one: Difference) -> str:
 
 
 def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[str]:
-    """Where nearly all programs moved one way, the machine is the likelier cause."""
+    """Return a warning if nearly all programs moved one way, which the machine explains better than the programs."""
     percents = [one.percent for one in tested]
     if len(percents) < 5:
         return []
@@ -226,7 +226,7 @@ def _place_key(entry: Placement) -> tuple[Any, ...]:
 
 
 def _ane_share(entry: Placement | None) -> float | None:
-    """To the whole per cent that is printed: what no reader would see move has not moved."""
+    """Return the ANE share rounded to the whole per cent that is printed, so that an invisible move is none; None without ops."""
     return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
 
 
@@ -262,7 +262,7 @@ def _number(value: Any) -> str:
 
 
 def _marks(pairs: Sequence[Pair]) -> list[str]:
-    """What else differs, said once with the number of cells it holds for."""
+    """Return each mark of the pairs once, with the number of cells that it holds for."""
     counts: dict[str, int] = {}
     for mark in (mark for pair in pairs for mark in pair.marks):
         counts[mark] = counts.get(mark, 0) + 1

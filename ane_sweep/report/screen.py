@@ -21,8 +21,8 @@ IQR = "IQR"
 
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
-    """(the columns that fit, the names of what was left out). A reason is a number: it stands once, below."""
-    parts = estimates.whole_table(table.columns(records), records)
+    """Return (the columns that fit, the names of the others). A reason is a number: it stands once, below."""
+    parts = estimates.whole_table(table.list_columns(records), records)
     specs = metrics.shown_in("table")
     short = {spec.column: spec.narrow for spec in specs if spec.narrow} | {PREDICTED: "ANE %"}
     metrics_to_drop = [spec.column for spec in sorted(specs, key=lambda spec: spec.drop_order) if spec.drop_order]
@@ -68,7 +68,7 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     for index, record in enumerate(records):
         cells = [Text(part.cells[index]) for part in parts[:-1]]
         made.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
-    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.head_lines(records)]
+    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
     if hidden:
         above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
     below = Table.grid(padding=(0, 1, 0, 0))
@@ -81,5 +81,5 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
 
 
 def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
-    """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
+    """Return the same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
     return tables.plain(as_table(records, width, runs), width) + "\n"

@@ -1,4 +1,4 @@
-"""What is wanted: figures to make small or large, and limits on others, as words: `minimise=latency_ms psnr_db>=40`."""
+"""The goal of a search in words: figures to make small or large, and limits on others (`minimise=latency_ms psnr_db>=40`)."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError, suggestion
-from ane_sweep.report import searched
+from ane_sweep.results import search_log
 
 TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed
 KINDS = get_args(Kind)
@@ -21,7 +21,7 @@ _WORDS = {"minimise": -1, "maximise": 1}
 
 @dataclass(frozen=True)
 class Limit:
-    """A figure that is to be at least (sign 1) or at most (sign -1) a value."""
+    """A bound on a figure: at least (sign 1) or at most (sign -1) a value."""
 
     figure: str
     sign: Literal[1, -1]
@@ -34,13 +34,13 @@ class Limit:
         return self.sign * value >= self.sign * self.value
 
     def excess(self, value: float) -> float:
-        """By which share of the limit a value breaks it; 0 where it holds."""
+        """Return by which share of the limit a value breaks it; 0 if it holds."""
         return max(0.0, self.sign * (self.value - value)) / (abs(self.value) or 1.0)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """objectives   figure -> 1 where more is better, -1 where less is"""
+    """Objectives (figure -> 1 if more is better, -1 if less is) and limits."""
 
     objectives: dict[str, int]
     limits: tuple[Limit, ...]
@@ -69,7 +69,7 @@ class Goal:
         return any(_is_timed(name) and figure(record, name) is None for name in self.figures)
 
     def broken(self, record: Record) -> Limit | None:
-        """The first limit that a figure breaks; one that is not known yet breaks none."""
+        """Return the first limit that a known figure breaks, or None."""
         for limit in self.limits:
             value = figure(record, limit.figure)
             if value is not None and not limit.holds(value):
@@ -77,7 +77,7 @@ class Goal:
         return None
 
     def excess(self, record: Record) -> dict[str, float]:
-        """Limit -> by which share it is broken, of those that are known to be."""
+        """Return {limit: share by which it is broken} of the limits that a known figure breaks."""
         values = {limit: figure(record, limit.figure) for limit in self.limits}
         return {
             str(limit): limit.excess(value)
@@ -86,23 +86,23 @@ class Goal:
         }
 
     def gains(self, record: Record) -> tuple[float, ...] | None:
-        """Of each objective its figure, more being better; None where one is not known."""
+        """Return the figure of each objective, signed so that more is better; None if one is unknown."""
         values = [figure(record, name) for name in self.objectives]
         if any(value is None for value in values):
             return None
         return tuple(sign * value for sign, value in zip(self.objectives.values(), values) if value is not None)
 
     def hopes(self, record: Record, latency_ms: float) -> tuple[float, ...]:
-        """The gains that a record would have at that latency; of what is not known yet, without end."""
+        """Return the gains that a record would have at that latency, infinite for figures that are still unknown."""
         said = {name: latency_ms if name == "latency_ms" else figure(record, name) for name in self.objectives}
         return tuple(math.inf if (v := said[name]) is None else sign * v for name, sign in self.objectives.items())
 
     def __str__(self) -> str:
-        return str(searched.Goal(self.objectives, [str(limit) for limit in self.limits]))
+        return str(search_log.LoggedGoal(self.objectives, [str(limit) for limit in self.limits]))
 
 
 def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
-    """(goal, the words that are none of it). Raises ConfigError."""
+    """Return (goal, words that do not belong to it). Raises ConfigError."""
     limits, rest = [], []
     objectives: dict[str, int] = {}
     for word in words:
@@ -118,8 +118,11 @@ def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
 
 
 def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
-    """What `search.minimise`, `search.maximise` and `search.limits` of a kept matrix say, and beside it the command line's
-    limits and in its place the command line's objectives. Without any it is the least latency."""
+    """Return the goal of a kept matrix (`search.minimise`, `search.maximise`, `search.limits`) joined with the command line's.
+
+    The command line's limits are added and its objectives replace the others. The default is the least latency. Raises
+    ConfigError if two limits exclude each other.
+    """
     words = [f"{way}={','.join(settings[way])}" for way in _WORDS if settings[way]]
     kept, other = parse([*words, *settings["limits"]])
     if other:

@@ -17,13 +17,13 @@ FIRST_METRIC = "measured.latency_median_ms"
 
 
 def metric_key(metric: Metric) -> str:
-    """`measured.latency_median_ms`, `estimated.m4.latency_ms`, `rest.measured.convert_s`."""
+    """Return MLflow's key: `measured.latency_median_ms`, `estimated.m4.latency_ms`, `rest.measured.convert_s`."""
     rest = None if metric.name in {spec.tracked_name for spec in shown_in("mlflow")} else "rest"
     return key(".".join(part for part in (rest, metric.label) if part))
 
 
-def shown(record: Record) -> list[Metric]:
-    """The record's metrics as a tracker has them: the package in MB, ops on the Neural Engine also as a share."""
+def list_tracked_metrics(record: Record) -> list[Metric]:
+    """Return the record's metrics as a tracker has them: the package in MB, ops on the Neural Engine also as a share."""
     found = [_scaled(metric) for metric in record.metrics]
     for spec in shown_in("mlflow"):
         if spec.ratio is None:
@@ -46,14 +46,16 @@ def _scaled(metric: Metric) -> Metric:
 
 
 def cell_metrics(record: Record) -> list[tuple[str, float, int]]:
-    """(key, value, step 0) of every figure that is a finite number, median latency first."""
-    found = {metric_key(metric): float(metric.value) for metric in shown(record) if metric.value is not None}
+    """Return (key, value, step 0) of every known metric, median latency first."""
+    found = {
+        metric_key(metric): float(metric.value) for metric in list_tracked_metrics(record) if metric.value is not None
+    }
     ordered = sorted(found, key=lambda name: name != FIRST_METRIC)
     return [(name, found[name], 0) for name in ordered]
 
 
 def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, float, int]]:
-    """Median latency with step = chunks, a series per combination of the other varying axes."""
+    """Return the median latency with step = chunks, a series for each combination of the other varying axes."""
     points = []
     for record in records:
         value, chunks = record.value("latency_median_ms"), record.cell.get("chunks")

@@ -45,7 +45,9 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
 
 def _metrics(records: list[Record]) -> dict[str, list[str]]:
     """The tracker's names of what the charts show: measured, and per chip the share of ops on the ANE and the estimate."""
-    found = [metric for record in records for metric in figures.shown(record) if metric.value is not None]
+    found = [
+        metric for record in records for metric in figures.list_tracked_metrics(record) if metric.value is not None
+    ]
     known = dict.fromkeys(figures.metric_key(metric) for metric in found)
     shares = [f"{kind}.{{}}.ops_share_ane" for kind in PLACED]
     chips = dict.fromkeys(metric.chip for metric in found if metric.chip)

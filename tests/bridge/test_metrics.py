@@ -26,7 +26,7 @@ def sparkling(monkeypatch):
 
 
 def test_the_table_and_the_terminal_show_a_new_metric(sparkling):
-    columns = {column.head: column.cells for column in table.columns(sparkling)}
+    columns = {column.head: column.cells for column in table.list_columns(sparkling)}
     assert columns["sparkle lm"] == ["1.50", "2.50", "3.50"]
     assert "sparkle lm" in screen.as_text(sparkling, width=200)
 
@@ -74,7 +74,7 @@ def test_a_row_says_which_way_is_better_wherever_that_decides(spec):
 def test_a_fallback_fills_a_column_that_differs_from_it_in_some_row():
     one, other = records(2)
     one.metrics.append(Metric("psnr_worst_db", one.value("psnr_db"), "dB"))
-    assert METRICS["psnr_worst_db"].column not in [column.head for column in table.columns([one, other])]
+    assert METRICS["psnr_worst_db"].column not in [column.head for column in table.list_columns([one, other])]
     one.metrics[-1] = Metric("psnr_worst_db", 20.0, "dB")
-    (found,) = [column for column in table.columns([one, other]) if column.head == "PSNR dB, worst output"]
+    (found,) = [column for column in table.list_columns([one, other]) if column.head == "PSNR dB, worst output"]
     assert found.cells == ["20.0", METRICS["psnr_db"].text(other.value("psnr_db"))]
