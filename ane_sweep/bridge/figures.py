@@ -16,20 +16,6 @@ Name = Annotated[str, Meta(min_length=1, max_length=500)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
-# What a task over a file gave (score=...), as the stage evaluate names it -> digits that are shown.
-TASK_FIGURES = {
-    "perplexity": 3, "perplexity_torch": 3, "accuracy": 3, "accuracy_torch": 3, "label_agreement": 3, "task_top1_agreement": 3,
-    "task_top5_agreement": 3, "task_kl": 5, "embedding_rank_agreement": 3, "embedding_cosine": 4, "embedding_spearman": 3,
-    "embedding_spearman_torch": 3,
-}  # fmt: skip
-# Those of them that say how good a program is -> (head, unit, divisor of the stored value, +1 where more is better).
-SCORES = {
-    "perplexity": ("perplexity", "", 1.0, -1),
-    "accuracy": ("accuracy", "", 1.0, 1),
-    "label_agreement": ("label agreement", "", 1.0, 1),
-    "task_top1_agreement": ("top1 agreement", "", 1.0, 1),
-    "embedding_rank_agreement": ("embedding rank agreement", "", 1.0, 1),
-}
 _UNWRITTEN = {
     "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
     "prefill_median_ms",

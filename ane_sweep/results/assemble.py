@@ -109,7 +109,7 @@ def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
 
 
 def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
-    """With a fleet, the machine that measured the cell is the record's host; the one it was meant for where none did."""
+    """Make the machine of a fleet that measured the cell the record's host, or the one that it was meant for if none did."""
     if (place := plan.places.get(record.cell_key)) is None:
         return
     told = [o.result.facts["measured_on"] for _, o in chain if o.done and "measured_on" in o.result.facts]
@@ -126,13 +126,13 @@ def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) 
 
 
 def _plugins(cell: Cell) -> dict[str, str | None]:
-    """The packages that brought what a cell is made of."""
+    """Return the versions of the plug-in packages that a cell's family, runtime and precision come from."""
     precision = plugins.usable("precisions").get(cell.precision)
     return plugins.versions((families.plugin_of(cell.family), RUNTIMES.plugin_of(cell.runtime), precision))
 
 
 def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
-    """A later stage's figure takes the place of an earlier one's: the size of the compressed program, not of both."""
+    """Return the metrics with those of a later stage in place of earlier ones: the size of the compressed program, not of both."""
     new = {metric.what for metric in now}
     return [*(metric for metric in before if metric.what not in new), *now]
 
@@ -145,7 +145,7 @@ def _stage(task: Task, outcome: Outcome) -> StageOutcome:
 
 
 def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[Metric]:
-    """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
+    """Return the share of ops that Core ML's plan and our prediction for the same chip place alike, if both exist."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
     place = folders.get("place")
     planned = next((disk.read_json(path) for path in place.glob("placement.planned.*.json")), None) if place else None

@@ -1,4 +1,4 @@
-"""Student's t on trimmed means: between processes, which are the unit of evidence (compare/difference.py says why)."""
+"""Student's t on trimmed means: between processes, which are the unit of evidence (results/difference.py says why)."""
 
 import math
 import statistics

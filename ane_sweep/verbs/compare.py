@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from ane_sweep.compare import judge, show, sides
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.compare.match import match
 from ane_sweep.errors import ConfigError
+from ane_sweep.results.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser, amount
 

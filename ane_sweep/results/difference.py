@@ -1,4 +1,4 @@
-"""Are two timings different? The one place that decides it, for the report, for `compare` and for the nightly.
+"""The statistical test of whether two timings differ, for the report, for `compare` and for the nightly.
 
 The unit of evidence is the process, not the call: samples of one process share its memory layout, its caches and its
 luck, so a thousand of them say nothing about what the next process would give. Two timings are therefore compared by
@@ -20,7 +20,7 @@ from ane_sweep.stats.student import FEWEST, t_quantile, weigh_difference
 Timings = Sequence[Timing]  # of a record: one entry a process
 
 LEVEL = 0.01
-LEAST_PERCENT = 3.0  # a difference that is surely there but smaller is told, and no regression
+LEAST_PERCENT = 3.0  # a smaller difference, however sure, is reported but is no regression
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Difference:
 
     @property
     def percent(self) -> float:
-        """+10.0: b takes ten per cent longer."""
+        """Return how much longer b takes: +10.0 is ten per cent."""
         return 100 * (self.ratio - 1)
 
 
-def difference(
+def compare_rounds(
     a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False, level: float = LEVEL
 ) -> Difference:
     """Compare two timings given as {round: median of that round's process}, all in one unit and above 0.
@@ -60,38 +60,40 @@ def difference(
     sizes = (len(a), len(b))
     if evidence is None:
         logs = [statistics.fmean(math.log(value) for value in side.values()) for side in (a, b)]
-        return Difference(math.exp(logs[1] - logs[0]), None, None, None, "untested", sizes, too_few(sizes))
+        return Difference(math.exp(logs[1] - logs[0]), None, None, None, "untested", sizes, explain_too_few(sizes))
     reach = t_quantile(1 - level, evidence.freedom) * evidence.error
     verdict = "same" if evidence.p >= level else "slower" if evidence.mean > 0 else "faster"
     ratio, low, high = (math.exp(evidence.mean + step) for step in (0, -reach, reach))
     return Difference(ratio, low, high, evidence.p, verdict, sizes)
 
 
-def timing_difference(
+def compare_timings(
     a: Timings, b: Timings, *, name: str = "median_ms", paired: bool = False, level: float = LEVEL
 ) -> Difference:
     """Compare two records' `timings`. Latency is tested twice, each time at half the level, and the surer answer given:
     by the processes' medians, which is what is reported, and by their lower quartiles, which a busy machine disturbs far
     less, as it only ever adds time. Other figures (`load_ms`) are tested once. Raises ValueError without a process."""
     if name != "median_ms":
-        return difference(figures(a, name), figures(b, name), paired=paired, level=level)
+        return compare_rounds(figures_by_round(a, name), figures_by_round(b, name), paired=paired, level=level)
     by = [
-        replace(difference(figures(a, key), figures(b, key), paired=paired, level=level / 2), of=of)
+        replace(
+            compare_rounds(figures_by_round(a, key), figures_by_round(b, key), paired=paired, level=level / 2), of=of
+        )
         for key, of in (("median_ms", "medians"), ("quartile_ms", "lower quartiles"))
     ]
     surest = min(by, key=lambda one: one.p if one.p is not None else 2.0)
     return surest if surest.p is None else replace(surest, p=min(1.0, 2 * surest.p))
 
 
-def figures(timings: Timings, name: str) -> dict[int, float]:
-    """{round: one figure of that round's process}; `quartile_ms` is the lower quartile of its samples."""
+def figures_by_round(timings: Timings, name: str) -> dict[int, float]:
+    """Return {round: one figure of that round's process}; `quartile_ms` is the lower quartile of its samples."""
     if name == "quartile_ms":
         return {timing.round: quantile(timing.samples_ms or [timing.median_ms], 0.25) for timing in timings}
     return {timing.round: getattr(timing, name) for timing in timings if getattr(timing, name)}
 
 
-def too_few(sizes: tuple[int, int]) -> str:
-    """Why so few processes prove nothing, and what would."""
+def explain_too_few(sizes: tuple[int, int]) -> str:
+    """Return a sentence that says why so few processes prove nothing, and how many would."""
     least = min(sizes)
     return (
         f"{least} process{'es' if least > 1 else ''} a side: how much processes differ by chance is not known, so no "
