@@ -158,7 +158,7 @@ def _spawn(
     )  # elsewhere a child ends when this pipe closes
     with open(folder / "stdout.txt", "wb") as stdout, open(folder / STDERR, "wb") as stderr:
 
-        def start() -> subprocess.Popen[bytes]:
+        def start() -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
                 command,
                 stdin=stdin,
