@@ -231,6 +231,12 @@ def has_random_weights(record: Record) -> bool:
     return record.weights.kind == "random" or DRAWN in record.realised
 
 
+def worst_psnr(record: Record) -> Any:
+    """Return the PSNR in dB of the output that fares worst, which is that of the program if it has one output; or None."""
+    worst = record.value("psnr_worst_db")
+    return record.value("psnr_db") if worst is None else worst
+
+
 def flat_cell(record: Record) -> dict[str, Any]:
     """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
     return flat_request(record.cell)

@@ -239,10 +239,11 @@ def _ane_share(entry: Placement | None) -> float | None:
 
 def _accuracy(pair: Pair) -> list[Change]:
     changes = []
-    was, now = pair.a.value("psnr_db"), pair.b.value("psnr_db")
-    if was is not None and now is not None and abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) >= PSNR_DB:
-        bucket = "less accurate" if now < was else "more accurate"
-        changes.append(Change(bucket, pair.label, _figures(pair, "psnr_db", "dB")))
+    for name, where in (("psnr_db", ""), ("psnr_worst_db", "worst output: ")):
+        was, now = pair.a.value(name), pair.b.value(name)
+        if was is not None and now is not None and abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) >= PSNR_DB:
+            bucket = "less accurate" if now < was else "more accurate"
+            changes.append(Change(bucket, pair.label, where + _figures(pair, name, "dB")))
     for name, (head, _, _, sign) in SCORES.items():
         was, now = pair.a.value(name), pair.b.value(name)
         if was is None or now is None or abs(now - was) < SCORE_SHARE * abs(was) or now == was:

@@ -14,7 +14,7 @@ from typing import Any
 from ane_sweep import outward
 from ane_sweep.bridge.figures import TASK_FIGURES, Placement
 from ane_sweep.bridge.key import worded
-from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes, worst_psnr
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.planner import help
 from ane_sweep.report import blocks
@@ -55,6 +55,7 @@ def columns(records: list[Record]) -> list[Column]:
     if any(record.value("throughput_per_s") is not None for record in records):
         found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
     found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
+    found += _worst_psnr_column(records)
     found += task_columns(records)
     found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
     bits = [record.value("bits_per_weight") for record in records]
@@ -66,6 +67,13 @@ def columns(records: list[Record]) -> list[Column]:
         found.append(Column(VERDICT, [verdict_text(record) for record in records]))
     found.append(Column("status", [status_text(record) for record in records]))
     return found
+
+
+def _worst_psnr_column(records: list[Record]) -> list[Column]:
+    """Return a column of the worst output's PSNR, if that is another one than that of all outputs in any row."""
+    worst = [_number(worst_psnr(record), 1) for record in records]
+    differs = worst != [_number(record.value("psnr_db"), 1) for record in records]
+    return [Column("PSNR dB, worst output", worst, True)] if differs else []
 
 
 _TASKS = {  # what a score is about first, and what fp32 torch says there

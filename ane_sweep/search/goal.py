@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from ane_sweep.bridge.figures import TASK_FIGURES, Kind
-from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.record import Record, worst_psnr
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.report import searched
 
@@ -22,6 +22,7 @@ SHORT = {  # word -> (kind, name, divisor); what is said of chips may name one, 
         name: ("measured", name, 1.0)
         for name in (
             "psnr_db",
+            "psnr_worst_db",
             "cosine",
             "rank_agreement",
             "top1_agreement",
@@ -205,5 +206,5 @@ def figure(record: Record, name: str) -> float | None:
         ane, total = (record.value(part, "predicted", chip) for part in ("ops_ane", "ops_total"))
         return ane / total if total else None
     kind, of, divisor = SHORT[word]
-    value: Any = record.value(of, kind, chip)  # type: ignore[arg-type]
+    value: Any = worst_psnr(record) if of == "psnr_worst_db" else record.value(of, kind, chip)  # type: ignore[arg-type]
     return value / divisor if value is not None else None

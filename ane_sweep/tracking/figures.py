@@ -13,7 +13,7 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.tracking.naming import KEY_LIMIT, key, words
 
 MAIN = (
-    "latency_median_ms", "latency_iqr_ms", "psnr_db", "package_mb",  # measured
+    "latency_median_ms", "latency_iqr_ms", "psnr_db", "psnr_worst_db", "package_mb",  # measured
     "latency_ms", "cost_share_ane", "ops_share_ane",  # estimated; predicted or planned
     "perplexity", "accuracy", "label_agreement", "task_top1_agreement", "embedding_rank_agreement",  # where there is a score
     "throughput_per_s", "energy_ane_mj",  # where they were asked for

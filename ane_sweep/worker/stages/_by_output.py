@@ -1,7 +1,7 @@
 """Scores of a model of which nothing is known but its outputs: each by itself, at every shape that its reference keeps.
 
-psnr_db and cosine are those of the output that fares worst: together, one of large numbers would hide the others. Whole
-numbers (indices, classes) are counted where they are equal.
+psnr_db and cosine are those of all outputs together. There an output of large numbers hides the others: of several,
+psnr_worst_db is that of the worst. Whole numbers (indices, classes) are counted where they are equal.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def score(runtime: Runtime, reference: Path, out: Path, checked: Checked) -> Sta
                 for name, array in expected.items():
                     for scores in (whole, part):
                         scores.add(name, array[index], got[name])
-        shapes[shape or "default"] = part.worst()
+        shapes[shape or "default"] = part.figures()
     realised = {**runtime.realised, "outputs": whole.each(), **({"shapes": shapes} if len(shapes) > 1 else {})}
     return StageResult(metrics=whole.metrics(), realised=realised)
 
@@ -46,7 +46,7 @@ class _Outputs:
     """What is added up of each output."""
 
     def __init__(self) -> None:
-        self.close: dict[str, psnr.Closeness] = {}
+        self.close = psnr.Outputs()
         self.equal: dict[str, list[int]] = {}
         self.top: list[bool] = []
         self.kl: list[float] = []
@@ -57,7 +57,7 @@ class _Outputs:
             same[0] += int((reference == candidate).sum())
             same[1] += reference.size
             return
-        self.close.setdefault(name, psnr.Closeness()).add(reference=reference, candidate=candidate)
+        self.close.add(name, reference=reference, candidate=candidate)
         if name == "logits" and reference.ndim:
             rows = {
                 "reference": reference.reshape(-1, reference.shape[-1]),
@@ -67,24 +67,18 @@ class _Outputs:
             self.kl += _metrics.kl_rows(**rows).tolist()
 
     def each(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            name: {"psnr_db": psnr.recorded_db(one.psnr_db()), "cosine": one.cosine()}
-            for name, one in self.close.items()
-        }
-        return found | {name: {"equal_values": same / count} for name, (same, count) in self.equal.items()}
+        return self.close.by_name() | {name: {"equal_values": share} for name, share in self._equal_shares().items()}
 
-    def worst(self) -> dict[str, float]:
-        """Of the outputs that are no whole numbers the lowest PSNR and cosine; of the others the lowest share."""
-        each = self.each()
-        kinds = ("psnr_db", "cosine", "equal_values")
-        return {
-            kind: min(one[kind] for one in each.values() if kind in one)
-            for kind in kinds
-            if any(kind in one for one in each.values())
-        }
+    def _equal_shares(self) -> dict[str, float]:
+        return {name: same / count for name, (same, count) in self.equal.items()}
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of the outputs that are no whole numbers, and of the others the lowest share."""
+        shares = self._equal_shares().values()
+        return self.close.figures() | ({"equal_values": min(shares)} if shares else {})
 
     def metrics(self) -> list[Metric]:
-        found = [Metric(name, value, "dB" if name == "psnr_db" else "1") for name, value in self.worst().items()]
+        found = [Metric(name, value, _metrics.UNITS.get(name, "1")) for name, value in self.figures().items()]
         if self.kl:
             found.append(Metric("kl", float(np.mean(self.kl)), "nat"))
             found.append(Metric("top1_agreement", sum(self.top) / len(self.top), "1"))
