@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from ane_sweep.bridge.figures import TASK_FIGURES, Kind
 from ane_sweep.bridge.record import Record, worst_psnr
 from ane_sweep.errors import ConfigError, suggestion
+from ane_sweep.placement.chips import canonical
 from ane_sweep.report import searched
 
 SHORT = {  # word -> (kind, name, divisor); what is said of chips may name one, estimated_ms.m4
@@ -162,11 +163,12 @@ def _with_chip(name: str, chips: Sequence[str]) -> str:
         chip = rest[0]
     else:
         return name
+    chip = chip and canonical(chip)
     if chip not in chips:
         raise ConfigError(
             f"{name}: nothing is predicted for {chip or 'any chip'}; say chips=[{','.join([*chips, chip or 'm4'])}]"
         )
-    return f"{word}.{chip}" if word in OF_CHIPS else name
+    return ".".join([word, chip, *rest[1:]])
 
 
 def _limit(name: str, way: str, text: str) -> Limit:

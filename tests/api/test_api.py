@@ -35,6 +35,7 @@ def test_importing_it_loads_nothing_heavy():
         ({"variant": ["original", "split_einsum"]}, "variant='original','split_einsum'"),
         ({"chips": ["m1", "m4"]}, "chips=['m1','m4']"),
         ({"chips": []}, "chips=[]"),
+        ({"chips": "m4"}, "chips='m4'"),
         ({"latency": {"samples": 50}}, "latency.samples=50"),
         ({"budget_minutes": None}, "budget_minutes=null"),
         ({"tracking": {"enabled": False}}, "tracking.enabled=false"),
