@@ -53,7 +53,7 @@ class Lanes:
             range(len(tasks) if longest_first else 0)
         ):  # a plan names a task before those that need it
             after = (self.to_come[other] for other in self.behind.get(tasks[place].key, ()))
-            self.to_come[place] = expected(tasks[place], {}) + max(after, default=0.0)
+            self.to_come[place] = expected(tasks[place]) + max(after, default=0.0)
         for place, needs in enumerate(self.needs):
             if not needs:
                 self._make_ready(place)
