@@ -16,8 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk, kept
-from ane_sweep.bridge.figures import Artifact, Count, Kind, Metric, Placement, Timing, as_plain
-from ane_sweep.errors import RunNotFound, StoreError
+from ane_sweep.bridge.figures import (
+    FIGURES, NAMED_FIGURES, Artifact, Count, Kind, Metric, Placement, Timing, as_plain,
+)  # fmt: skip
+from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
 from ane_sweep.outward import credentials
 
 SCHEMA = 1
@@ -114,9 +116,20 @@ class Record:
     schema: int = SCHEMA
 
     def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
-        """The value of a metric, or None where the record has none of that name, kind and chip."""
-        wanted = (name, kind, chip)
-        return next((metric.value for metric in self.metrics if metric.what == wanted), None)
+        """Return the value of a metric, or None if the record has none of that name, kind and chip.
+
+        Raises ConfigError for a name that no record has.
+        """
+        found = self.metric(name, kind, chip)
+        own = dict.fromkeys(metric.name for metric in self.metrics)
+        if found is None and name not in own and name not in FIGURES and not NAMED_FIGURES.fullmatch(name):
+            known = own or dict.fromkeys(sorted(FIGURES))
+            raise ConfigError(f"{name}: no figure has that name{suggestion(name, known)}; known: {', '.join(known)}")
+        return None if found is None else found.value
+
+    def metric(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Metric | None:
+        """Return the metric of that name, kind and chip, or None."""
+        return next((metric for metric in self.metrics if metric.what == (name, kind, chip)), None)
 
     def placed(self, kind: Kind) -> Iterator[Placement]:
         """Its placements of one kind."""

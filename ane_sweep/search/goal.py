@@ -202,7 +202,8 @@ def figure(record: Record, name: str) -> float | None:
     """A figure of a record, in the unit of its word; None where the record has none."""
     word, *middle = name.split(".")
     if word in KINDS:
-        return record.value(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
+        found = record.metric(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
+        return None if found is None else found.value
     chip = middle[0] if middle else None
     if word == ANE_SHARE:
         ane, total = (record.value(part, "predicted", chip) for part in ("ops_ane", "ops_total"))
