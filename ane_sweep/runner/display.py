@@ -177,7 +177,7 @@ class LiveView(Lines):
         many = self.timed + self.remaining.alone - 1  # it is both begun and to do
         text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._left()}"
         if self.live is not None:
-            self.live.update(self._line(text), refresh=True)
+            self.live.update(self._draw_bar(text), refresh=True)
 
     def _cell(self, key: str) -> list[Text]:
         return super()._cell(key) if key in self.trouble else []
@@ -185,8 +185,8 @@ class LiveView(Lines):
     def _on(self, key: str) -> str:
         return f" on {self.where[key]}" if key in self.where else ""
 
-    def _line(self, text: str) -> Table:
-        """Return the bar, of all tasks from the first to the last timing, and a line of text beside it."""
+    def _draw_bar(self, text: str) -> Table:
+        """Return the bar, of all tasks from the first to the last timing, and a line of text."""
         line, done = Table.grid(padding=(0, 1, 0, 0)), self.total - len(self.todo)
         line.add_column(width=_BAR)
         line.add_column(no_wrap=True, overflow="ellipsis")
@@ -202,7 +202,7 @@ class LiveView(Lines):
             running = [
                 f"{task.label}{self._on(key)} {duration(now - began)}" for key, (task, began) in self.running.items()
             ]
-            return self._line(f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}")
+            return self._draw_bar(f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}")
 
 
 def first_line(text: str) -> str:

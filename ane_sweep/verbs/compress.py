@@ -30,7 +30,8 @@ def compress(args: list[str]) -> int:
         "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
     )
     parser.json(
-        "path, bytes_before, bytes_after, bits_per_weight, psnr_db, psnr_worst_db, weights_compressed, weights_left, seconds", "lines of text"
+        "path, bytes_before, bytes_after, bits_per_weight, psnr_db, psnr_worst_db, weights_compressed, weights_left, seconds",
+        "lines of text",
     )  # fmt: skip
     given = parser.read(args)
     target = _workers.target(given.output, "compress")

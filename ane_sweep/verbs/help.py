@@ -59,7 +59,7 @@ def topics() -> dict[str, str]:
 
 def sections(word: str) -> list[str]:
     """Return the sections of topics that are about a word: those with it in their heading, else those that define it (in bold),
-    else the one that says it most often for its length, with the names of the others."""
+    else the section with the most mentions for its length, and the topics with further ones."""
     found = [
         (path.stem, heading, text)
         for path in sorted(DOCS.glob("*.md"))
