@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.style import Style
-from rich.text import Text
 
 from ane_sweep import installed, tracking
 from ane_sweep.bridge import disk, record
@@ -240,11 +238,6 @@ def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
 
 
 def show_links(pages: dict[str, str]) -> None:
-    """A page as one line on a terminal, which opens the whole address however much of it is seen (OSC 8); all of it elsewhere."""
-    console, width = Console(), columns()
+    """Print each address whole, on a narrow terminal too: what is cut can neither be copied nor opened."""
     for name, address in pages.items():
-        if name == "MLflow" or not console.is_terminal or console.is_dumb_terminal:
-            print(f"{name}: {address}")
-            continue
-        seen = address if len(name) + 2 + len(address) <= width else address[: width - len(name) - 5] + "..."
-        console.print(Text(f"{name}: ") + Text(seen, style=Style(link=address)), width=width, soft_wrap=True)
+        print(f"{name}: {address}")

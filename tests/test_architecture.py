@@ -31,7 +31,8 @@ FLOORS = (
     {"report", "tracking"},
     {"bundles"},
     {"engine"},
-    {"nightly", "api", "search", "talk", "calibration"},
+    {"nightly", "search", "talk", "calibration"},
+    {"api"},
     {"verbs"},
     {"__main__"},
 )

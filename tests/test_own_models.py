@@ -7,6 +7,7 @@ from tiny import ONCE, RAN
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status, read_records
+from ane_sweep.report.table import as_markdown
 
 NETS = '''
 import torch
@@ -57,6 +58,13 @@ def unseeded():
     net = nn.Linear(4, 4)
     net.weight.data = torch.from_numpy(numpy.random.default_rng().random((4, 4), numpy.float32))
     return net
+
+
+class Two(nn.Module):
+    """The second output is a small rest of large numbers, of which fp16 keeps little."""
+
+    def forward(self, x):
+        return {"large": 900 * torch.relu(x), "rest": (900 + x) - 900}
 
 
 class Lacks(nn.Module):
@@ -125,6 +133,14 @@ def test_an_lstm_stack_is_cut_and_keeps_its_outputs(swept, runtime):
         exact = runtime == "torch_eager" or record.cell["precision"] == "fp32"
         assert record.value("psnr_db") > (100 if exact else 55), record.reason
         assert set(record.realised["outputs"]) == {"output_0", "output_1"}
+
+
+def test_a_gate_looks_at_the_worst_of_two_outputs(swept):
+    _, (record,) = swept("model.path=nets.py:Two", "model.inputs={x: [1,64]}", "precision.min_psnr_db=40")
+    outputs = {name: found["psnr_db"] for name, found in record.realised["outputs"].items()}
+    assert record.value("psnr_worst_db") == outputs["rest"] < 40 < 60 < record.value("psnr_db") < outputs["large"] + 10
+    assert record.status is Status.DEGRADED and "PSNR of the worst output" in record.reason
+    assert "PSNR dB, worst output" in as_markdown([record], notes=False)
 
 
 @pytest.mark.slow

@@ -177,8 +177,8 @@ def value(record: Record, spec: MetricSpec, chip: str | None = None) -> float | 
     if spec.ratio:
         part, whole = (record.value(name, spec.kind, chip) for name in spec.ratio)
         return part / whole if whole else None
-    found: float | None = record.value(spec.name, spec.kind, chip)
-    return record.value(spec.fallback, spec.kind, chip) if found is None and spec.fallback else found
+    found: float | None = record.read(spec.name, spec.kind, chip)
+    return record.read(spec.fallback, spec.kind, chip) if found is None and spec.fallback else found
 
 
 def scores() -> list[MetricSpec]:

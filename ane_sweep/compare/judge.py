@@ -237,7 +237,7 @@ def _metrics(pair: Pair) -> list[Change]:
 
 
 def _has_changed(spec: MetricSpec, pair: Pair) -> bool:
-    was, now = (side.value(spec.name, spec.kind) for side in (pair.a, pair.b))
+    was, now = (side.read(spec.name, spec.kind) for side in (pair.a, pair.b))
     if was is None or now is None:
         return False
     step = abs(min(now, spec.ceiling) - min(was, spec.ceiling))
@@ -245,7 +245,7 @@ def _has_changed(spec: MetricSpec, pair: Pair) -> bool:
 
 
 def _metric_change(spec: MetricSpec, pair: Pair) -> Change:
-    was, now = (side.value(spec.name, spec.kind) for side in (pair.a, pair.b))
+    was, now = (side.read(spec.name, spec.kind) for side in (pair.a, pair.b))
     bucket = spec.improved if spec.better * (now - was) > 0 else spec.worse
     unit = "" if spec.unit == "1" else spec.unit
     label = "" if spec.name in RANKED else f"{spec.short}: "  # the bucket says what these are

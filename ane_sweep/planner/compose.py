@@ -35,6 +35,7 @@ from omegaconf._utils import get_yaml_loader
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
 from ane_sweep.errors import ConfigError, nearest
+from ane_sweep.placement import chips
 from ane_sweep.planner import derive, help, interpolation, option_files, options, schema, served, unread
 from ane_sweep.planner.paths import conf_dir
 
@@ -208,6 +209,7 @@ class Composer:
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
+        plain["chips"] = _chips(plain["chips"])
         self.composed[tuple(overrides)] = plain
         return dict(plain)
 
@@ -290,8 +292,19 @@ def parse(lines: Iterable[str]) -> list[Override]:
     return parsed
 
 
+def _chips(named: Any) -> Any:
+    """Return `chips` as a list of chips' own names, each once: one name is a list of it, a device's name is its chip's."""
+    listed = [named] if isinstance(named, str) and "${" not in named else named
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        return named  # which the schema refuses, or an interpolation
+    known = [chips.canonical(name) for name in listed]
+    return list(dict.fromkeys(known)) if known != listed else listed
+
+
 def spelled(word: str) -> str:
-    """Expand `executor=dask`, which is short for `executor.name=dask`."""
+    """Expand `executor=dask`, short for `executor.name=dask`, and `chips=m1,m4`, short for a list."""
+    if re.fullmatch(r"chips=[\w -]+(,[\w -]+)+", word):
+        return f"chips=[{word.removeprefix('chips=')}]"
     return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
 
 

@@ -58,10 +58,20 @@ def grammar(verb: str = "sweep") -> Parser:
 def keys(config_dir: str | None = None) -> str:
     """Return every key with its choices and default."""
     rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
-    lines = ["axes (a cell is one value of each):", *_each(AXES, config_dir), "", "settings:", *_each(rest, config_dir)]
+    lines = [axes(config_dir), "", "settings:", *_each(rest, config_dir)]
     stages = ",".join(limits())
     lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}"]
     return "\n".join([*lines, "", *_each(["sweep"], config_dir)])
+
+
+def axes(config_dir: str | None = None) -> str:
+    """Return every axis, with its choices and default."""
+    return "\n".join(["axes (a cell is one value of each):", *_each(AXES, config_dir)])
+
+
+def under(group: str, config_dir: str | None = None) -> str:
+    """Return what the keys are for that begin with a group's name: of `latency` latency.samples and the others."""
+    return "\n".join(_each([key for key in schema.KEYS if key.startswith(f"{group}.")], config_dir))
 
 
 def of(key: str, config_dir: str | None = None) -> str:

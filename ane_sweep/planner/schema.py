@@ -189,7 +189,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "min_target": Key((str,), "first target OS that can hold it", TARGETS),
         "min_psnr_db": Key(
             (*NUMBER, NONE),
-            "a cell under this PSNR is degraded; null: no gate",
+            "a cell whose PSNR (of several outputs: the worst) is under this is degraded; null: no gate",
             most=200,
             why="that is what equal outputs have",
         ),

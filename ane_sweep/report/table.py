@@ -70,12 +70,12 @@ def metric_columns(records: Sequence[Record], specs: Sequence[MetricSpec]) -> li
 
 def _has_column(records: Sequence[Record], spec: MetricSpec) -> bool:
     """Return True if some record has the metric, in other words than its fallback."""
-    texts = ((spec.text(record.value(spec.name, spec.kind)), record) for record in records)
+    texts = ((spec.text(record.read(spec.name, spec.kind)), record) for record in records)
     return any(text not in ("-", _fallback_text(record, spec)) for text, record in texts)
 
 
 def _fallback_text(record: Record, spec: MetricSpec) -> str:
-    return spec.text(record.value(spec.fallback, spec.kind)) if spec.fallback else "-"
+    return spec.text(record.read(spec.fallback, spec.kind)) if spec.fallback else "-"
 
 
 def _metric_column(records: Sequence[Record], spec: MetricSpec) -> Column:
@@ -85,7 +85,7 @@ def _metric_column(records: Sequence[Record], spec: MetricSpec) -> Column:
     cells = [spec.text(metrics.value(record, spec)) for record in records]
     if spec.torch is None:
         return Column(spec.column, cells, True)
-    torchs = [record.value(spec.torch, spec.kind) for record in records]
+    torchs = [record.read(spec.torch, spec.kind) for record in records]
     both = [own if value is None else f"{own} ({spec.text(value)})" for own, value in zip(cells, torchs)]
     return Column(f"{spec.column} (torch)", both, True)
 

@@ -10,7 +10,7 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.figures import Artifact, Metric
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
-from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
@@ -102,10 +102,15 @@ def _record(
 
 def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
     """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
-    psnr = record.value("psnr_db")
+    psnr = worst_psnr(record)
     if psnr is None or psnr >= FLOOR_DB or cell.precision_options["min_psnr_db"] is not None:
         return {}
-    return {"psnr_warning": f"PSNR is under {FLOOR_DB:g} dB, and the precision has no gate of its own"}
+    return {"psnr_warning": f"{_psnr_name(record)} is under {FLOOR_DB:g} dB, and the precision has no gate of its own"}
+
+
+def _psnr_name(record: Record) -> str:
+    """Return what `worst_psnr` is of."""
+    return "PSNR" if record.value("psnr_worst_db") is None else "PSNR of the worst output"
 
 
 def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
@@ -187,7 +192,7 @@ def _verdict(
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
     doubts += [said for said in (record.realised.get("unstable"), in_vain(record.timings)) if said]
     gate = cell.precision_options["min_psnr_db"]
-    psnr = record.value("psnr_db")
+    psnr = worst_psnr(record)
     if gate is not None and psnr is not None and psnr < gate:
-        doubts.append(f"PSNR {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")
+        doubts.append(f"{_psnr_name(record)} {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")
     return (Status.DEGRADED, "; ".join(doubts)) if doubts else (Status.OK, None)

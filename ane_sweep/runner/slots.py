@@ -53,7 +53,7 @@ class SlotQueue:
             range(len(tasks) if longest_first else 0)
         ):  # a plan names a task before those that need it
             after = (self.chain_s[other] for other in self.dependants.get(tasks[place].key, ()))
-            self.chain_s[place] = expected_seconds(tasks[place], {}) + max(after, default=0.0)
+            self.chain_s[place] = expected_seconds(tasks[place]) + max(after, default=0.0)
         for place, needs in enumerate(self.waits_for):
             if not needs:
                 self._make_ready(place)

@@ -2,50 +2,73 @@
 
 import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.task import CHEAP_S, Task
+from ane_sweep.planner.estimates import SIMILAR
 
-_LATEST = 99  # durations of a stage that enter its median
+_LATEST = 99  # durations of a stage that are kept
+_SLACK_S = 5.0  # a task that runs for twice its time and this makes the estimate unknown
+Kind = tuple[str, int, float | None, bool]
 
 
 class TimeLeft:
-    """Counts the remaining tasks of each stage and adds up their expected seconds.
-
-    alone   remaining tasks that run alone
-    """
+    """Counts the remaining tasks by stage and size, and what such tasks took in this run, else in past ones."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
-        self.count: Counter[str] = Counter()
-        self.estimate_ms: Counter[str] = Counter()  # from before this run; whole numbers, as sums of floats would drift
+        self.count: Counter[Kind] = Counter()
         self.alone = 0
-        self.durations: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_LATEST))
+        self.took: dict[str, deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_LATEST))
         for task in tasks:
             self._add(task, 1)
 
     def drop(self, task: Task, seconds: float | None) -> None:
-        """Remove a task that has ended, after `seconds` if a process ran it."""
+        """Take out a task that has ended, after `seconds` if a process did it well."""
         self._add(task, -1)
         if seconds is not None:
-            self.durations[task.stage].append(seconds)
+            self.took[task.stage].append((task.work, seconds))
 
-    def seconds(self) -> float:
-        """Return the estimated seconds of all remaining tasks, one after the other."""
-        medians = {stage: statistics.median(seconds) for stage, seconds in self.durations.items()}
-        return sum(
-            many * medians[stage] if stage in medians else self.estimate_ms[stage] / 1000
-            for stage, many in self.count.items()
-        )
+    def seconds(self, running: Iterable[tuple[Task, float]] = ()) -> float | None:
+        """Return what the rest will take, one task after another; None while some task's duration is unknown.
+
+        running   tasks that run, with the seconds for which they have done so
+
+        A duration is known if a task of that stage and of similar size has ended in this run or an earlier one. A guess from
+        the size of a model would be wrong by several times on another machine, and so would be the duration of a task that
+        has run for twice as long as such tasks took.
+        """
+        each = {kind: self._expected(kind) for kind, many in self.count.items() if many}
+        left = 0.0
+        for kind, known in each.items():
+            if known is None:
+                return None
+            left += self.count[kind] * known
+        for task, spent in running:
+            known = each.get(_kind(task)) or 0.0
+            if spent > 2 * known + _SLACK_S:
+                return None
+            left -= min(spent, known)
+        return left
+
+    def _expected(self, kind: Kind) -> float | None:
+        stage, work, recorded, is_more = kind
+        least, most = work / SIMILAR, max(work, 1) * SIMILAR
+        here = [seconds for size, seconds in self.took[stage] if least <= max(size, 1) <= most]
+        if not here:
+            return recorded
+        mean = statistics.fmean(here)
+        return 0.0 if is_more and mean > CHEAP_S else mean
 
     def _add(self, task: Task, sign: int) -> None:
-        self.count[task.stage] += sign
-        self.estimate_ms[task.stage] += sign * round(1000 * expected_seconds(task, {}))
+        self.count[_kind(task)] += sign
         self.alone += sign * task.alone
 
 
-def expected_seconds(task: Task, durations: Mapping[str, Sequence[float]]) -> float:
-    """Return the seconds that a task will take: the median of its stage in this run, else of past runs, else a guess."""
-    if task.stage in durations:
-        return statistics.median(durations[task.stage])
+def _kind(task: Task) -> Kind:
+    return task.stage, task.work, task.seconds, bool(task.more_of)
+
+
+def expected_seconds(task: Task) -> float:
+    """Return the seconds that a task may take, to order tasks by: as past ones, else a guess from the size of its model."""
     return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds

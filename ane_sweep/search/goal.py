@@ -11,6 +11,7 @@ from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError, suggestion
+from ane_sweep.placement.chips import canonical
 from ane_sweep.results import search_log
 
 TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed
@@ -143,11 +144,12 @@ def _with_chip(name: str, chips: Sequence[str]) -> str:
         chip = rest[0]
     else:
         return name
-    if chip not in chips:
+    chip = chip and canonical(chip)
+    if chip is None or chip not in chips:
         raise ConfigError(
             f"{name}: nothing is predicted for {chip or 'any chip'}; say chips=[{','.join([*chips, chip or 'm4'])}]"
         )
-    return f"{word}.{chip}" if word in _words_of_chips() else name
+    return ".".join([word, chip, *rest[1:]])
 
 
 def _limit(name: str, way: str, text: str) -> Limit:
@@ -187,7 +189,7 @@ def figure(record: Record, name: str) -> float | None:
     """Return a figure of a record in the unit of its word, or None if the record has none."""
     word, *middle = name.split(".")
     if word in KINDS:
-        return record.value(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
+        return record.read(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
     spec, chip = metrics.by_search_word()[word], middle[0] if middle else None
     value = metrics.value(record, spec, chip)
     return value / spec.divisor if value is not None else None

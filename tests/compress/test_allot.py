@@ -50,6 +50,9 @@ def test_a_wanted_psnr_takes_the_smallest_point_that_reaches_it(tmp_path):
     curve = [{"average_bits": b, "psnr_db": db, "bits": {"a": b}} for b, db in ((8, 50.0), (4, 41.0), (2, 20.0))]
     (tmp_path / "sensitivity.json").write_text(json.dumps({"weights": {}, "curve": curve}))
     wanted = {"min_psnr_db": 40, "candidates": [2, 4, 8]}
+    two_outputs = [{**point, "psnr_worst_db": point["psnr_db"] - 5} for point in curve]
     assert allot.choose_bits(tmp_path, wanted) == {"a": 4}
     with pytest.raises(StageError, match=r"the best of candidates=\[2, 4, 8\] reaches 50.0 dB"):
         allot.choose_bits(tmp_path, {**wanted, "min_psnr_db": 60})
+    (tmp_path / "sensitivity.json").write_text(json.dumps({"weights": {}, "curve": two_outputs}))
+    assert allot.choose_bits(tmp_path, wanted) == {"a": 8}

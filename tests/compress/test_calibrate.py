@@ -143,7 +143,8 @@ def test_swapped_weights_are_what_the_compressed_program_computes(program, compr
     known = settings.list_weights(passes.load_program(path))
     done = settings.resolve(known, recipe("p4")).settings
     tables = {weight.name: kmeans(weight.value, 4) for weight in known if weight.name in done}
-    close = probe.closeness({w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done})
+    values = {w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done}
+    close = probe.closeness(values).together()
     whole, got = predicted(program("iOS18"))[0], predicted(compressed(recipe("p4"))[1])[0]
     assert close.square_error == pytest.approx(float(np.square((whole - got).astype(np.float64)).sum()), rel=1e-12)
 

@@ -219,3 +219,25 @@ def test_a_key_wins_over_mlflows_variable_and_that_over_the_default(
     notes = [note for note in request.notes if "logged to" in note]
     assert len(notes) == len(said) and all(part in note for part, note in zip(said, notes))
     assert not any("s3cret" in note for note in request.notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "chips"),
+    [
+        ("chips=m4", ["m4"]),
+        ("chips='m4'", ["m4"]),
+        ("chips=m1,m4", ["m1", "m4"]),
+        ("chips=[M4-Max,iphone15_pro,a17_pro]", ["m4_max", "a17_pro"]),
+        ("chips=iPhone 15 Pro", ["a17_pro"]),
+        ("chips=mac_mini_m4_pro", ["m4_pro"]),
+        ("chips=[]", []),
+    ],
+)
+def test_one_chip_is_a_list_of_it_and_a_device_stands_for_its_chip(word, chips):
+    assert config.load([word]).settings["chips"] == config.load(["-m", word]).settings["chips"] == chips
+
+
+def test_an_option_file_may_name_one_chip(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "mine.yaml").write_text("# @package _global_\nchips: iphone12_pro\n")
+    assert config.load(["--config-dir", str(tmp_path), "+sweep=mine"]).settings["chips"] == ["a14"]

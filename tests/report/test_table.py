@@ -44,6 +44,15 @@ def demo():
     ]
 
 
+def test_the_psnr_of_the_worst_output_has_a_column_only_where_it_differs():
+    alike, apart = make(), make(chunks=2)
+    alike.metrics.append(Metric("psnr_worst_db", 80.21))
+    assert "PSNR dB, worst output" not in [part.head for part in list_columns([alike, apart])]
+    apart.metrics.append(Metric("psnr_worst_db", 20.0))
+    (found,) = [part for part in list_columns([alike, apart]) if part.head == "PSNR dB, worst output"]
+    assert found.cells == ["80.2", "20.0"]
+
+
 def test_the_table_as_text():
     assert as_text(demo(), 100) == (
         "sweep s1: 4 cells, 3 ok, 1 crashed\n"

@@ -235,3 +235,32 @@ def test_a_broken_output_is_said(scored, answer, text):
 def test_a_missing_output_is_named():
     with pytest.raises(StageError, match="gave no output 'logits'; it gave hidden"):
         score.check_output("logits", {"hidden": np.zeros(1)}, (1,), 0)
+
+
+@pytest.mark.parametrize("task", ["tensors", "encoder"])
+def test_psnr_is_of_all_outputs_together_and_the_worst_of_several_stands_beside_it(tmp_path, monkeypatch, task):
+    """One meaning for families and for models of the user's own; an output of large values hides the error of a small one."""
+    rng = np.random.default_rng(4)
+    expected = {
+        "large": 1000 * rng.standard_normal((2, 1, 4, 3)).astype(np.float32),
+        "small": rng.standard_normal((2, 1, 4, 3)).astype(np.float32),
+    }
+    made = {"large": expected["large"], "small": expected["small"] + np.float32(0.5)}
+    np.savez(tmp_path / "outputs.npz", **expected)
+    np.savez(tmp_path / "inputs.npz", x=np.zeros((2, 1, 4), np.int32), valid=np.ones((2, 4), bool))
+    planes = [{name: array[index] for name, array in made.items()} for index in range(2)]
+    fake = Fake(lambda index, plane: plane, planes)
+    monkeypatch.setattr(runtimes, "get", lambda _name: SimpleNamespace(load=lambda params, inputs: fake))
+    (tmp_path / "out").mkdir()
+    params = {"model": {"task": task, "arch": {}}, "runtime": "fake"}
+    result = score.run(params, {"reference": tmp_path}, tmp_path / "out")
+    found, units = figures(result), {entry.name: entry.unit for entry in result.metrics}
+
+    together, other = (np.concatenate([side["large"].ravel(), side["small"].ravel()]) for side in (expected, made))
+    assert found["psnr_db"] == pytest.approx(psnr_db(reference=together, candidate=other))
+    assert found["psnr_worst_db"] == pytest.approx(psnr_db(reference=expected["small"], candidate=made["small"]))
+    assert found["psnr_db"] > 60 > 20 > found["psnr_worst_db"]
+    assert found["cosine"] == pytest.approx(cosine(reference=together, candidate=other))
+    assert units["psnr_db"] == units["psnr_worst_db"] == "dB"
+    assert result.realised["outputs"]["large"]["psnr_db"] == 200
+    assert result.realised["outputs"]["small"]["psnr_db"] == found["psnr_worst_db"]

@@ -23,9 +23,10 @@ def choose_bits(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
     found = json.loads((measured / "sensitivity.json").read_text(encoding="utf-8"))
     if recipe["min_psnr_db"] is None:
         return allot_bits(found["weights"], recipe["bits"])
-    good = [point for point in found["curve"] if point["psnr_db"] >= recipe["min_psnr_db"]]
+    reached = [point.get("psnr_worst_db", point["psnr_db"]) for point in found["curve"]]
+    good = [point for point, db in zip(found["curve"], reached) if db >= recipe["min_psnr_db"]]
     if not good:
-        best = max(point["psnr_db"] for point in found["curve"])
+        best = max(reached)
         raise StageError(
             f"min_psnr_db={recipe['min_psnr_db']}: the best of candidates={recipe['candidates']} reaches {best:.1f} dB; "
             "ask for less, or give candidates with more bits"

@@ -1,7 +1,7 @@
 """Scores of a model with unknown outputs: each output by itself, at every shape that the reference has.
 
-psnr_db and cosine are those of the worst output: taken together, an output of large numbers would hide the others. Of
-integers (indices, classes) the share of equal values is counted.
+psnr_db and cosine are of all outputs together. An output of large numbers hides the others there, so psnr_worst_db is that
+of the worst output if there are several. Of integers (indices, classes) the share of equal values is counted.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def score_outputs(runtime: Runtime, reference: Path, out: Path, check: Check) ->
                 for name, array in expected.items():
                     for scores in (total, part):
                         scores.add(name, array[index], got[name])
-        shapes[shape or "default"] = part.worst()
+        shapes[shape or "default"] = part.figures()
     realised = {**runtime.realised, "outputs": total.by_name(), **({"shapes": shapes} if len(shapes) > 1 else {})}
     return StageResult(metrics=total.metrics(), realised=realised)
 
@@ -50,7 +50,7 @@ class _OutputScores:
     """Running sums of the scores of each output."""
 
     def __init__(self) -> None:
-        self.close: dict[str, psnr.Closeness] = {}
+        self.close = psnr.Outputs()
         self.equal: dict[str, list[int]] = {}
         self.top: list[bool] = []
         self.kl: list[float] = []
@@ -61,7 +61,7 @@ class _OutputScores:
             same[0] += int((reference == candidate).sum())
             same[1] += reference.size
             return
-        self.close.setdefault(name, psnr.Closeness()).add(reference=reference, candidate=candidate)
+        self.close.add(name, reference=reference, candidate=candidate)
         if name == "logits" and reference.ndim:
             rows = {
                 "reference": reference.reshape(-1, reference.shape[-1]),
@@ -71,23 +71,19 @@ class _OutputScores:
             self.kl += agreement.kl_rows(**rows).tolist()
 
     def by_name(self) -> dict[str, OutputFigures]:
-        figures: dict[str, OutputFigures] = {
-            name: {"psnr_db": psnr.recorded_db(closeness.psnr_db()), "cosine": closeness.cosine()}
-            for name, closeness in self.close.items()
-        }
-        return figures | {name: {"equal_values": same / count} for name, (same, count) in self.equal.items()}
+        """Return the figures of each output."""
+        return self.close.by_name() | {name: {"equal_values": share} for name, share in self._equal_shares().items()}
 
-    def worst(self) -> dict[str, float]:
-        """Return the lowest PSNR and cosine of the outputs of floats, and the lowest share of equal integers."""
-        outputs = self.by_name().values()
-        values = {
-            kind: [figures[kind] for figures in outputs if kind in figures]
-            for kind in ("psnr_db", "cosine", "equal_values")
-        }
-        return {kind: min(found) for kind, found in values.items() if found}
+    def figures(self) -> OutputFigures:
+        """Return the figures of all outputs of floats, and the lowest share of equal integers."""
+        shares = self._equal_shares().values()
+        return self.close.figures() | ({"equal_values": min(shares)} if shares else {})
+
+    def _equal_shares(self) -> dict[str, float]:
+        return {name: same / count for name, (same, count) in self.equal.items()}
 
     def metrics(self) -> list[Metric]:
-        found = [Metric(name, value, "dB" if name == "psnr_db" else "1") for name, value in self.worst().items()]
+        found = [Metric(name, value, agreement.UNITS.get(name, "1")) for name, value in self.figures().items()]
         if self.kl:
             found.append(Metric("kl", float(np.mean(self.kl)), "nat"))
             found.append(Metric("top1_agreement", sum(self.top) / len(self.top), "1"))

@@ -5,9 +5,9 @@ inputs  program (or checkpoint), reference
 leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
-of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
-or its one vector is taken, and rank_agreement compares the order of all pairs by similarity. Outputs of which nothing is
-known: by_output.py.
+of the output `logits`, psnr_db and cosine of all outputs together, psnr_worst_db of the worst of several; an encoder's
+positions are averaged into one vector an input, or its one vector is taken, and rank_agreement compares the order of all
+pairs by similarity. Outputs of which nothing is known: feeds/by_output.py.
 """
 
 from pathlib import Path
@@ -48,7 +48,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             stack.put(index, got)
             for name, array in expected.items():
                 scores.add(name, array[index], got[name], feeds.valid[index])
-    return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
+    outputs = {"outputs": scores.close.by_name()} if len(expected) > 1 else {}
+    return StageResult(metrics=scores.metrics(), realised={**runtime.realised, **outputs})
 
 
 def check_output(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
@@ -89,8 +90,7 @@ class _Scores:
         from ane_sweep.stats import psnr
         from ane_sweep.worker.feeds import agreement
 
-        self.m, self.recorded_db, self.task = agreement, psnr.recorded_db, task
-        self.closeness = psnr.Closeness()
+        self.m, self.task, self.close = agreement, task, psnr.Outputs()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
         self.pooled: tuple[list, list] = ([], [])
@@ -105,17 +105,14 @@ class _Scores:
             self.pooled[0].append(self.m.mean_pool(reference, rows))
             self.pooled[1].append(self.m.mean_pool(candidate, rows))
         reference, candidate = reference[rows], candidate[rows]
-        self.closeness.add(reference=reference, candidate=candidate)
+        self.close.add(name, reference=reference, candidate=candidate)
         if name == "logits":
             kl = self.m.kl_rows(reference=reference, candidate=candidate)
             self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
             self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()
 
     def metrics(self) -> list[Metric]:
-        found = [
-            Metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
-            Metric("cosine", self.closeness.cosine(), "1"),
-        ]
+        found = [Metric(name, value, self.m.UNITS.get(name, "1")) for name, value in self.close.figures().items()]
         if self.kl_count:
             found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
         same = self.same
