@@ -67,6 +67,17 @@ class Two(nn.Module):
         return {"large": 900 * torch.relu(x), "rest": (900 + x) - 900}
 
 
+class Deep(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(depth))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
 class Lacks(nn.Module):
     def forward(self, x):
         return torch.lgamma(x)
@@ -180,6 +191,15 @@ def test_a_net_of_a_collection_comes_through_the_door(swept, tmp_path, package, 
     code, (record,) = swept(f"model.path=vision.py:{name}", "model.inputs={x: [1,3,64,64]}", "weights=random")
     assert code in RAN and record.value("psnr_db") > 45, record.reason
     assert package in record.realised["packages"]
+
+
+@pytest.mark.slow
+def test_a_record_says_how_many_blocks_were_grown(swept):
+    _, records = swept(
+        "model.path=nets.py:Deep", "model.inputs={x: [1,8]}", "variant=original", "+model.kwargs.depth=12"
+    )
+    assert [record.realised["grown_blocks"] for record in records] == [9]
+    assert records[0].status in (Status.OK, Status.DEGRADED), records[0].reason
 
 
 @pytest.mark.slow

@@ -219,6 +219,32 @@ def test_values_beyond_fp16_stay_in_fp32(tmp_path):
     assert kinds["mul"] == "fp32" and kinds["add"] == "fp16"
 
 
+def test_a_conversion_that_failed_in_this_process_changes_no_name(tmp_path):
+    import coremltools as ct
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self, last):
+            super().__init__()
+            self.norm, self.last = torch.nn.LayerNorm(4), last
+
+        def forward(self, x):
+            return self.last(self.norm(x))
+
+    def names(last, folder):
+        traced = torch.jit.trace(Net(last), torch.zeros(1, 4))
+        with _lean.lean():
+            model = ct.convert(
+                traced, inputs=[ct.TensorType("x", (1, 4))], skip_model_load=True, package_dir=str(tmp_path / folder)
+            )
+        return [op.name for op in model._mil_program.functions["main"].operations]
+
+    alone = names(torch.relu, "alone.mlpackage")
+    with pytest.raises(NotImplementedError):
+        names(torch.special.i0, "failed.mlpackage")
+    assert names(torch.relu, "after.mlpackage") == alone
+
+
 def test_ios15_keeps_fp32_features(tmp_path):
     convert.run(task("tiny-bert", "split_einsum", "fp16", "iOS15"), {}, tmp_path)
     spec = spec_of(tmp_path)

@@ -65,6 +65,8 @@ def grow(
     turns, counts = [one.trial.turns for one in lists], [one.copies() for one in lists]
     plan = program.Plan(few.shallow, [one.shallow for one in longer], turns)
     proof.check_observed(few.shallow.observed, differing)
+    for one, more in zip(lists, longer):
+        proof.check_apart(more.shallow.observed, differing, one)
     spec = weights.write(differing, plan, counts, few, longer)
     weights.put(few.package, spec)
     shutil.move(few.package, package)

@@ -7,8 +7,9 @@ converted, or written into the program itself, may have decided something that o
 it is computed again for each block and must be the same.
 """
 
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Differing:
     def __init__(self, module: nn.Module, lists: list[Repeat]):
         self.lists = lists
         self.held = tensors(module)
+        _refuse_one_name(self.held)
         self.names = {name for alike in self._alike() if not self._are_equal(alike) for name in alike}
 
     def _alike(self) -> Iterator[list[str]]:
@@ -72,6 +74,14 @@ class Differing:
         return changed.to(value.dtype).contiguous() if value.is_contiguous() else _like(changed, value)
 
 
+def _refuse_one_name(names: Iterable[str]) -> None:
+    """Raise Unlike where two tensors have one name in a program, of which coremltools changes one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(re.sub("[^a-zA-Z0-9_]", "_", name), name)) != name:
+            raise Unlike(f"{other} and {name} have one name in a program")
+
+
 def _are_same_bits(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))  # 0 and -0 are equal
 
@@ -80,6 +90,15 @@ def _like(changed: Tensor, value: Tensor) -> Tensor:
     """Return the numbers as a tensor that lies in memory as the other does."""
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     return made.copy_(changed)
+
+
+def check_apart(observed: list[Any], differing: Differing, longer: Repeat) -> None:
+    """Raise Unlike where a value that was read as more blocks were converted depends on two inner ones: any two of all may
+    be what no two of these are."""
+    for recipe in observed:
+        names = {repeats.in_whole(name, differing.lists, longer) for name in recipes.leaves(recipe)} & differing.names
+        if len({repeats.block_of(name, differing.lists) for name in names}) > 1:
+            raise Unlike(f"a number depends on two blocks ({', '.join(sorted(names)[:2])})")
 
 
 def check_observed(observed: list[Any], differing: Differing) -> None:

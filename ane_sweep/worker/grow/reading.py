@@ -1,6 +1,8 @@
 """Numbers that Python reads while a module is traced: by them it may do otherwise in a block that is not converted.
 
 A run without numbers (calls.py) does not show that where the module looks first whether there are any, or whether it is traced.
+Only calls that read are looked at: torch names what is made after variables of the frame that calls it, so that a mode in
+between would change names.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,50 +11,75 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ane_sweep.worker.grow.sequence import Unlike
 
-_READING = {
-    "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "__repr__",
-    "__format__", "is_nonzero", "equal", "allclose", "data_ptr", "untyped_storage", "storage", "__reduce_ex__",
-}  # fmt: skip
-_SHAPES = {"size", "shape", "numel", "nelement", "__len__", "dim", "ndim", "stride"}  # tensors, too, in a trace
-
-
-class _Reads(TorchFunctionMode):
-    """Note which call read a floating point tensor, or one made of such."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = ""
-        self.made = WeakIdKeyDictionary()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        is_of_numbers = any(one.is_floating_point() or one in self.made for one in given)
-        name = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
-        if is_of_numbers and name in _READING:
-            self.found = self.found or name
-        result = func(*args, **(kwargs or {}))
-        if is_of_numbers and name not in _SHAPES:
-            self.made.update({one: True for one in tree_leaves(result) if isinstance(one, Tensor)})
-        return result
+_METHODS = (
+    "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__",
+    "is_nonzero", "equal", "allclose", "data_ptr", "untyped_storage",
+)  # fmt: skip
+_FUNCTIONS = ("equal", "allclose", "is_nonzero")
 
 
 def refusing(trace: Callable[..., Any]) -> Callable[..., Any]:
     """Return torch.jit.trace so that it raises Unlike after a run that has read numbers: the module itself may catch errors."""
 
     def traced(*given: Any, **named: Any) -> Any:
-        with _Reads() as reads:
+        with _noting() as found:
             result = trace(*given, **named)
-        if reads.found:
-            raise Unlike(f"it reads the numbers of a tensor as it runs ({reads.found})")
+        if found:
+            raise Unlike(f"it reads the numbers of a tensor as it runs ({found[0]})")
         return result
 
     return traced
+
+
+@contextmanager
+def _noting() -> Iterator[list[str]]:
+    """Collect, while this is open, names of calls that read a tensor's numbers."""
+    found: list[str] = []
+    owners = [(Tensor, name) for name in _METHODS] + [(torch, name) for name in _FUNCTIONS]
+    undo = [(owner, name, vars(owner).get(name)) for owner, name in owners]
+    try:
+        for owner, name in owners:
+            setattr(owner, name, _noted(getattr(owner, name), name, found))
+        yield found
+    finally:
+        for owner, name, original in undo:
+            if original is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+
+def _noted(original: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
+    def reading(tensor: Tensor, *given: Any, **named: Any) -> Any:
+        if _holds_numbers(tensor):
+            found.append(name)
+        return original(tensor, *given, **named)
+
+    return reading
+
+
+def _holds_numbers(tensor: Tensor) -> bool:
+    """Return True unless the tensor was made in this trace of sizes alone, or outside of it of whole numbers."""
+    if tensor.is_floating_point():
+        return True
+    left, seen = [_traced(tensor)], set()
+    while left:
+        value = left.pop()
+        node = value.node() if value is not None else None
+        if node is None or node in seen or node.kind() == "aten::size":
+            continue
+        seen.add(node)
+        if node.kind() in ("prim::Param", "prim::GetAttr", "prim::TracedAttr"):
+            return True
+        left.extend(node.inputs())
+    return False
+
+
+def _traced(tensor: Tensor) -> Any:
+    return torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None
 
 
 @contextmanager
