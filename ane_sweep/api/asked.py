@@ -16,7 +16,7 @@ def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, lis
     args = ["-m", *as_words(words), *(word for key, value in axes.items() for word in as_word(key, value))]
     if asks_help(args):
         raise ConfigError("--help: the keys are shown by `ane-sweep --help`, and these functions by help(ane_sweep)")
-    with compose.apart():
+    with compose.isolate_hydra():
         return config.load(args), args
 
 

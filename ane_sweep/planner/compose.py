@@ -47,7 +47,7 @@ MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the s
 
 
 @contextmanager
-def understood(what: str) -> Iterator[None]:
+def as_config_error(what: str) -> Iterator[None]:
     """Any error of foreign code that reads a user's words or files becomes a ConfigError about `what`."""
     try:
         yield
@@ -59,7 +59,7 @@ def understood(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def isolate_hydra() -> Iterator[None]:
     """A program that has a Hydra of its own (a notebook) finds it as it was; threads compose one after the other."""
     with _ALONE:
         theirs = GlobalHydra.instance().hydra
@@ -204,7 +204,7 @@ class Composer:
         """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
-        with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
+        with as_config_error(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
@@ -290,7 +290,7 @@ def parse(lines: Iterable[str]) -> list[Override]:
     return parsed
 
 
-def spelled(word: str) -> str:
+def expand_short_key(word: str) -> str:
     """Expand `executor=dask`, which is short for `executor.name=dask`."""
     return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
 
@@ -298,13 +298,13 @@ def spelled(word: str) -> str:
 def _parsed(parser: OverridesParser, line: str) -> Override:
     """One override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
     try:
-        with understood(line[:200]):
+        with as_config_error(line[:200]):
             return parser.parse_override(line)
     except ConfigError:
         key, _, value = line.partition("=")
         if not re.fullmatch(r"[^,'\"()\[\]{}\\$]+", value):
             raise
-    with understood(line[:200]):
+    with as_config_error(line[:200]):
         return parser.parse_override(f"{key}='{value}'")
 
 
@@ -321,9 +321,9 @@ def as_text(value: Any) -> str:
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration with its interpolations followed. Raises ConfigError."""
-    if (plain := interpolation.followed(config)) is not None:
+    if (plain := interpolation.follow(config)) is not None:
         return plain
-    with understood("an interpolation ${...}"):
+    with as_config_error("an interpolation ${...}"):
         resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
     return resolved
 
@@ -341,7 +341,7 @@ def pass_to_hydra(args: list[str]) -> bool:
     if foreign := [name for name in _NOT_SHOWN if getattr(given, name)]:
         raise ConfigError([f"--{name.replace('_', '-')}: beside --cfg and --info nothing reads it" for name in foreign])
     composer = Composer(given.config_dir)
-    words = [str(one.input_line) for one in parse(map(spelled, given.overrides))]
+    words = [str(one.input_line) for one in parse(map(expand_short_key, given.overrides))]
     try:  # what cannot be composed is said by us; Hydra has tracebacks for it
         composer.compose(words)
     except ConfigError as error:

@@ -27,12 +27,12 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
-    overrides = compose.parse(map(compose.spelled, given.overrides))
+    overrides = compose.parse(map(compose.expand_short_key, given.overrides))
     swept = [o for o in overrides if o.is_sweep_override()]
     if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
         raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
     fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
-    kept = [line for o in swept if o.key_or_group == "sweep" for line in _kept(o, composer)]
+    kept = [line for o in swept if o.key_or_group == "sweep" for line in _split_presets(o, composer)]
     swept = [o for o in swept if o.key_or_group != "sweep"]
     requests = [_request([*fixed, *one], swept, composer, leave) for one in ([[line] for line in kept] or [[]])]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
@@ -50,7 +50,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    tracking, told = inherited.settle(request.settings["tracking"])
+    tracking, told = inherited.complete_tracking(request.settings["tracking"])
     settings = {**request.settings, "tracking": tracking}
     axes = varying(request.axes, request.cells)
     return replace(
@@ -58,7 +58,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     )
 
 
-def _kept(override: Any, composer: Composer) -> list[str]:
+def _split_presets(override: Any, composer: Composer) -> list[str]:
     """Split `+sweep=a,b` into one word for each matrix."""
     names = list(itertools.islice(composer.values(override).values, _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
@@ -84,7 +84,7 @@ def axes_of(
     try:
         base = composer.compose([*fixed, *firsts])
     except ConfigError as error:
-        raise ConfigError(_looked_at(composer, fixed, firsts, axes) or error.problems) from None
+        raise ConfigError(_problems_of_words(composer, fixed, firsts, axes) or error.problems) from None
     taken = [axis.keys[0] for axis in axes] + [o.key_or_group for o in compose.parse(fixed)] + [*(leave or ())]
     axes += _preset_axes(base, set(taken), texts=leave is None)
     if twice := [key for key, count in Counter(key for axis in axes for key in axis.keys).items() if count > 1]:
@@ -92,7 +92,7 @@ def axes_of(
     return base, axes
 
 
-def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
+def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
     """Return the problems of each word on its own; of a list, those of its first value and its unknown options."""
     lines = [*fixed, *firsts]
     options = [line for line, one in zip(lines, compose.parse(lines)) if _is_option(one, composer)]

@@ -64,7 +64,7 @@ def keys(config_dir: str | None = None) -> str:
     return "\n".join([*lines, "", *_each(["sweep"], config_dir)])
 
 
-def of(key: str, config_dir: str | None = None) -> str:
+def describe_key(key: str, config_dir: str | None = None) -> str:
     """Return the help on one key; empty for an unknown one."""
     return "\n".join(_each([key], config_dir)) if key in names() else ""
 
@@ -96,7 +96,7 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
             also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
             lines += _listed(key, options.names(folders, key), f"{also} (default: {shipped[key]})")
         else:
-            lines += _line(key, shipped)
+            lines += _describe(key, shipped)
     return lines
 
 
@@ -111,7 +111,7 @@ def defaults() -> dict[str, Any]:
     return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
 
 
-def _line(key: str, defaults: dict[str, Any]) -> list[str]:
+def _describe(key: str, defaults: dict[str, Any]) -> list[str]:
     entry, default = schema.KEYS[key], json.dumps(defaults[key]).replace('"', "")
     choices = f"{', '.join(map(str, entry.choices))}; " if entry.choices else ""
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")

@@ -7,12 +7,12 @@ from typing import Any
 _PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
 
 
-def followed(config: dict[str, Any]) -> dict[str, Any] | None:
+def follow(config: dict[str, Any]) -> dict[str, Any] | None:
     """Return a copy with every reference to one key looked up, or None if a reference is more than that."""
     found = list(_interpolations(config))
     if not all(_PLAIN.fullmatch(text) for *_, text in found):
         return None
-    values = [_looked_up(config, text[2:-1]) for *_, text in found]
+    values = [_look_up(config, text[2:-1]) for *_, text in found]
     if any(value is None or "${" in str(value) for value in values):
         return None
     return _with(config, {path: value for (path, _), value in zip(found, values)})
@@ -27,7 +27,7 @@ def _interpolations(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tup
         yield path, str(node)
 
 
-def _looked_up(node: Any, name: str) -> Any:
+def _look_up(node: Any, name: str) -> Any:
     for part in name.split("."):
         node = node.get(part) if isinstance(node, dict) else None
     return node

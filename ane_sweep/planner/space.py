@@ -103,7 +103,7 @@ class Space:
         said: dict[str, Any] = {}
         for axis in self.listed:
             said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
-        return said | {name: _said(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
+        return said | {name: _as_place(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
 
     def assigned(self, drawn: Drawn) -> dict[str, Any]:
         """Key of a cell -> its value."""
@@ -159,7 +159,7 @@ def named(axis: Axis) -> str:
     return ",".join(axis.keys)
 
 
-def _said(name: str, value: Any) -> Any:
+def _as_place(name: str, value: Any) -> Any:
     """A place to cut that is a whole number is a layer."""
     return f"layer:{value}" if name.split(".")[0] == "cuts" and isinstance(value, int) else value
 

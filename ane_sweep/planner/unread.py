@@ -48,7 +48,7 @@ def unknown_key(name: str) -> str:
 
 
 def unknown_option(group: str, name: Any, options: list[str]) -> str:
-    if group == "model" and (known := meant(str(name))):
+    if group == "model" and (known := suggest_words(str(name))):
         return f"model={name}: unknown; {known}"
     more = ""
     if group == "model":
@@ -65,7 +65,7 @@ def unknown_option(group: str, name: Any, options: list[str]) -> str:
     )
 
 
-def meant(name: str) -> str | None:
+def suggest_words(name: str) -> str | None:
     """The words for a model that is given by its path, or for one of torchvision; None for any other name."""
     place, colon, what = name.rpartition(":")
     if _TORCHVISION.fullmatch(name):

@@ -34,7 +34,7 @@ def page(word: str, config_dir: str | None = None) -> str:
 
     if word == "keys":
         return keys.keys(config_dir)
-    found = [text for text in (keys.of(word, config_dir), _topic(word)) if text]
+    found = [text for text in (keys.describe_key(word, config_dir), _topic(word)) if text]
     if word in verbs.names():
         found.append(f"`ane-sweep {word} --help` has the verb's words, their defaults and its exit codes.")
     if not found:
