@@ -145,7 +145,7 @@ class Values:
     """The values of one override and their number; they may be too many to be listed."""
 
     count: int
-    values: Iterable[Any]
+    values: Iterable[object]
 
 
 class Composer:
@@ -178,7 +178,7 @@ class Composer:
         folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
         return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
 
-    def has(self, group: str, name: Any) -> bool:
+    def has(self, group: str, name: object) -> bool:
         return isinstance(name, str) and (
             name in self.options(group) or (group == "model" and served.is_checkpoint(name))
         )
@@ -253,7 +253,7 @@ class Composer:
         return Values(count, override.sweep_iterator(transformer=Override._convert_value))
 
 
-def range_size(found: RangeSweep, line: Any) -> int:
+def range_size(found: RangeSweep, line: str | None) -> int:
     """Return the length of a range without listing it."""
     numbers = (found.start, found.stop, found.step)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers) or not found.step:
@@ -308,7 +308,7 @@ def _parsed(parser: OverridesParser, line: str) -> Override:
         return parser.parse_override(f"{key}='{value}'")
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Return a value as Hydra's grammar reads it."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, help, inherited, schema, unread
-from ane_sweep.planner.compose import Composer, pass_to_hydra
+from ane_sweep.planner.compose import Composer, Override, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
 __all__ = ["Composer", "Request", "load", "pass_to_hydra"]
@@ -58,7 +58,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     )
 
 
-def _split_presets(override: Any, composer: Composer) -> list[str]:
+def _split_presets(override: Override, composer: Composer) -> list[str]:
     """Split `+sweep=a,b` into one word for each matrix."""
     names = list(itertools.islice(composer.values(override).values, _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
@@ -66,14 +66,14 @@ def _split_presets(override: Any, composer: Composer) -> list[str]:
     return [f"{_sign(override)}sweep={name}" for name in names]
 
 
-def _request(fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None) -> Request:
+def _request(fixed: list[str], swept: list[Override], composer: Composer, leave: Collection[str] | None) -> Request:
     """Expand one matrix: the lists of the command line, and those of at most one kept matrix."""
     base, axes = axes_of(fixed, swept, composer, leave)
     return expand(base, axes, composer, fixed)
 
 
 def axes_of(
-    fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None = None
+    fixed: list[str], swept: list[Override], composer: Composer, leave: Collection[str] | None = None
 ) -> tuple[dict[str, Any], list[Axis]]:
     """Return (the first configuration, the axes). Raises ConfigError.
 
@@ -108,7 +108,7 @@ def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], 
     return list(dict.fromkeys(found))
 
 
-def _is_option(override: Any, composer: Composer) -> bool:
+def _is_option(override: Override, composer: Composer) -> bool:
     group = override.key_or_group
     return group in schema.GROUP_KEYS and not override.is_delete() and override.value() in composer.options(group)
 
@@ -133,11 +133,11 @@ def _union(requests: list[Request], kept: list[str]) -> Request:
     return Request(list(cells.values()), list(axes), first.settings, list(notes))
 
 
-def _sign(override: Any) -> str:
+def _sign(override: Override) -> str:
     return {"ADD": "+", "FORCE_ADD": "++"}.get(override.type.name, "")
 
 
-def _command_line_axis(override: Any, composer: Composer) -> Axis:
+def _command_line_axis(override: Override, composer: Composer) -> Axis:
     found = composer.values(override)
     values = iter(found.values)
     first = next(values)
@@ -171,5 +171,5 @@ def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> l
     return axes
 
 
-def _axis(keys: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Axis:
+def _axis(keys: tuple[str, ...], rows: list[tuple[object, ...]]) -> Axis:
     return Axis(keys, len(rows), rows[0], rows)
