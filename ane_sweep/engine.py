@@ -71,7 +71,7 @@ def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TER
 
 
 @contextmanager
-def begun() -> Iterator[None]:
+def report_full_disk() -> Iterator[None]:
     """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""
     try:
         yield
@@ -80,8 +80,8 @@ def begun() -> Iterator[None]:
 
 
 @contextmanager
-def held(run: runs.Run) -> Iterator[None]:
-    """Release a run when the block ends, so that this process may continue the run later."""
+def release_on_error(run: runs.Run) -> Iterator[None]:
+    """Release a run if the block fails, so that this process may continue the run later."""
     try:
         yield
     except BaseException:
@@ -89,7 +89,7 @@ def held(run: runs.Run) -> Iterator[None]:
         raise
 
 
-@begun()
+@report_full_disk()
 def perform(
     plan: Plan,
     settings: dict[str, Any],
@@ -110,7 +110,7 @@ def perform(
     if settings["resume"] is None:
         installed.need_worker("a sweep")
     run = runs.open_run(out, plan, args, settings)
-    with held(run):
+    with release_on_error(run):
         if gone := leftovers.tidy(out):
             audience.tell(f"deleted, interrupted more than {leftovers.ABANDONED_DAYS} days ago: {', '.join(gone)}")
         if run.finished and (records := record.kept_records(run.folder)) is not None:
@@ -122,13 +122,13 @@ def perform(
         audience.tell(overview.describe(plan, store.has, files.free_bytes(out), (budget, total)))
         if run.lock is not None and (run.folder / "tasks").exists():
             audience.tell(f"going on with {run.stamp}, which was interrupted")
-        records = (execute or all_of_it)(plan, run, settings, store, audience)
+        records = (execute or run_and_record)(plan, run, settings, store, audience)
         record.write_records(run.folder, records)
         run.finish()
         return run, records, True
 
 
-def watched(
+def run_remaining(
     plan: Plan,
     run: runs.Run,
     settings: dict[str, Any],
@@ -148,11 +148,13 @@ def watched(
         view.close()
 
 
-def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
+def run_and_record(
+    plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal
+) -> list[Record]:
     """Run the remaining tasks and return the records of all cells."""
     return assemble.make_records(
         plan,
-        watched(plan, run, settings, store, audience),
+        run_remaining(plan, run, settings, store, audience),
         sweep=run.stamp,
         host=host.fingerprint(),
         toolchain=host.toolchain(),
@@ -160,7 +162,7 @@ def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store,
     )
 
 
-@begun()
+@report_full_disk()
 def publish(
     run: runs.Run,
     records: list[Record],
@@ -170,7 +172,7 @@ def publish(
     audience: Terminal = TERMINAL,
 ) -> None:
     """Show the records; what is new also gets its report and is logged."""
-    with held(run):
+    with release_on_error(run):
         audience.records(run.folder, records)
         if fresh:
             write_report(run.folder, records, store, audience)

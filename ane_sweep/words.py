@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.folders import outputs_folder
@@ -18,8 +18,8 @@ class Word:
 
     shown: str
     help: str
-    read: Callable[[str], Any]
-    default: Callable[[], Any]
+    read: Callable[[str], object]
+    default: Callable[[], object]
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,8 +45,8 @@ class Parser(argparse.ArgumentParser):
         name: str,
         metavar: str,
         help: str,
-        read: Callable[[str], Any] = str,
-        default: Callable[[], Any] | None = None,
+        read: Callable[[str], object] = str,
+        default: Callable[[], object] | None = None,
     ) -> None:
         """A word `name=value`; its value, or its default, is an attribute of the result of `read`."""
         self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
@@ -110,13 +110,13 @@ class Parser(argparse.ArgumentParser):
         meant = suggestion(name + equals, [*flags, *(f"{key}=" for key in self.keys)])
         return f"{word}: unknown here{meant}; known: {', '.join(known) or 'nothing'}"
 
-    def _value(self, name: str, text: str) -> Any:
+    def _value(self, name: str, text: str) -> object:
         try:
             return self.keys[name].read(text)
         except ValueError as error:
             raise ConfigError(f"{name}={text}: expected {error}") from None
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             choices = [str(choice) for choice in action.choices]
             problem = f"{value}: unknown{suggestion(value, choices)}; choices: {', '.join(choices)}"

@@ -22,7 +22,7 @@ def all_words(words: Iterable[str], axes: Mapping[str, Any]) -> list[str]:
 def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, list[str]]:
     """The request, and the words that a command line would ask for it with. Raises ConfigError."""
     args = all_words(words, axes)
-    with compose.apart():
+    with compose.isolate_hydra():
         return config.load(args), args
 
 

@@ -199,7 +199,7 @@ def _headline(label: str) -> int:
 
 def plan(words: Iterable[str], axes: Mapping[str, Any]) -> Planned:
     request, _ = asked.request(words, axes)
-    made, text, _ = overview.planned(request, outputs_folder(request.settings["out"]))
+    made, text, _ = overview.make_plan_view(request, outputs_folder(request.settings["out"]))
     return Planned(made, text)
 
 

@@ -93,7 +93,7 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
         if "path" in cell.model_options:
             return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
-    if reason := axes.refusal(_REFUSING, _asked(cell, source, runtime, honours)):
+    if reason := axes.refusal(_REFUSING, _question(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
     if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
@@ -117,7 +117,7 @@ _SLOW_MINUTES = 0.5  # from so long a wait for one prediction on, it is said bef
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
 
 
-def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -> axes.Asked:
+def _question(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -> axes.Asked:
     return {
         **cell.as_dict(),
         "task": cell.model_options["task"],

@@ -48,7 +48,7 @@ MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the s
 
 
 @contextmanager
-def understood(what: str) -> Iterator[None]:
+def as_config_error(what: str) -> Iterator[None]:
     """Any error of foreign code that reads a user's words or files becomes a ConfigError about `what`."""
     try:
         yield
@@ -60,7 +60,7 @@ def understood(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def apart() -> Iterator[None]:
+def isolate_hydra() -> Iterator[None]:
     """A program that has a Hydra of its own (a notebook) finds it as it was; threads compose one after the other."""
     with _ALONE:
         theirs = GlobalHydra.instance().hydra
@@ -146,7 +146,7 @@ class Values:
     """The values of one override and their number; they may be too many to be listed."""
 
     count: int
-    values: Iterable[Any]
+    values: Iterable[object]
 
 
 class Composer:
@@ -179,7 +179,7 @@ class Composer:
         folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
         return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
 
-    def has(self, group: str, name: Any) -> bool:
+    def has(self, group: str, name: object) -> bool:
         return isinstance(name, str) and (
             name in self.options(group) or (group == "model" and served.is_checkpoint(name))
         )
@@ -205,7 +205,7 @@ class Composer:
         """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
-        with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
+        with as_config_error(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
@@ -255,7 +255,7 @@ class Composer:
         return Values(count, override.sweep_iterator(transformer=Override._convert_value))
 
 
-def range_size(found: RangeSweep, line: Any) -> int:
+def range_size(found: RangeSweep, line: str | None) -> int:
     """Return the length of a range without listing it."""
     numbers = (found.start, found.stop, found.step)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers) or not found.step:
@@ -301,7 +301,7 @@ def _chips(named: Any) -> Any:
     return list(dict.fromkeys(known)) if known != listed else listed
 
 
-def spelled(word: str) -> str:
+def expand_short_key(word: str) -> str:
     """Expand `executor=dask`, short for `executor.name=dask`, and `chips=m1,m4`, short for a list."""
     if re.fullmatch(r"chips=[\w -]+(,[\w -]+)+", word):
         return f"chips=[{word.removeprefix('chips=')}]"
@@ -311,17 +311,17 @@ def spelled(word: str) -> str:
 def _parsed(parser: OverridesParser, line: str) -> Override:
     """One override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
     try:
-        with understood(line[:200]):
+        with as_config_error(line[:200]):
             return parser.parse_override(line)
     except ConfigError:
         key, _, value = line.partition("=")
         if not re.fullmatch(r"[^,'\"()\[\]{}\\$]+", value):
             raise
-    with understood(line[:200]):
+    with as_config_error(line[:200]):
         return parser.parse_override(f"{key}='{value}'")
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Return a value as Hydra's grammar reads it."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
@@ -334,9 +334,9 @@ def as_text(value: Any) -> str:
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration with its interpolations followed. Raises ConfigError."""
-    if (plain := interpolation.followed(config)) is not None:
+    if (plain := interpolation.follow(config)) is not None:
         return plain
-    with understood("an interpolation ${...}"):
+    with as_config_error("an interpolation ${...}"):
         resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
     return resolved
 
@@ -354,7 +354,7 @@ def pass_to_hydra(args: list[str]) -> bool:
     if foreign := [name for name in _NOT_SHOWN if getattr(given, name)]:
         raise ConfigError([f"--{name.replace('_', '-')}: beside --cfg and --info nothing reads it" for name in foreign])
     composer = Composer(given.config_dir)
-    words = [str(one.input_line) for one in parse(map(spelled, given.overrides))]
+    words = [str(one.input_line) for one in parse(map(expand_short_key, given.overrides))]
     try:  # what cannot be composed is said by us; Hydra has tracebacks for it
         composer.compose(words)
     except ConfigError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, help, inherited, schema, unread
-from ane_sweep.planner.compose import Composer, pass_to_hydra
+from ane_sweep.planner.compose import Composer, Override, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
 __all__ = ["Composer", "Request", "load", "pass_to_hydra"]
@@ -27,12 +27,12 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
-    overrides = compose.parse(map(compose.spelled, given.overrides))
+    overrides = compose.parse(map(compose.expand_short_key, given.overrides))
     swept = [o for o in overrides if o.is_sweep_override()]
     if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
         raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
     fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
-    kept = [line for o in swept if o.key_or_group == "sweep" for line in _kept(o, composer)]
+    kept = [line for o in swept if o.key_or_group == "sweep" for line in _split_presets(o, composer)]
     swept = [o for o in swept if o.key_or_group != "sweep"]
     requests = [_request([*fixed, *one], swept, composer, leave) for one in ([[line] for line in kept] or [[]])]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
@@ -50,7 +50,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
             f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    tracking, told = inherited.settle(request.settings["tracking"])
+    tracking, told = inherited.complete_tracking(request.settings["tracking"])
     settings = {**request.settings, "tracking": tracking}
     axes = varying(request.axes, request.cells)
     return replace(
@@ -58,7 +58,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     )
 
 
-def _kept(override: Any, composer: Composer) -> list[str]:
+def _split_presets(override: Override, composer: Composer) -> list[str]:
     """Split `+sweep=a,b` into one word for each matrix."""
     names = list(itertools.islice(composer.values(override).values, _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
@@ -66,14 +66,14 @@ def _kept(override: Any, composer: Composer) -> list[str]:
     return [f"{_sign(override)}sweep={name}" for name in names]
 
 
-def _request(fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None) -> Request:
+def _request(fixed: list[str], swept: list[Override], composer: Composer, leave: Collection[str] | None) -> Request:
     """Expand one matrix: the lists of the command line, and those of at most one kept matrix."""
     base, axes = axes_of(fixed, swept, composer, leave)
     return expand(base, axes, composer, fixed)
 
 
 def axes_of(
-    fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None = None
+    fixed: list[str], swept: list[Override], composer: Composer, leave: Collection[str] | None = None
 ) -> tuple[dict[str, Any], list[Axis]]:
     """Return (the first configuration, the axes). Raises ConfigError.
 
@@ -84,7 +84,7 @@ def axes_of(
     try:
         base = composer.compose([*fixed, *firsts])
     except ConfigError as error:
-        raise ConfigError(_looked_at(composer, fixed, firsts, axes) or error.problems) from None
+        raise ConfigError(_problems_of_words(composer, fixed, firsts, axes) or error.problems) from None
     taken = [axis.keys[0] for axis in axes] + [o.key_or_group for o in compose.parse(fixed)] + [*(leave or ())]
     axes += _preset_axes(base, set(taken), texts=leave is None)
     if twice := [key for key, count in Counter(key for axis in axes for key in axis.keys).items() if count > 1]:
@@ -92,7 +92,7 @@ def axes_of(
     return base, axes
 
 
-def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
+def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
     """Return the problems of each word on its own; of a list, those of its first value and its unknown options."""
     lines = [*fixed, *firsts]
     options = [line for line, one in zip(lines, compose.parse(lines)) if _is_option(one, composer)]
@@ -108,7 +108,7 @@ def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: li
     return list(dict.fromkeys(found))
 
 
-def _is_option(override: Any, composer: Composer) -> bool:
+def _is_option(override: Override, composer: Composer) -> bool:
     group = override.key_or_group
     return group in schema.GROUP_KEYS and not override.is_delete() and override.value() in composer.options(group)
 
@@ -133,11 +133,11 @@ def _union(requests: list[Request], kept: list[str]) -> Request:
     return Request(list(cells.values()), list(axes), first.settings, list(notes))
 
 
-def _sign(override: Any) -> str:
+def _sign(override: Override) -> str:
     return {"ADD": "+", "FORCE_ADD": "++"}.get(override.type.name, "")
 
 
-def _command_line_axis(override: Any, composer: Composer) -> Axis:
+def _command_line_axis(override: Override, composer: Composer) -> Axis:
     found = composer.values(override)
     values = iter(found.values)
     first = next(values)
@@ -171,5 +171,5 @@ def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> l
     return axes
 
 
-def _axis(keys: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Axis:
+def _axis(keys: tuple[str, ...], rows: list[tuple[object, ...]]) -> Axis:
     return Axis(keys, len(rows), rows[0], rows)

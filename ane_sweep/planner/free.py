@@ -55,7 +55,7 @@ def space(args: Sequence[str]) -> Space | None:
     return found
 
 
-def _free(value: Any, line: str) -> Dimension | None:
+def _free(value: object, line: str) -> Dimension | None:
     """Return the values that one override leaves free. Raises ConfigError."""
     if isinstance(value, IntervalSweep):
         low, high = (float(value.start or 0), float(value.end or 0))
@@ -113,23 +113,23 @@ def _no_axis(name: str) -> str | None:
     return f"{name}: a setting of the whole sweep and nothing to search; give one value" if head in SETTINGS else None
 
 
-def _chunks(free: Mapping[str, Dimension], listed: Sequence[Axis], base: Mapping[str, Any]) -> list[Any]:
-    """How many chunks there may be."""
+def _chunks(free: Mapping[str, Dimension], listed: Sequence[Axis], base: Mapping[str, Any]) -> list[object]:
+    """Return the numbers of chunks that a search may try."""
     if isinstance(one := free.get("chunks"), Choice):
         return [*one.values]
     rows = (axis for axis in listed if "chunks" in axis.keys)
     return next(([row[axis.keys.index("chunks")] for row in axis.rows] for axis in rows), [base["chunks"]])
 
 
-def _cut(free: dict[str, Dimension], counts: Sequence[Any]) -> dict[str, Dimension]:
-    """One place a cut, where there are several."""
+def _cut(free: dict[str, Dimension], counts: Sequence[object]) -> dict[str, Dimension]:
+    """Return the dimensions with one place for each cut, if there are several cuts."""
     if "cuts" not in free:
         return free
     if wrong := [one for one in counts if not isinstance(one, int)]:
         raise ConfigError(
             f"cuts are free and chunks={wrong[0]}: how many there are must be known; give chunks a number"
         )
-    if (chunks := max(counts)) <= 2:
+    if (chunks := max(one for one in counts if isinstance(one, int))) <= 2:
         return free
     places = {f"cuts.{number}": free["cuts"] for number in range(1, chunks)}
     return {name: one for name, one in free.items() if name != "cuts"} | places
@@ -137,7 +137,7 @@ def _cut(free: dict[str, Dimension], counts: Sequence[Any]) -> dict[str, Dimensi
 
 def _probe(found: Space) -> None:
     """Leave out what no cell may have. Raises ConfigError where nothing is left, or a cell can never be made."""
-    seen: dict[str, tuple[Any, ...]] = {}
+    seen: dict[str, tuple[object, ...]] = {}
     for name, one in found.free.items():
         kind = "cuts" if name.startswith("cuts.") else OVERRIDES if name.startswith(OVERRIDES) else name
         mark = f"{kind} {one}"
@@ -147,7 +147,7 @@ def _probe(found: Space) -> None:
             found.free[name] = Choice(seen[mark], ordered=True)
 
 
-def _possible(found: Space, name: str, one: Dimension) -> tuple[Any, ...]:
+def _possible(found: Space, name: str, one: Dimension) -> tuple[object, ...]:
     """Return the values that every listed precision takes; an interval stays whole if its ends are possible."""
     if isinstance(one, Between):
         drawn: list[int | float] = [one.low, one.high, one.low + (one.high - one.low) / math.e]
@@ -175,7 +175,7 @@ def _problem(found: Space, name: str, at: int | float) -> str | None:
     choice = next((axis for axis in found.listed if "precision" in axis.keys), None)
     for row in range(len(list(choice.rows)) if choice else 1):
         rows = {**firsts, **({named(choice): row} if choice else {})}
-        more: dict[str, Any] = {"chunks": 2} if name.split(".")[0] == "cuts" else {}
+        more: dict[str, object] = {"chunks": 2} if name.split(".")[0] == "cuts" else {}
         axes = [axis for axis in found.listed if not more or "chunks" not in axis.keys]
         only = replace(found, listed=axes, free={name: found.free[name]})
         try:

@@ -74,7 +74,7 @@ def under(group: str, config_dir: str | None = None) -> str:
     return "\n".join(_each([key for key in schema.KEYS if key.startswith(f"{group}.")], config_dir))
 
 
-def of(key: str, config_dir: str | None = None) -> str:
+def describe_key(key: str, config_dir: str | None = None) -> str:
     """Return the help on one key; empty for an unknown one."""
     return "\n".join(_each([key], config_dir)) if key in names() else ""
 
@@ -106,7 +106,7 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
             also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
             lines += _listed(key, options.names(folders, key), f"{also} (default: {shipped[key]})")
         else:
-            lines += _line(key, shipped)
+            lines += _describe(key, shipped)
     return lines
 
 
@@ -121,7 +121,7 @@ def defaults() -> dict[str, Any]:
     return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
 
 
-def _line(key: str, defaults: dict[str, Any]) -> list[str]:
+def _describe(key: str, defaults: dict[str, Any]) -> list[str]:
     entry, default = schema.KEYS[key], json.dumps(defaults[key]).replace('"', "")
     choices = f"{', '.join(map(str, entry.choices))}; " if entry.choices else ""
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")

@@ -14,7 +14,7 @@ def tracking_uri() -> str | None:
     return os.environ.get(URI) or None
 
 
-def settle(tracking: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def complete_tracking(tracking: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return (the settings under `tracking`, completed; notes on the variables that they come from).
 
     A key wins over its variable, the variable over the default.

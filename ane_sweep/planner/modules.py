@@ -22,7 +22,7 @@ _GUESSED_BYTES = 100_000_000  # of parameters, before anybody has built it
 _FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
 
 
-def checked(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+def resolve_checked(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
     """Resolve a module and check its definition. Raises ConfigError."""
     source = resolve(option, weights, seed, digests)
     definitions.check(option["path"], source.beside.get(FILE), option.get("kwargs") or {}, option.get("inputs"))

@@ -18,13 +18,13 @@ _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?:(?P<f
 Wanted = tuple[str, str, str | None]  # score, task, score_data
 
 
-def settled(cells: Iterable[Cell]) -> dict[str, Examples]:
+def read_examples(cells: Iterable[Cell]) -> dict[str, Examples]:
     """Cell key -> the file that it is scored on, each file read once. Raises ConfigError with what is wrong with any."""
     found: dict[Wanted, Examples] = {}
     problems: list[str] = []
     kept: dict[str, Examples] = {}
     for cell in cells:
-        wanted = _wanted(cell)
+        wanted = _needed_file(cell)
         if wanted is None:
             continue
         try:
@@ -80,8 +80,8 @@ def stride(cell: Cell) -> int:
     return cell.score_stride or max(1, cell.seq_len // 2)
 
 
-def _wanted(cell: Cell) -> Wanted | None:
-    """Return the score that needs a file, or None if there is none or the cell is refused anyway."""
+def _needed_file(cell: Cell) -> Wanted | None:
+    """Return (score, task, data) of a cell that reads a file, or None if it reads none or is refused anyway."""
     task = cell.model_options["task"]
     if cell.score == "none" or (cell.score_data is None and cell.score != "embedding" and task not in examples.SHIPPED):
         return None
@@ -94,7 +94,7 @@ def _read(wanted: Wanted) -> Examples:
         path = Path(data.__file__).parent / "texts" / ("pairs.tsv" if score == "embedding" else examples.SHIPPED[task])
         name = path.name
     else:
-        path = _found(name)
+        path = _find_file(name)
     try:
         labels: tuple[str, ...] = ()
         if task == "causal_lm":
@@ -117,7 +117,7 @@ def _enough(score: str, table: list[examples.Row], name: str) -> None:
         )
 
 
-def _found(name: str) -> Path:
+def _find_file(name: str) -> Path:
     """A file of this machine, or of a dataset on the hub."""
     path = folders.user_path(name)
     if path.is_file():

@@ -26,7 +26,7 @@ _BLOCKS = 10**4
 def is_checkpoint(name: Any) -> bool:
     """Return True if the value of `model` has the form of a repository or a folder, not of a code file or package."""
     has_form = isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
-    return has_form and unread.meant(name) is None
+    return has_form and unread.suggest_words(name) is None
 
 
 def option(name: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def option(name: str) -> dict[str, Any]:
         )
     if "${" in path.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(f"model={name}: {path} holds ${{...}}, which would be looked up on this machine; take it out")
-    family, serves, task = _served(name, config)
+    family, serves, task = _match_family(name, config)
     arch = {key: value for key, value in described(config, serves, task).items() if key not in _UNREAD}
     return _option(name, family, serves, task, arch)
 
@@ -64,7 +64,7 @@ def _config(name: str) -> Path:
     return found.path
 
 
-def _served(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
+def _match_family(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
     """Return (family, its checkpoints, task). Raises ConfigError with the nearest family and the general way."""
     kind, listed = config.get("model_type"), config.get("architectures")
     named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []

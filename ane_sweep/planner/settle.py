@@ -18,7 +18,7 @@ from ane_sweep.store.cache import Store
 
 # Family of a model that is given by its path -> (option, weights, seed, digests) -> what it is made from
 GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
-    "module": modules.checked,
+    "module": modules.resolve_checked,
     "package": packages.resolve,
 }
 
@@ -28,7 +28,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
 
     to_show   the plan is only looked at: weights on a hub that is out of reach are planned as if it gave them
     """
-    alike = {cell.key: settled_once(cell) for cell in request.cells}
+    alike = {cell.key: weights_identity(cell) for cell in request.cells}
     firsts: dict[tuple[Any, ...], Cell] = {}
     for cell in request.cells:
         firsts.setdefault(alike[cell.key], cell)
@@ -44,7 +44,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
         except ConfigError as error:
             problems += error.problems
     try:
-        examples = scoring.settled(request.cells)
+        examples = scoring.read_examples(request.cells)
     except ConfigError as error:
         problems += error.problems
     if away and not to_show:
@@ -94,7 +94,7 @@ def _source(cell: Cell, digests: Path) -> Source:
     )
 
 
-def settled_once(cell: Cell) -> tuple[Any, ...]:
+def weights_identity(cell: Cell) -> tuple[Any, ...]:
     """Cells alike in this have the same weights; an axis may reach into the architecture."""
     options = {name: value for name, value in cell.model_options.items() if name != "texts"}
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)

@@ -24,10 +24,10 @@ _DIGITS = 3  # of a number that is drawn
 class Choice:
     """Values in a list; ordered: their distance means something."""
 
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
     ordered: bool = False
 
-    def at(self, drawn: float) -> Any:
+    def at(self, drawn: float) -> object:
         return self.values[int(drawn)]
 
     def __str__(self) -> str:
@@ -98,14 +98,14 @@ class Space:
             for name, one in self.dimensions.items()
         }
 
-    def values(self, drawn: Drawn) -> dict[str, Any]:
+    def values(self, drawn: Drawn) -> dict[str, object]:
         """Return the value of each varying key of a drawing, as people read it."""
-        said: dict[str, Any] = {}
+        said: dict[str, object] = {}
         for axis in self.listed:
             said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
-        return said | {name: _said(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
+        return said | {name: _as_place(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
 
-    def assigned(self, drawn: Drawn) -> dict[str, Any]:
+    def assigned(self, drawn: Drawn) -> dict[str, object]:
         """Key of a cell -> its value."""
         values = self.values(drawn)
         bits = {name.removeprefix(OVERRIDES): one for name, one in values.items() if name.startswith(OVERRIDES)}
@@ -114,7 +114,7 @@ class Space:
             own["cuts"] = self._cuts(values)
         return own | ({RULES: [{"match": name, "bits": one} for name, one in bits.items()]} if bits else {})
 
-    def cell(self, drawn: Drawn, **more: Any) -> Cell:
+    def cell(self, drawn: Drawn, **more: object) -> Cell:
         """Return the cell of a drawing. Raises ConfigError for an impossible one."""
         assigned = self.assigned(drawn) | more
         row = tuple(assigned.values())
@@ -144,12 +144,13 @@ class Space:
             keys.append(RULES if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name))
         return list(dict.fromkeys(keys))
 
-    def _cuts(self, values: Mapping[str, Any]) -> list[Any] | None:
-        """As many places as the cell has cuts, in their order; whole numbers are layers."""
-        places = [value for name, value in values.items() if name.split(".")[0] == "cuts"]
-        if "chunks" in values:
-            places = places[: values["chunks"] - 1]
-        return sorted(places, key=lambda place: place if isinstance(place, float) else int(place.split(":")[1])) or None
+    def _cuts(self, values: Mapping[str, object]) -> list[float | str] | None:
+        """Return as many places as the cell has cuts, in order, or None for no cut; whole numbers are layers."""
+        drawn = [value for name, value in values.items() if name.split(".")[0] == "cuts"]
+        places = [value for value in drawn if isinstance(value, (float, str))]
+        if isinstance(chunks := values.get("chunks"), int):
+            places = places[: chunks - 1]
+        return sorted(places, key=lambda place: int(place.split(":")[1]) if isinstance(place, str) else place) or None
 
     def __str__(self) -> str:
         return "; ".join(f"{name}: {one}" for name, one in self.free.items())
@@ -159,12 +160,12 @@ def named(axis: Axis) -> str:
     return ",".join(axis.keys)
 
 
-def _said(name: str, value: Any) -> Any:
+def _as_place(name: str, value: object) -> object:
     """A place to cut that is a whole number is a layer."""
     return f"layer:{value}" if name.split(".")[0] == "cuts" and isinstance(value, int) else value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """As Hydra's grammar reads it; plain names and places to cut need no quotes."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         rules = (f'{{match:"{rule["match"]}",bits:{rule["bits"]}}}' for rule in value)

@@ -165,12 +165,12 @@ def _built(cell: Cell, source: Source) -> dict[str, Any]:
 
 
 def _positions(cell: Cell, source: Source) -> int:
-    if given(cell):
+    if has_own_shapes(cell):
         return 0
     return source.max_seq_len if cell.model_options["task"] in ONE_SIZE else cell.seq_len
 
 
-def given(cell: Cell) -> bool:
+def has_own_shapes(cell: Cell) -> bool:
     """Whether the model is given by its path, with shapes of its own, and seq_len means nothing."""
     return "path" in cell.model_options
 

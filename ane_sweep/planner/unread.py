@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge import plugins
 from ane_sweep.errors import ConfigError, nearest, suggestion
@@ -47,8 +46,8 @@ def unknown_key(name: str) -> str:
     return f"{name}: nothing reads this key{suggestion(name, [*schema.KEYS, *GROUPS])}; `ane-sweep help keys` lists the keys"
 
 
-def unknown_option(group: str, name: Any, options: list[str]) -> str:
-    if group == "model" and (known := meant(str(name))):
+def unknown_option(group: str, name: object, options: list[str]) -> str:
+    if group == "model" and (known := suggest_words(str(name))):
         return f"model={name}: unknown; {known}"
     more = ""
     if group == "model":
@@ -65,7 +64,7 @@ def unknown_option(group: str, name: Any, options: list[str]) -> str:
     )
 
 
-def meant(name: str) -> str | None:
+def suggest_words(name: str) -> str | None:
     """The words for a model that is given by its path, or for one of torchvision; None for any other name."""
     place, colon, what = name.rpartition(":")
     if _TORCHVISION.fullmatch(name):

@@ -141,7 +141,7 @@ class Search:
             return
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
         settings = {**self.settings, "budget_minutes": left}
-        engine.watched(part, self.run, settings, self.store, self.audience, self.outcomes)
+        engine.run_remaining(part, self.run, settings, self.store, self.audience, self.outcomes)
         self._tell_doubts()
 
     def _tell_doubts(self) -> None:

@@ -223,7 +223,7 @@ def _prepared(
         return {}
     part = replace(plan, tasks={key: plan.tasks[key] for key in keys}, chains=needed, beside={})
     run = runs.Run(folder / "prepared", {})
-    outcomes = engine.watched(part, run, settings, store, _Aside(store))
+    outcomes = engine.run_remaining(part, run, settings, store, _Aside(store))
     for key in keys:
         if not outcomes[key].done and outcomes[key].status is not StageStatus.BLOCKED:
             raise StageError(f"{plan.tasks[key].label}: {outcomes[key].status}: {outcomes[key].reason}")

@@ -39,7 +39,7 @@ def page(word: str, config_dir: str | None = None) -> str:
 
     if word in ("keys", "axes"):
         return keys.keys(config_dir) if word == "keys" else keys.axes(config_dir)
-    found = [text for text in (keys.of(word, config_dir), _topic(word)) if text]
+    found = [text for text in (keys.describe_key(word, config_dir), _topic(word)) if text]
     if word in verbs.names():
         found.append(f"`ane-sweep {word} --help` has the verb's words, their defaults and its exit codes.")
     if not found:

@@ -255,7 +255,7 @@ def test_what_ends_a_run_lets_go_of_it(monkeypatch, tmp_path):
             self.released += 1
 
     run = Run()
-    with pytest.raises(KeyboardInterrupt), engine.held(run):
+    with pytest.raises(KeyboardInterrupt), engine.release_on_error(run):
         raise KeyboardInterrupt
     assert run.released == 1
 

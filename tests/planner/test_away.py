@@ -15,7 +15,7 @@ def no_hub(monkeypatch, tmp_path):
 
 def test_a_plan_is_shown_as_if_the_hub_gave_them(tmp_path):
     request = config.load(["+sweep=notebooks/gpt2-family"])
-    plan, text, _ = overview.planned(request, tmp_path)
+    plan, text, _ = overview.make_plan_view(request, tmp_path)
     assert len(plan.chains) == len(request.cells) == 16 and "4 downloads" in text
     (note,) = [line for line in text.splitlines() if "no weights of" in line]
     assert "gpt2, gpt2-medium, gpt2-large, gpt2-xl" in note and "weights=random" in note

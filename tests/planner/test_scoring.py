@@ -21,7 +21,7 @@ GOOD = "label,text\nglad,a song\nsad,a loss\n"
 def planned(tmp_path):
     def planned(*words: str):
         request = config.load([ONCE, "runtime=reference", *words])
-        known = scoring.settled(request.cells)
+        known = scoring.read_examples(request.cells)
         sources = {
             cell.key: checkpoints.resolve(
                 cell.model_options, cell.weights, seed=0, allow_pickle=False, digests=tmp_path / "digests.json"

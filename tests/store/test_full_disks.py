@@ -129,7 +129,7 @@ def test_every_verb_says_so_in_a_sentence(kind, disk, tmp_path, capsys):
 
 def test_what_the_system_refuses_in_the_midst_of_a_sweep_leaves_it_unfinished(capsys, monkeypatch):
     def perform(*_):
-        with engine.begun():
+        with engine.report_full_disk():
             raise OSError(errno.ENOSPC, "No space left on device", "/out/runs/x/records.jsonl")
 
     with pytest.raises(Unfinished):

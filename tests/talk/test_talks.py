@@ -113,7 +113,7 @@ def test_decoding_over_states_and_chunks_writes_what_the_whole_window_writes(out
 @pytest.mark.ci
 def test_what_was_made_to_be_talked_to_is_the_sweeps_own(out):
     with cells.partners("generate", [], TINY, [], out, 1, cells.GENERATE, None):
-        _, _, plain = overview.planned(config.load(list(TINY)), out)
+        _, _, plain = overview.make_plan_view(config.load(list(TINY)), out)
     assert [task["cached"] for task in plain["tasks"] if task["stage"] == "convert"] == [True]
     assert not (out / "runs").exists(), "and it is no run"
 

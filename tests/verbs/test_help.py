@@ -75,7 +75,7 @@ def test_every_key_is_explained_one_by_one_and_together(capsys):
     assert main(["help", "keys"]) == OK
     everything = capsys.readouterr().out
     for key in schema.KEYS:
-        assert help.of(key) and (key.startswith("limits.") or key in everything)
+        assert help.describe_key(key) and (key.startswith("limits.") or key in everything)
     assert main(["help", "model"]) == OK
     assert "tinyllama-1.1b" in capsys.readouterr().out
 
