@@ -148,7 +148,7 @@ def _named_rows(axes: "Axes", labels: Sequence[str], above: float) -> None:
 def drift(
     values: Sequence[tuple[float, float | None]], marks: Sequence[tuple[float, float, str]], name: str = ""
 ) -> str:
-    """PSNR of each value of a program against fp32, in the order in which they are made.
+    """Draw the PSNR of each value of a program against fp32, in the order in which they are made.
 
     values  (op index, dB or None where it is no float); marks: (op index, dB, name) of the ops that lose most
     """
