@@ -5,7 +5,6 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import outward, terminal
 from ane_sweep.bridge import record
@@ -151,7 +150,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
 
 
 def as_json(cells: list[Series], notes: list[str]) -> str:
-    whole: dict[str, Any] = {
+    whole: dict[str, object] = {
         "schema": 1,
         "notes": notes,
         "cells": [

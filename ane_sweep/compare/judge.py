@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
@@ -81,8 +80,8 @@ def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAS
 
 
 def _timings(found: Comparison, level: float, least_percent: float) -> None:
-    tested: dict[tuple[Any, ...], Difference] = {}
-    asked: list[tuple[Pair, str, tuple[Any, ...]]] = []
+    tested: dict[tuple[object, ...], Difference] = {}
+    asked: list[tuple[Pair, str, tuple[object, ...]]] = []
     for pair in found.pairs:
         if why := _untested(pair):
             found.untested[pair.label] = why
@@ -221,7 +220,7 @@ def _placement(pair: Pair) -> list[Change]:
     return changes
 
 
-def _place_key(entry: Placement) -> tuple[Any, ...]:
+def _place_key(entry: Placement) -> tuple[object, ...]:
     return entry.kind, entry.chip, entry.compute_units, entry.function
 
 
@@ -257,7 +256,7 @@ def _figures(pair: Pair, name: str, unit: str) -> str:
     return f"{_number(was)} -> {_number(now)} {unit}"
 
 
-def _number(value: Any) -> str:
+def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.0f}" if value >= 1e5 else f"{value:.4g}"
 
 

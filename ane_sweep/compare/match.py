@@ -2,9 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_names
 from ane_sweep.compare.sides import Side, text_of
@@ -89,7 +88,7 @@ class _Asked:
     """One record on its way to a request: its key by the names looked at so far, and the words that tell it apart."""
 
     record: Record
-    cell: dict[str, Any]
+    cell: dict[str, object]
     key: str = ""
     label: str = ""
 
@@ -114,9 +113,9 @@ def _pair(label: str, a: Record, b: Record) -> Pair:
     return pair
 
 
-def machine(record: Record) -> dict[str, Any]:
+def machine(record: Record) -> dict[str, object]:
     """Return the differences between two machines, part by part of HOST; for cores, the kind that differs."""
-    parts: dict[str, Any] = {}
+    parts: dict[str, object] = {}
     for name in HOST:
         value = record.host.get(name)
         parts |= {f"{name}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
@@ -142,7 +141,7 @@ def _busy(a: Record, b: Record) -> list[str]:
     return [f"machine: {side} {said}" for side, said in found.items()] if len(found) == 1 else []
 
 
-def _changed(what: str, a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+def _changed(what: str, a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
     return [
         f"{what}: {name} was {_say(a.get(name))}, is {_say(b.get(name))}"
         for name in sorted(a.keys() | b.keys())
@@ -150,6 +149,6 @@ def _changed(what: str, a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     ]
 
 
-def _say(value: Any) -> str:
+def _say(value: object) -> str:
     text = "unknown" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:16] + "..."

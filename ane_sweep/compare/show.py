@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from typing import Any
 
 from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, UNTIMED, Comparison
 from ane_sweep.outward import markdown
@@ -75,7 +74,7 @@ def _only(where: str, cells: list[str]) -> str:
 def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float, code: int) -> str:
     """One object: {a, b, verdict, exit, level, least_percent, tests, cells, tested, untested, only_a, only_b, marks, changes,
     timings}."""
-    whole: dict[str, Any] = {
+    whole: dict[str, object] = {
         "schema": 1,
         "a": a,
         "b": b,
@@ -96,5 +95,5 @@ def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, l
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
-def _plain(one: Difference) -> dict[str, Any]:
+def _plain(one: Difference) -> dict[str, object]:
     return {**vars(one), "processes": list(one.processes), "percent": one.percent}

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge import disk, record
@@ -96,7 +95,7 @@ def _folder(out: Path, name: str) -> Path | None:
     return path if (path / record.FILE_NAME).is_file() else runs.find_run(out, name).folder
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """A value as labels show it and selectors name it."""
     return worded(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
 

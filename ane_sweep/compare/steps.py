@@ -38,9 +38,11 @@ class Step:
 
 
 def steps(levels: Sequence[float], level: float = 0.01) -> list[Step]:
-    """All steps, oldest first. The largest standardised rank sum over every place to cut (a rank test needs no shape of
-    noise and is not moved by one odd night) against what it is in shuffled series of that length; where it is beyond
-    that at `level`, both sides are searched again (binary segmentation, Vostrikova 1981)."""
+    """Return all steps, oldest first, by binary segmentation (Vostrikova 1981).
+
+    The largest standardised rank sum over every place to cut is held against that of shuffled series of the same length; if it
+    exceeds them at `level`, both sides are searched again. A rank test assumes no shape of noise and ignores one odd night.
+    """
     cuts = dict(_cuts(levels, 0, level))
     edges = [0, *sorted(cuts), len(levels)]
     middles = [statistics.median(levels[a:b]) for a, b in itertools.pairwise(edges)]

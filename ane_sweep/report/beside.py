@@ -1,7 +1,5 @@
 """Published, predicted, planned and measured figures of the same request, side by side."""
 
-from typing import Any
-
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips
@@ -38,7 +36,7 @@ def grid(cells: Cells) -> Grid | None:
 
 def rows(cells: Cells) -> list[list[str]]:
     """Return a row, in the order of HEADS, per published row that some record matches, in the order of the published file."""
-    found, alike = [], dict[tuple[Any, ...], int]()
+    found, alike = [], dict[tuple[str | None, ...], int]()
     for n, record in enumerate(cells.records):
         alike.setdefault(published.matching_key(cells.flat[n], record.realised.get("runtime")), n)
     for row in published.rows():

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ane_sweep.outward import markdown as escaped
 from ane_sweep.report import templating
@@ -81,7 +80,7 @@ class Widget:
     """A part of the page that its script drives: a macro of blocks.html.j2; `text` is its place-holder in Markdown."""
 
     name: str
-    values: list[tuple[Any, ...]]
+    values: list[tuple[object, ...]]
     text: str = ""
 
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -256,15 +257,15 @@ def _keys(records: list[Record], name: str) -> list[str]:
     return list(dict.fromkeys(key for record in records for key in getattr(record, name)))
 
 
-def _flat(value: Any) -> str:
+def _flat(value: object) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _distinct(values: Any) -> str:
+def _distinct(values: Iterable[str]) -> str:
     return ", ".join(sorted({value for value in values if value}))
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """Return a figure with its significant digits."""
     if not isinstance(value, (int, float)):
         return "-"

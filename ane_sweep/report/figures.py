@@ -9,10 +9,16 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from ane_sweep.bridge.figures import Unit
 from ane_sweep.report import templating
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 # What matplotlib is told, and what the SVG then says.
 INK, GRID, MUTED = "#010101", "#010102", "#010103"
@@ -130,7 +136,7 @@ def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
         return svg(figure, axes, [], name)
 
 
-def _named_rows(axes: Any, labels: Sequence[str], above: float) -> None:
+def _named_rows(axes: "Axes", labels: Sequence[str], above: float) -> None:
     """Write each row's name above it, which costs the plot no width."""
     for row, label in enumerate(reversed(labels)):
         axes.text(0, row + above, label, transform=axes.get_yaxis_transform(), fontsize=NAME, color=INK, va="bottom")
@@ -142,7 +148,7 @@ def _named_rows(axes: Any, labels: Sequence[str], above: float) -> None:
 def drift(
     values: Sequence[tuple[float, float | None]], marks: Sequence[tuple[float, float, str]], name: str = ""
 ) -> str:
-    """PSNR of each value of a program against fp32, in the order in which they are made.
+    """Draw the PSNR of each value of a program against fp32, in the order in which they are made.
 
     values  (op index, dB or None where it is no float); marks: (op index, dB, name) of the ops that lose most
     """
@@ -155,13 +161,13 @@ def drift(
         return svg(figure, axes, points, name)
 
 
-def drawing() -> Any:
+def drawing() -> AbstractContextManager[None]:
     import matplotlib
 
     return matplotlib.rc_context(_STYLE)
 
 
-def new(height: float) -> tuple[Any, Any]:
+def new(height: float) -> "tuple[Figure, Axes]":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), dpi=72, layout="constrained")
@@ -169,7 +175,7 @@ def new(height: float) -> tuple[Any, Any]:
 
 
 def frame(
-    axes: Any,
+    axes: "Axes",
     points: Sequence[Point],
     x_label: str,
     y_label: str,
@@ -198,9 +204,13 @@ def frame(
     _scale(axes.yaxis, [p[1] for p in points], log and "dB" not in y_label)
 
 
-def _scale(axis: Any, values: Sequence[float], log: bool) -> None:
-    """Logarithmic where values span more than a factor of 12; else few round ticks, and no window so narrow that they
-    differ in the last digits alone."""
+def _scale(
+    axis: Any, values: Sequence[float], log: bool
+) -> None:  # Any: the scale of one axis is set by a private method
+    """Make an axis logarithmic if its values span more than a factor of 12; else give it few round ticks.
+
+    A window is never so narrow that its ticks differ in the last digits alone.
+    """
     from matplotlib.ticker import MaxNLocator
 
     if log and _wide(values):
@@ -219,7 +229,7 @@ def _wide(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) / min(values) > 12
 
 
-def _plain_ticks(axis: Any) -> None:
+def _plain_ticks(axis: "Axis") -> None:
     """Label 10, 100, 1,000 in place of powers, and 2 and 5 between them if there is room."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -230,7 +240,7 @@ def _plain_ticks(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def svg(figure: Any, axes: Any, points: Sequence[Point], name: str) -> str:
+def svg(figure: "Figure", axes: "Axes", points: Sequence[Point], name: str) -> str:
     """Return the figure as an `<svg>` element that scales with its column, with the points in it."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
@@ -248,11 +258,13 @@ def svg(figure: Any, axes: Any, points: Sequence[Point], name: str) -> str:
     return text.strip().removesuffix("</svg>") + _circles(axes, points, height) + "</svg>\n"
 
 
-def _circles(axes: Any, points: Sequence[Point], height: float) -> str:
-    places = axes.transData.transform([(p[0], p[1]) for p in points]) if points else []
+def _circles(axes: "Axes", points: Sequence[Point], height: float) -> str:
+    if not points:
+        return ""
+    places = axes.transData.transform([(p[0], p[1]) for p in points])
     drawn = [
         {"cell": cell, "x": f"{x:.1f}", "y": f"{height - y:.1f}", "radius": f"{radius:.1f}", "words": words,
          "paint": f"fill:{(css := CSS[SERIES[min(series, 8)]])};fill-opacity:0.85;stroke:{css}"}
         for (x, y), (_, _, cell, series, radius, words) in sorted(zip(places, points), key=lambda one: -one[1][4])
     ]  # fmt: skip
-    return str(templating.macros("points.svg.j2").circles(drawn)) if drawn else ""
+    return str(templating.macros("points.svg.j2").circles(drawn))

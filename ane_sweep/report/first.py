@@ -1,7 +1,5 @@
 """The first screen of a report: the best cells of each work under the limits, and the picture of what they cost."""
 
-from typing import Any
-
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.metrics import RANKED
 from ane_sweep.bridge.record import Record
@@ -104,11 +102,11 @@ def _reading(records: list[Record]) -> Widget:
     return Widget("reading", [(f"In the picture, {bars}.{f' Latencies: {untested}.' if untested else ''}",)])
 
 
-def facts(cells: views.Cells) -> dict[str, Any]:
+def facts(cells: views.Cells) -> dict[str, object]:
     """Return the facts that the page's script chooses the best cells by: names, axis values, texts and figures of each cell."""
     works = ranking.group_by_work(cells.records)
     names, parts, axes = views.work_names(cells, works), _columns(cells.records), [*cells.axes, "status"]
-    known: list[dict[str, Any]] = [
+    known: list[dict[str, object]] = [
         {"name": name, "axes": {axis: cells.value(n, axis) for axis in axes}} for n, name in enumerate(cells.names)
     ]
     for work in works:
@@ -129,7 +127,7 @@ def facts(cells: views.Cells) -> dict[str, Any]:
     }
 
 
-def head(records: list[Record], doubts: list[Doubt]) -> dict[str, Any]:
+def head(records: list[Record], doubts: list[Doubt]) -> dict[str, object]:
     """Return the texts above the first section."""
     changed, _ = table.split_settings(records)
     return {

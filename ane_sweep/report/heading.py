@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from ane_sweep.bridge.record import Record, varying_axes
 from ane_sweep.report import table
@@ -23,7 +22,7 @@ def counts(records: Sequence[Record]) -> list[tuple[str, int]]:
     return list(Counter(record.status.value for record in records).items())
 
 
-def lines(records: Sequence[Record], changed: dict[str, Any]) -> list[str]:
+def lines(records: Sequence[Record], changed: dict[str, object]) -> list[str]:
     """Return the lines on the timing and on those settings of all cells that are not the default ones."""
     found = [line for line in table.list_head_lines(list(records)) if line.startswith("latency: ")]
     return [*found, f"all cells: {table.setting_words(changed)}"] if changed else found

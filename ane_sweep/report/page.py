@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -29,7 +28,7 @@ def as_html(sweep: Sweep, made: list[Section] | None = None) -> str:
     """Return the whole report as one page."""
     style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     made = document.sections(sweep) if made is None else made
-    nothing: dict[str, Any] = {"title": "empty sweep", "sweep": "", "counts": [], "lines": [], "cautions": []}
+    nothing: dict[str, object] = {"title": "empty sweep", "sweep": "", "counts": [], "lines": [], "cautions": []}
     return templating.page(
         "page.html.j2",
         head=document.head(sweep) if sweep.records else nothing,

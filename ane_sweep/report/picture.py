@@ -6,9 +6,12 @@ names, which cover neither each other nor a point.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ane_sweep.report import figures, templating
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CLASSES = ((90.0, "90 % and more"), (50.0, "50 to 90 %"), (0.0, "under 50 %"))  # of the ops on the ANE, from the top
 UNKNOWN = "not known"
@@ -58,7 +61,7 @@ def draw(spots: Sequence[Spot], name: str) -> str:
     return text.rstrip().removesuffix("</svg>") + str(made) + _names(axes, spots, placed) + "</svg>\n"
 
 
-def _placed(axes: Any, spots: Sequence[Spot], height: float) -> list[tuple[float, float, float, float]]:
+def _placed(axes: "Axes", spots: Sequence[Spot], height: float) -> list[tuple[float, float, float, float]]:
     """Return (x, y, left and right end of the bar) of each spot in the drawing; a bar without an end ends at the frame."""
     left = axes.get_xlim()[0]
     found = []
@@ -69,7 +72,7 @@ def _placed(axes: Any, spots: Sequence[Spot], height: float) -> list[tuple[float
     return found
 
 
-def _make_point(spot: Spot, x: float, y: float, low: float, high: float) -> dict[str, Any]:
+def _make_point(spot: Spot, x: float, y: float, low: float, high: float) -> dict[str, object]:
     colour = figures.CSS[figures.SHADES[shade(spot.ane)]]
     fill = 0.85 if spot.sound else 0.0
     edge = "var(--ink, #1c2024)" if spot.front else colour
@@ -81,12 +84,14 @@ def _make_point(spot: Spot, x: float, y: float, low: float, high: float) -> dict
     return {**rounded, "cell": spot.cell, "paint": paint, "colour": colour, "words": spot.words}
 
 
-def _names(axes: Any, spots: Sequence[Spot], placed: Sequence[tuple[float, float, float, float]]) -> str:
-    """Each name beside its point: right, left, above or below of it, wherever it covers no name, point or bar; those of
-    the front first, then of sound cells, then of fast ones. A name that is not beside its point has a line to it; one for
-    which there is no room at all is left to the pointer."""
+def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, float, float, float]]) -> str:
+    """Return the names as SVG, each beside its point wherever it covers no name, point or bar.
+
+    Names of the front come first, then of sound cells, then of fast ones. A name away from its point has a line to it; one
+    without any room is left to the tooltip.
+    """
     frame = axes.get_window_extent()
-    width, height = axes.figure.get_size_inches() * 72
+    width, height = axes.figure.bbox.width, axes.figure.bbox.height  # at 72 dots an inch: points
     taken = [(x - s.radius, y - s.radius, x + s.radius, y + s.radius) for s, (x, y, *_) in zip(spots, placed)]
     taken += [(low, y - 1, high, y + 1) for _, y, low, high in placed]
     bounds = (frame.x0, 0.0, width, height - frame.y0)

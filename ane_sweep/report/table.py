@@ -9,7 +9,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge import metrics
@@ -104,7 +103,7 @@ def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
     return ", ".join(f"{chip} {percent}" for chip, percent in shares.items())
 
 
-def _axis_value(record: Record, axis: str) -> Any:
+def _axis_value(record: Record, axis: str) -> object:
     """Return the request's value; with what the chunker chose for `auto`: `auto (2)`."""
     value = flat_cell(record).get(axis)
     settled = record.realised.get("chunks")
@@ -169,7 +168,7 @@ def list_not_estimated(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def split_settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_settings(records: Sequence[Record]) -> tuple[dict[str, object], dict[str, object]]:
     """Return (settings that all cells share and that differ from the defaults, shared settings that do not)."""
     flat, told = [flat_cell(record) for record in records], {"model", "family", "size", *varying_axes(list(records))}
     shared = {key: value for key, value in flat[0].items() if key not in told and not key.startswith(_NESTED)}
@@ -182,7 +181,7 @@ def split_settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str,
     return {key: value for key, value in shared.items() if key not in plain}, plain
 
 
-def setting_words(settings: dict[str, Any]) -> str:
+def setting_words(settings: dict[str, object]) -> str:
     """Return `key=value` of each setting, as it is typed."""
     return " ".join(f"{as_typed(key)}={axis_text(value)}" for key, value in settings.items())
 
@@ -263,11 +262,11 @@ def _describe_runtime(runtime: str, records: list[Record]) -> str:
     return measured.replace("{chip}", " and ".join(chips) or "this machine")
 
 
-def axis_text(value: Any) -> str:
+def axis_text(value: object) -> str:
     return "-" if value is None else worded(value) if isinstance(value, (str, int, float, list)) else json.dumps(value)
 
 
-def _number(value: Any, decimals: int) -> str:
+def _number(value: object, decimals: int) -> str:
     if not isinstance(value, (int, float)):
         return "-"
     return f"{value:.{decimals}f}"

@@ -91,7 +91,7 @@ def _sorted(values: dict[str, Any]) -> list[str]:
     return sorted(values, key=lambda text: values[text]) if numeric else list(values)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return "-" if value is None else worded(value)
 
 

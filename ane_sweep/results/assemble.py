@@ -39,7 +39,7 @@ def make_records(
     *,
     sweep: str,
     host: dict[str, Any],
-    toolchain: dict[str, Any],
+    toolchain: dict[str, str | None],
     files: Files,
 ) -> list[Record]:
     """One record per planned cell, in the order asked for.
@@ -57,7 +57,7 @@ def _record(
     sharing: Mapping[str, int],
     sweep: str,
     host: dict[str, Any],
-    toolchain: dict[str, Any],
+    toolchain: dict[str, str | None],
     files: Files,
 ) -> Record:
     source = plan.sources[cell.key]

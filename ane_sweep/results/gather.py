@@ -1,4 +1,4 @@
-"""From a cell's outcomes to what its verdict is made of. Reads no program: results, and what processes printed."""
+"""The evidence for a cell's verdict, gathered from its results and from the lines that its processes printed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ Chain = list[tuple[Task, Outcome]]
 
 
 def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.Verdict:
-    """The verdict of a cell that ran on Core ML.
+    """Return the verdict of a cell that ran on Core ML.
 
     beside   units -> how the timing of the same program under them ended
     """
@@ -37,7 +37,7 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
 
 
 def printed(chain: Chain) -> list[dict[str, Any]]:
-    """Known lines among what Core ML printed in the processes that ran the program."""
+    """Return the known lines that Core ML printed in the processes that ran the program."""
     files = [
         outcome.stderr for task, outcome in chain if STAGES[task.stage].runs_program and outcome.stderr is not None
     ]

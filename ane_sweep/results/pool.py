@@ -31,8 +31,8 @@ def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any],
     return _between(merged, timings), _realised(results, timings), timings
 
 
-def _by_name(results: Sequence[TaskResult]) -> dict[tuple[Any, ...], list[Metric]]:
-    found: dict[tuple[Any, ...], list[Metric]] = defaultdict(list)
+def _by_name(results: Sequence[TaskResult]) -> dict[tuple[object, ...], list[Metric]]:
+    found: dict[tuple[object, ...], list[Metric]] = defaultdict(list)
     for metric in (metric for result in results for metric in result.metrics):
         found[*metric.what, metric.source].append(metric)
     return found

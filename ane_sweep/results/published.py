@@ -7,7 +7,6 @@ import csv
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import worded
@@ -16,7 +15,7 @@ from ane_sweep.bridge.runtimes import traits
 DATA = Path(__file__).parents[1] / "data" / "published.csv"
 FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms", "compile_ms", "psnr_db", "size_mb")
 # A request that does not name one of these means its default; what it does not name else (seq_len, target) may be any.
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, object] = {
     "precision": "fp16",
     "chunks": 1,
     "copies": 1,
@@ -38,7 +37,7 @@ class Row:
     def __getitem__(self, name: str) -> str:
         return self.texts[name]
 
-    def matches(self, cell: dict[str, Any], runtime: str | None) -> bool:
+    def matches(self, cell: dict[str, object], runtime: str | None) -> bool:
         """Return True if a cell asks for what this row was measured of.
 
         cell     the flat request: `record.flat_request`
@@ -48,13 +47,13 @@ class Row:
         """
         if not self.request:
             return False
-        wanted: dict[str, Any] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
+        wanted: dict[str, object] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
         if "runtime" not in wanted and traits(runtime).needs == "checkpoint":
             return False
         return all(worded(cell.get(key)) == worded(value) for key, value in wanted.items())
 
 
-def matching_key(cell: dict[str, Any], runtime: str | None) -> tuple[Any, ...]:
+def matching_key(cell: dict[str, object], runtime: str | None) -> tuple[str | None, ...]:
     """Return what `Row.matches` depends on: cells with equal keys match the same rows."""
     return *(worded(cell[key]) if key in cell else None for key in _requested_names()), runtime
 

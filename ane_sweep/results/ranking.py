@@ -73,13 +73,13 @@ def choose_goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, s
 
 def group_by_work(records: Sequence[Record]) -> list[list[int]]:
     """Return the positions of the ranked cells, grouped by work, in the order of the records."""
-    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    found: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for n in select_ranked(records):
         found[_work_of(records[n])].append(n)
     return list(found.values())
 
 
-def _work_of(record: Record) -> tuple[Any, ...]:
+def _work_of(record: Record) -> tuple[object, ...]:
     reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
     asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
     return *asked, reference, record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")

@@ -1,4 +1,4 @@
-"""A cell's processes as a trace in Chrome's format, which Perfetto opens: load, every call, its chunks and what is between
+"""The trace of a cell's processes in Chrome's format, which Perfetto opens: load, every call, its chunks and the gaps between
 them, and what the evidence pass saw. Made of what the tasks left in the run's folder; nothing is timed for it.
 
     pid   a process of ours;  tid 1: load and calls, 2: chunks or copies, 3: what passes between them;  counters: power, memory
@@ -21,7 +21,7 @@ Event = dict[str, Any]
 
 
 def write(run: Path, records: Iterable[Record]) -> list[Path]:
-    """A file for each set of processes in timelines/, named as the record's `latency_task`; cells that share one share it."""
+    """Write a file for each set of processes into timelines/, named as the record's `latency_task`, which cells may share."""
     made = []
     for record in records:
         key = record.realised.get("latency_task")
@@ -35,7 +35,7 @@ def write(run: Path, records: Iterable[Record]) -> list[Path]:
 
 
 def trace(record: Record, run: Path) -> dict[str, Any] | None:
-    """The trace of one cell; None where its tasks left nothing that can be laid on a line."""
+    """Return the trace of one cell, or None if its tasks left no times."""
     events: list[Event] = []
     for number, (stage, folder) in enumerate(_list_processes(record, run), 1):
         samples, moments = (disk.read_json(folder / name) for name in _LEFT)
@@ -128,7 +128,7 @@ def _power(pid: int, start: float, power: list[dict[str, Any]]) -> Iterator[Even
 def _span(
     name: str, cat: str, pid: int, tid: int, start: float, seconds: float, args: dict[str, Any] | None = None
 ) -> Event:
-    """A stretch of time, which never ends before it begins."""
+    """Return an event with a duration, which is never negative."""
     length = max(0.0, round(1e6 * seconds, 3))
     return {
         "ph": "X",

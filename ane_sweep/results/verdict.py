@@ -1,4 +1,4 @@
-"""Did the program run where it was asked to? Requested unit, Core ML's plan, and evidence, brought together. Pure.
+"""The verdict on whether a program ran where it was asked to, from the requested unit, Core ML's plan and evidence. Pure.
 
 Evidence, and what each piece can say:
 
@@ -70,10 +70,12 @@ class Verdict:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """The verdict with its reasons, each a sentence for the user."""
+    """Return the verdict with its reasons, each a sentence for the user."""
     if evidence.compute_units == "cpu_only":
-        return Verdict("agrees", "cpu", False, ["Core ML was allowed the CPU alone", *_strangers(evidence)])
-    reasons = _strangers(evidence)
+        return Verdict(
+            "agrees", "cpu", False, ["Core ML was allowed the CPU alone", *_describe_foreign_power(evidence)]
+        )
+    reasons = _describe_foreign_power(evidence)
     expected = _expected(evidence)
     observed = _observed(evidence, expected, reasons)
     missing = list(evidence.missing)
@@ -95,8 +97,8 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict("agrees", observed, False, reasons)
 
 
-def _strangers(evidence: Evidence) -> list[str]:
-    """Power that our program cannot have drawn: what it says of other programs."""
+def _describe_foreign_power(evidence: Evidence) -> list[str]:
+    """Return sentences on power that other programs drew, as ours cannot have drawn it."""
     worked = power_says("ane", evidence.power)
     if worked is None or evidence.compute_units in MAY_USE_ANE:
         return []
@@ -138,7 +140,7 @@ def _observed(evidence: Evidence, expected: str | None, reasons: list[str]) -> s
 
 
 def power_says(engine: str, power: Mapping[str, Mapping[str, float]]) -> str | None:
-    """A sentence when the figures show that an engine worked, else None, which says nothing."""
+    """Return a sentence if the power figures show that an engine worked, else None, which proves nothing."""
     seen = power.get(engine)
     if seen is None or seen["median"] <= max(2 * seen["idle_max"], LEAST_MILLIWATTS):
         return None
@@ -146,7 +148,7 @@ def power_says(engine: str, power: Mapping[str, Mapping[str, float]]) -> str | N
 
 
 def _by_latency(evidence: Evidence, reasons: list[str]) -> str | None:
-    """The unit that the timings point to, or None."""
+    """Return the unit that the timings point to, or None."""
     own, units = evidence.samples.get("own", ()), evidence.compute_units
     against = {name: ratio(own, evidence.samples[name], name) for name in BASELINES if name in evidence.samples}
     reasons += [text for name, (_, text) in against.items() if name != units]
@@ -166,7 +168,7 @@ def _by_latency(evidence: Evidence, reasons: list[str]) -> str | None:
 
 
 def _cpu_or_unknown(evidence: Evidence, reasons: list[str]) -> str | None:
-    """As fast as the CPU alone: a fall, unless the plan keeps most of the cost on the CPU anyway."""
+    """Return `cpu` for a program as fast as on the CPU alone, unless the plan keeps most of the cost there anyway."""
     planned = evidence.planned
     if planned is not None:
         away = sum(share for unit, share in planned.items() if unit != "cpu")
@@ -188,7 +190,7 @@ def _plan_says(planned: Mapping[str, float] | None) -> list[str]:
 
 
 def ratio(own: Sequence[float], other: Sequence[float], name: str) -> tuple[str, str]:
-    """("same" | "different" | "undecided" | "few", a sentence) for two lists of timings, the other one called `name`."""
+    """Return ("same" | "different" | "undecided" | "few", a sentence) for two lists of timings, the other one called `name`."""
     mine, theirs = (median_interval(samples, CONFIDENCE) for samples in (own, other))
     if mine is None or theirs is None:
         count, least = min(len(own), len(other)), least_samples(CONFIDENCE)

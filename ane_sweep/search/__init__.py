@@ -1,2 +1,1 @@
-"""The cell that is wanted, without the full product: limits drop cells as soon as they are known, the rest is timed in the
-order of its estimate."""
+"""The search for the best cell of a matrix without running all of it: limits drop cells early, the rest is timed by estimate."""

@@ -43,7 +43,7 @@ def _more(value: float | None, best: float | None) -> str:
     return "" if not value or not best else f"{100 * (value / best - 1):+.0f} %"
 
 
-def _groups(values: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
+def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:
     """Return (common value or stretch, keys of the cells) of each group of cells."""
     different = set(map(worded, values.values()))
     numbers = {key: value for key, value in values.items() if isinstance(value, float)}

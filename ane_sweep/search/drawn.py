@@ -3,9 +3,9 @@ like any other. What estimates predict is drawn a batch at a time, and timed in 
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ane_sweep.bridge.cell import Cell, digest
 from ane_sweep.bridge.plan import Plan
@@ -18,6 +18,9 @@ from ane_sweep.search.search import HOPELESS, NOT_WRONG, PHASES, SETTLED, Search
 from ane_sweep.search.study import Drawn, Study
 from ane_sweep.terminal import count
 
+if TYPE_CHECKING:
+    import optuna
+
 BATCH = 8  # cells that are prepared before the first of them is timed, where an estimate orders them
 REFUSED = 100  # one after the other, and no cell is left that is worth asking for
 TRIALS = 50  # where there is no end of cells and nobody says how many
@@ -27,7 +30,7 @@ TRIALS = 50  # where there is no end of cells and nobody says how many
 class Asking:
     """A drawn cell: Optuna's trial and the values that it draws."""
 
-    trial: Any
+    trial: "optuna.Trial"
     drawn: Drawn
 
 
@@ -198,7 +201,7 @@ class Free(Search):
 class _InTurn:
     """The order in which cells were drawn."""
 
-    def next(self, open_: Any) -> str | None:
+    def next(self, open_: Iterable[str]) -> str | None:
         return next(iter(open_), None)
 
-    def tell(self, key: str, value: float | None, gains: Any, excess: Any = None) -> None: ...
+    def tell(self, key: str, value: float | None, gains: object, excess: object = None) -> None: ...

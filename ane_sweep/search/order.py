@@ -7,11 +7,14 @@ is broken). `Predicted` also says when no open cell can win any more.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ane_sweep.planner.space import Choice
 from ane_sweep.results.ranking import beats
 from ane_sweep.search.study import Drawn, Study
+
+if TYPE_CHECKING:
+    import optuna
 
 Gains = tuple[float, ...]  # of the objectives, more is better
 
@@ -99,10 +102,10 @@ class Asked:
             key: {axis: choice.values.index(cells[key][axis]) for axis, choice in self.space.items()} for key in cells
         }
         self.study = Study(self.space, objectives, seed, folder, name)
-        self.asked: dict[str, Any] = {}
+        self.asked: dict[str, optuna.Trial] = {}
 
     def next(self, open_: Collection[str]) -> str | None:
-        """One that is open; the first such where the sampler insists on others."""
+        """Return an open cell: the sampler's choice, or the first if the sampler insists on others."""
         if not open_:
             return None
         keys = {tuple(self.places[key].values()): key for key in sorted(open_)}
@@ -115,7 +118,7 @@ class Asked:
         self.asked[key] = trial
         return key
 
-    def _place(self, drawn: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _place(self, drawn: Drawn) -> tuple[int | float, ...]:
         return tuple(drawn[axis] for axis in self.space)
 
     def tell(
@@ -126,5 +129,5 @@ class Asked:
 
 
 def front(gains: Mapping[str, Gains]) -> list[str]:
-    """Keys of the cells that no other beats: as good in all objectives and better in one."""
+    """Return the keys of the cells that no other beats (as good in all objectives and better in one)."""
     return [key for key, mine in gains.items() if not any(beats(other, mine) for other in gains.values())]

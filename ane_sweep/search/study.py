@@ -5,11 +5,15 @@ TPE for one objective, NSGA-II for several. A limit that is broken is told as a 
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ane_sweep.bridge import kept
 from ane_sweep.planner.space import Choice, Dimension
 from ane_sweep.store.runs import STUDY
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
 
 Drawn = dict[str, int | float]  # name of a dimension -> the position of one of its values, or a number
 VAIN = "tried before"  # marks a trial that came to nothing
@@ -52,7 +56,7 @@ class Study:
             else samplers.NSGAIISampler(seed=again, population_size=POPULATION)
         )
 
-    def _opened(self, folder: Path | None, name: str) -> Any:
+    def _opened(self, folder: Path | None, name: str) -> "optuna.Study":
         ways: dict[str, Any] = {
             "directions": ["maximize"] * self.objectives,
             "study_name": name,
@@ -68,11 +72,11 @@ class Study:
             path.unlink(missing_ok=True)
             return self.optuna.create_study(storage=self._storage(path), **ways)
 
-    def _storage(self, path: Path) -> Any:
+    def _storage(self, path: Path) -> "optuna.storages.JournalStorage":
         journal = self.optuna.storages.journal
         return self.optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=_Held()))
 
-    def ask(self, wanted: Callable[[Drawn], bool]) -> tuple[Any, Drawn] | None:
+    def ask(self, wanted: Callable[[Drawn], bool]) -> "tuple[optuna.Trial, Drawn] | None":
         """Return (trial, its values): one that was begun earlier, or a new one; None if the sampler repeats unwanted ones."""
         while self.earlier:
             one = self.earlier.pop(0)
@@ -86,14 +90,14 @@ class Study:
             self.tell(trial, None)
         return None
 
-    def insist(self, drawn: Drawn) -> Any:
+    def insist(self, drawn: Drawn) -> "optuna.Trial":
         """Return a trial of exactly these values."""
         self.study.enqueue_trial(drawn)
         return self.study.ask(self.space)
 
     def tell(
         self,
-        trial: Any,
+        trial: "optuna.Trial",
         gains: tuple[float, ...] | None,
         excess: Mapping[str, float] | None = None,
         *,
@@ -127,7 +131,7 @@ class _Held:
     def release(self) -> None: ...
 
 
-def _distribution(optuna: Any, dimension: Dimension) -> Any:
+def _distribution(optuna: Any, dimension: Dimension) -> "BaseDistribution":
     kinds = optuna.distributions
     if not isinstance(dimension, Choice):
         return kinds.FloatDistribution(dimension.low, dimension.high)

@@ -9,7 +9,7 @@ whole request, limits and the options of model and precision included, is reques
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,12 +176,12 @@ def digest(record: Record, axes: list[str]) -> str:
     return hashlib.sha256(f"{FORM}{record.to_json()}{axes}".encode()).hexdigest()[:16]
 
 
-def clean_tags(tags: dict[str, Any]) -> dict[str, str]:
+def clean_tags(tags: Mapping[str, object]) -> dict[str, str]:
     """Tags as MLflow takes them: no nulls, legal keys, values cut to its limit."""
     return {key(name): text(value, TAG_LIMIT) for name, value in tags.items() if value not in (None, "", [], {})}
 
 
-def _shared(records: list[Record], group: str) -> dict[str, Any]:
+def _shared(records: list[Record], group: str) -> dict[str, object]:
     """Return the entries of host or toolchain that all cells share, as tags."""
     each = [getattr(record, group) for record in records]
     return {
@@ -191,6 +191,6 @@ def _shared(records: list[Record], group: str) -> dict[str, Any]:
     }
 
 
-def _all(values: Iterable[Any]) -> str:
+def _all(values: Iterable[object]) -> str:
     """The value that all cells share, or each of them: `1, 2, 4`."""
     return ", ".join(dict.fromkeys(text(value, PARAM_LIMIT) for value in values))

@@ -7,7 +7,6 @@ Plain Python, no tracker.
 
 import hashlib
 import json
-from typing import Any
 
 from ane_sweep.bridge.metrics import METRICS, RANKED
 from ane_sweep.bridge.record import Record
@@ -59,7 +58,7 @@ def _metrics(records: list[Record]) -> dict[str, list[str]]:
     }
 
 
-def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, Any]]:
+def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, object]]:
     """One chip, the first asked for, stands for all in charts of several figures; each chip has its bars."""
     measured, estimated, placed = names["measured"], names["estimated"], names["placed"]
     estimate, share = (next(iter(found), "") for found in (estimated, placed))
@@ -77,7 +76,7 @@ def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, Any]]
     return cards + [_card("BAR", FIGURES, metricKey=name) for name in (*measured, *estimated, *placed)]
 
 
-def _state(sweep: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
+def _state(sweep: str, cards: list[dict[str, object]]) -> dict[str, object]:
     return {
         "searchFilter": cells_of(sweep),
         "orderByKey": f"metrics.`{LATENCY}`",
@@ -96,11 +95,11 @@ def cells_of(sweep: str) -> str:
     return f"tags.`ane_sweep.sweep` = '{sweep}' AND tags.`ane_sweep.cell_key` != ''"
 
 
-def _section(section: str, name: str, columns: int, height: int) -> dict[str, Any]:
+def _section(section: str, name: str, columns: int, height: int) -> dict[str, object]:
     shown = {"display": True, "isReordered": False, "deleted": False, "isGenerated": False}
     return {"uuid": section, "name": name, "columns": columns, "cardHeight": height, **shown}
 
 
-def _card(kind: str, section: str, **more: Any) -> dict[str, Any]:
+def _card(kind: str, section: str, **more: object) -> dict[str, object]:
     shown = {"runsCountToCompare": RUNS, "metricSectionId": section, "deleted": False, "isGenerated": False}
     return {"type": kind, **shown, **more}

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, flat_cell
@@ -42,7 +41,7 @@ def digits(records: Iterable[Record], axes: list[str]) -> dict[str, int]:
     return {axis: max(len(str(value)) for value in found) for axis, found in values.items() if found}
 
 
-def sweep_name(records: list[Record], axes: list[str], started: Any) -> str:
+def sweep_name(records: list[Record], axes: list[str], started: object) -> str:
     """`minilm x variant, chunks (4) 2026-11-22 07:08`: sweeps of one content stand together, and among them by time.
 
     started   as run.json has it, or None: then the sweep's own name stands in its place
@@ -55,15 +54,15 @@ def sweep_name(records: list[Record], axes: list[str], started: Any) -> str:
     return f"{what}{' x ' if varied else ''}{varied} ({len(records)}) {moment}{scripted}"[:KEY_LIMIT]
 
 
-def _moment(started: Any) -> str | None:
+def _moment(started: object) -> str | None:
     """To the minute, by the clock of the host that swept."""
     try:
-        return datetime.fromisoformat(started).strftime("%Y-%m-%d %H:%M")
+        return datetime.fromisoformat(str(started)).strftime("%Y-%m-%d %H:%M")
     except (TypeError, ValueError):
         return None
 
 
-def _as_whole_number(value: Any) -> bool:
+def _as_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -72,6 +71,6 @@ def key(name: str) -> str:
     return re.sub(r"[^\w.\-: ]", "_", name)[:KEY_LIMIT].strip(". ") or "_"
 
 
-def text(value: Any, limit: int) -> str:
+def text(value: object, limit: int) -> str:
     said = worded(value) if isinstance(value, (str, list)) else json.dumps(value, ensure_ascii=False, default=str)
     return said if len(said) <= limit else said[: limit - 4] + " ..."

@@ -1,11 +1,10 @@
 """The user who logs a sweep and the code that it was started from, as MLflow's tags mlflow.user and mlflow.source.*."""
 
 import getpass
-from typing import Any
 
 
-def tags(info: dict[str, Any]) -> dict[str, Any]:
-    """info: run.json, whose `source` says the commit of the folder that the sweep was started in."""
+def tags(info: dict[str, object]) -> dict[str, str | None]:
+    """Return the tags. `info` is run.json, whose `source` has the commit of the folder that the sweep was started in."""
     found = info.get("source")
     commit = found if isinstance(found, dict) else {}
     return {

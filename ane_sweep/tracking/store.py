@@ -1,4 +1,4 @@
-"""Connects to MLflow and logs a sweep, never twice.
+"""The connection to MLflow, and the logging of a sweep, never twice.
 
 mlflow is imported here and in writers.py, nowhere else, and only inside functions: the import takes 1.5 to 3 s. A new
 database takes 2 s more, once, for MLflow's migrations (measured).
@@ -11,11 +11,12 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ane_sweep import outward
@@ -27,6 +28,10 @@ from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_
 from ane_sweep.tracking.describe import RunText
 from ane_sweep.tracking.figures import FIRST_METRIC
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
+    from mlflow.tracking import MlflowClient
 
 _CHATTER = ("mlflow.store.db.utils", "mlflow.tracking.fluent", "alembic")  # the first one prints tracebacks as well
 # While a server is first spoken to: no silent minutes when nobody is there (MLflow's own: 7 retries of up to 120 s).
@@ -88,8 +93,10 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
 
 
 def make_ready(settings: dict[str, Any], out: Path) -> None:
-    """Loads MLflow, and makes the database of an outputs folder that has none: 2 to 3 s that a sweep need not wait for at its
-    end. What goes wrong here goes wrong again, and is said, when the sweep is logged."""
+    """Load MLflow and make the missing database of an outputs folder: 2 to 3 s that a sweep need not wait for at its end.
+
+    An error here is ignored, as it occurs and is shown again when the sweep is logged.
+    """
     if settings["enabled"] and not settings["uri"]:
         with suppress(Exception), own_database(out.resolve()) as target, _quiet():
             _connect(target)
@@ -115,7 +122,7 @@ def _failure(target: str, folder: Path, error: Exception) -> str:
 
 
 def _cause(error: BaseException, target: str) -> str:
-    """One line. What the operating system said of the connection is clearer than the layers above it."""
+    """Return one line on an error: the operating system's, which is clearer than those of the layers above it."""
     if isinstance(error, TrackingError):
         return outward.without_secrets(str(error), target)
     deepest: BaseException | None = None
@@ -128,8 +135,8 @@ def _cause(error: BaseException, target: str) -> str:
     return f"{type(deepest or error).__name__}: {first[:300]}".rstrip(": ")
 
 
-def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logged:
-    """Everything of one sweep: new runs first, then what they replace goes."""
+def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records: list[Record]) -> Logged:
+    """Log one sweep: new runs first, then the runs that they replace are deleted."""
     if not records:
         raise TrackingError("the sweep has no records yet")
     info, axes, sweep = disk.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
@@ -141,8 +148,8 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
     by_whom = describe.clean_tags(source.tags(info))
     widths = naming.digits(records, axes)
 
-    def put(text: RunText, digest: str, old: Any, end: int) -> tuple[str, str]:
-        """(run id, what became of it): an old run that says the same, and was ended, is kept."""
+    def put(text: RunText, digest: str, old: "MlflowRun | None", end: int) -> tuple[str, str]:
+        """Return (run id, fate): an equal old run that was ended is kept."""
         if old is not None and old.data.tags.get("ane_sweep.digest") == digest and old.info.status != "RUNNING":
             return old.info.run_id, "unchanged"
         text.tags |= {"ane_sweep.digest": digest, **by_whom}
@@ -180,7 +187,10 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
 
 
 def _finish_parents(
-    client: Any, fresh: list[tuple[str, str, dict[str, str]]], adopted: dict[str, str], obsolete: list[Any]
+    client: "MlflowClient",
+    fresh: list[tuple[str, str, dict[str, str]]],
+    adopted: dict[str, str],
+    obsolete: "list[MlflowRun]",
 ) -> None:
     """Log artifacts of the new runs and the new parents, and delete the replaced runs, once all runs are there."""
     for run_id, place, texts in fresh:
@@ -192,14 +202,14 @@ def _finish_parents(
 
 
 def _sweep_artifacts(folder: Path, told: list[Record]) -> dict[str, str]:
-    """Name -> text of what the sweep as a whole left: its records, its report, the report's plots."""
+    """Return {name: text} of the sweep's own artifacts: its records, its report, the report's plots."""
     names = ("report.html", "report.md", "drift.json", "figures/*.svg")
     found = (path for name in names for path in sorted(folder.glob(name)))
     texts = {path.relative_to(folder).as_posix(): outward.redacted(path.read_text(encoding="utf-8")) for path in found}
     return {FILE_NAME: "".join(record.to_json() + "\n" for record in told), **texts}
 
 
-def _lay_out(client: Any, logged: Logged, records: list[Record], axes: list[str]) -> str | None:
+def _lay_out(client: "MlflowClient", logged: Logged, records: list[Record], axes: list[str]) -> str | None:
     """Leave the charts of this sweep with its experiment; a tracker that refuses them costs only the layout."""
     text = layout.shared_view(records, axes)
     if text is None:
@@ -211,8 +221,8 @@ def _lay_out(client: Any, logged: Logged, records: list[Record], axes: list[str]
     return None
 
 
-def _artifacts(client: Any, run_id: str, uri: str, texts: dict[str, str]) -> None:
-    """Writes straight into a local artifact folder; asks the tracker to take them anywhere else."""
+def _artifacts(client: "MlflowClient", run_id: str, uri: str, texts: dict[str, str]) -> None:
+    """Write artifacts straight into a local folder; send them through the tracker otherwise."""
     place = urlsplit(uri)
     local = place.scheme in ("", "file")
     with tempfile.TemporaryDirectory() if not local else nullcontext(unquote(place.path)) as root:
@@ -224,10 +234,10 @@ def _artifacts(client: Any, run_id: str, uri: str, texts: dict[str, str]) -> Non
             client.log_artifacts(run_id, root)
 
 
-def _known_runs(client: Any, experiment_id: str, sweep: str) -> dict[str, Any]:
-    """cell_key -> run of this sweep that is in the experiment already; the parent under the empty key."""
+def _known_runs(client: "MlflowClient", experiment_id: str, sweep: str) -> "dict[str, MlflowRun]":
+    """Return {cell_key: run} of this sweep that the experiment has already; the parent under the empty key."""
     wanted, token = "tags.`ane_sweep.sweep` = '{}'".format(sweep.replace("'", "")), None
-    found: dict[str, Any] = {}
+    found: dict[str, MlflowRun] = {}
     while True:
         page = client.search_runs([experiment_id], wanted, max_results=1000, page_token=token)
         for run in page:
@@ -237,7 +247,7 @@ def _known_runs(client: Any, experiment_id: str, sweep: str) -> dict[str, Any]:
             return found
 
 
-def _connect(target: str) -> Any:
+def _connect(target: str) -> "MlflowClient":
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nobody asked for a sweep to phone home
     from mlflow.tracking import MlflowClient
 
@@ -247,7 +257,7 @@ def _connect(target: str) -> Any:
 
 
 def _create_database(target: str) -> None:
-    """Lets MLflow make its tables aside, then puts the file in place, whole.
+    """Let MLflow make its tables in another file, then link that into place at once.
 
     Its 40 migrations are no transaction: two sweeps that begin at once, or a kill on the way, leave a database that
     MLflow never opens again (3.17, "table latest_metrics already exists").
@@ -267,8 +277,8 @@ def _create_database(target: str) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _experiment(client: Any, name: str, artifacts: Path | None) -> str:
-    """The id of the experiment, made on first use; the first word to the tracker, so it finds out who is there."""
+def _experiment(client: "MlflowClient", name: str, artifacts: Path | None) -> str:
+    """Return the id of the experiment, which is made on first use. This is the first request to the tracker."""
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
@@ -283,8 +293,8 @@ def _experiment(client: Any, name: str, artifacts: Path | None) -> str:
 
 
 @contextmanager
-def _environment(values: dict[str, str]):
-    """Sets what the user has not set, for as long as the block runs."""
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set the variables that the user has not set, while the block runs."""
     added = [name for name in values if name not in os.environ]
     os.environ.update({name: values[name] for name in added})
     try:
@@ -295,8 +305,8 @@ def _environment(values: dict[str, str]):
 
 
 @contextmanager
-def _quiet():
-    """Keeps MLflow's notes about creating its tables, 40 migrations and what it raises anyway off the terminal."""
+def _quiet() -> Iterator[None]:
+    """Keep MLflow's notes about tables, 40 migrations and errors that it raises anyway off the terminal."""
     before = {name: logging.getLogger(name).level for name in _CHATTER}
     for name in _CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -308,7 +318,7 @@ def _quiet():
 
 
 def _millis(moment: Any) -> int | None:
-    """Milliseconds since the epoch from seconds or an ISO text; None for anything else."""
+    """Return milliseconds since the epoch from seconds or an ISO text; None for anything else."""
     if isinstance(moment, (int, float)):
         return int(moment * 1000)
     try:

@@ -7,12 +7,15 @@ it instead. A test holds the two to equal runs.
 """
 
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import TrackingError
 from ane_sweep.tracking.address import CONNECT_SECONDS, LOCKED
 from ane_sweep.tracking.datasets import CONTEXT, Dataset
 from ane_sweep.tracking.describe import RunText
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
 
 MLFLOW_CONTEXT = "mlflow.data.context"  # what a dataset is to a run
 METRICS_PER_BATCH, PARAMS_PER_BATCH = 900, 100  # MLflow takes 1,000 things a request, 100 of them params
@@ -25,7 +28,7 @@ class Unsupported(Exception):
 class OneByOne:
     """Through MLflow's client: create with all tags, one batch, end."""
 
-    def __init__(self, client: Any, experiment_id: str):
+    def __init__(self, client: "MlflowClient", experiment_id: str):
         self.client, self.experiment_id = client, experiment_id
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
@@ -51,7 +54,7 @@ class OneByOne:
 class Bulk:
     """Rows are gathered by `create` and written by `flush` in one transaction."""
 
-    def __init__(self, client: Any, experiment_id: str):
+    def __init__(self, client: "MlflowClient", experiment_id: str):
         try:
             from mlflow.store.tracking.dbmodels import models
             from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
