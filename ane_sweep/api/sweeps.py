@@ -226,7 +226,7 @@ def best(words: Iterable[str], axes: Mapping[str, Any]) -> Found:
     args = asked.all_words([], {name: value for name, value in axes.items() if name not in wishes})
     args[1:1] = rest
     audience = inline.Reader()
-    with compose.apart():
+    with compose.isolate_hydra():
         space = free.space(args)
         request = config.load(args) if space is None else searching.first(space)
         wanted = goal.of_settings(request.settings["search"], wanted)

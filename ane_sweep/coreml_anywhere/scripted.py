@@ -208,7 +208,7 @@ def _predicted(path: str, spec: Any, units: str) -> Any:
 
 def _ask(on: str, **asked: Any) -> dict[str, Any] | None:
     """The script's answer; what it does beyond taking time happens here."""
-    answer = _script.answer(on, _script.asked(on), device=_device, **asked)
+    answer = _script.answer(on, _script.count_question(on), device=_device, **asked)
     if answer is not None:
         act(answer)
     return answer

@@ -1,1 +1,1 @@
-"""A fleet: who is there, how it is reached, and what is trusted. Dask distributed carries it; nothing here measures."""
+"""A fleet: its workers, the connections to its scheduler, and its certificates. Dask distributed carries it; it measures nothing."""

@@ -1,4 +1,4 @@
-"""Addresses of a fleet's scheduler. Always TLS, on loopback too: whoever reaches a scheduler without it can run code there."""
+"""Addresses of a fleet's scheduler. They use TLS, on loopback too: any program that reaches a scheduler without it can run code there."""
 
 import ipaddress
 from urllib.parse import urlsplit

@@ -1,5 +1,6 @@
-"""The certificates of a fleet: an authority of its own, and one certificate that scheduler, workers and sweeps show each
-other. Whoever holds these files may run code on every machine of it, so they are readable by their owner alone.
+"""The certificates of a fleet: an authority of its own, and one certificate that scheduler, workers and sweeps show each other.
+
+A holder of these files may run code on every machine of the fleet, so only their owner can read them.
 """
 
 import datetime
@@ -21,20 +22,20 @@ _BEFORE = datetime.timedelta(days=2)  # a clock that is behind takes them all th
 
 
 def folder(asked: str | None) -> Path:
-    """Return the folder of certificates: the one that was asked for, else $ANE_SWEEP_FLEET, else this user's own."""
+    """Return the folder of certificates: the given one, else $ANE_SWEEP_FLEET, else this user's own."""
     named = asked or os.environ.get(VARIABLE)
     return user_path(named).absolute() if named else own_folder()
 
 
 def own_folder() -> Path:
-    """Return this user's folder of certificates, which any sweep and worker of the user finds without being told."""
+    """Return this user's folder of certificates, which every sweep and worker of the user finds by default."""
     return data_folder() / "fleet"
 
 
 def ensure(place: Path, at: str) -> None:
     """Make this user's own certificates if a fleet on loopback lacks them. Raises ConfigError if others are missing.
 
-    Several processes may call this at once: the folder appears whole, by a rename, and whoever comes second uses it.
+    Several processes may call this at once: the folder appears complete, by a rename, and later processes use it.
     """
     if address.is_loopback(at) and place == own_folder() and missing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +96,7 @@ def _made() -> dict[str, bytes]:
         use = x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False)
         return builder.add_extension(use, critical=True).sign(authority_key, hashes.SHA256())
 
-    # The authority's own key is not kept: nobody can make one more certificate that these machines trust.
+    # The authority's own key is not kept, so that no further certificate can be made that these machines trust.
     own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ane-sweep fleet")])
     form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     pem = serialization.Encoding.PEM

@@ -9,8 +9,8 @@ from typing import Any
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates
 
-# Dask's settings in whatever process of ours: nothing is sent or taken without TLS; a lost worker costs what ran on it and is
-# told at once; nothing samples stacks beside what is timed, and nothing is written to a disk that our own limits do not know.
+# Dask's settings in every process of ours: no connection without TLS; the tasks of a lost worker fail at once; no stack
+# sampling while something is timed; and no file is written that our own limits do not know.
 CONFIG: dict[str, Any] = {
     "distributed.comm.require-encryption": True,
     "distributed.scheduler.allowed-failures": 0,
@@ -32,7 +32,7 @@ class Distrusted(Unreachable):
 
 
 def distributed() -> Any:
-    """The package, set as a fleet needs it. Raises ConfigError where it is not installed."""
+    """Return the package `distributed`, configured for a fleet. Raises ConfigError if it is not installed."""
     try:
         import dask
         import distributed as found

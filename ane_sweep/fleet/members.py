@@ -1,4 +1,4 @@
-"""The workers of a fleet: what each says of itself, which of them may take part, and where a cell can be measured."""
+"""The workers of a fleet: the facts that each reports, which workers may take part, and the places for measuring cells."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _LOOK_S = 1.0
 
 
 class Member(msgspec.Struct):
-    """A worker as it says itself. `declared`: the chip that it was told to answer for, in place of its own."""
+    """The facts that a worker reports. `declared`: its chip is not its own but the one given with --chip."""
 
     name: str
     chip: str
@@ -46,23 +46,24 @@ class Member(msgspec.Struct):
 
 @cache
 def facts() -> str:
-    """Return what this worker says of itself when it joins, as JSON."""
-    return msgspec.json.encode(me()).decode()
+    """Return the facts that this worker reports when it joins, as JSON."""
+    return msgspec.json.encode(describe_self()).decode()
 
 
 def memory_bytes() -> int:
-    """What tasks may use together on this worker."""
-    said = os.environ.get(MEMORY_VARIABLE)
-    return memory.memory_budget(float(said) if said else None)
+    """Return the bytes that all tasks on this worker may use together."""
+    gib = os.environ.get(MEMORY_VARIABLE)
+    return memory.memory_budget(float(gib) if gib else None)
 
 
 def fingerprint() -> dict[str, Any]:
-    """This machine now, as a record has it."""
+    """Return the facts of this machine now, in the form of a record's `host`."""
     declared = os.environ.get(CHIP_VARIABLE)
     return host.fingerprint() | ({} if declared is None else {"declared_chip": declared})
 
 
-def me() -> Member:
+def describe_self() -> Member:
+    """Return the facts of this worker."""
     chip, declared = host.chip_name(host.chip()), os.environ.get(CHIP_VARIABLE)
     refused = {name: why for name in RUNTIMES if (why := cannot(name))}
     return Member(
@@ -82,7 +83,7 @@ def me() -> Member:
 
 @cache
 def tools() -> dict[str, str | None]:
-    """Versions of what decides a result; `code` is a digest of ane-sweep's own, which changes within a version."""
+    """Return the versions of everything that decides a result; `code` is a digest of ane-sweep's own code."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -94,10 +95,10 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-def of(client: Any) -> tuple[list[Member], list[str]]:
+def list_members(client: Any) -> tuple[list[Member], list[str]]:
     """Return (the workers that may take part, by name; why each other worker may not).
 
-    Each worker gave its facts to the scheduler when it joined: none is asked, so one that hangs holds up nobody.
+    Each worker gave its facts to the scheduler when it joined, so a worker that hangs delays nothing.
     """
     members: list[Member] = []
     refused: list[str] = []
@@ -107,36 +108,36 @@ def of(client: Any) -> tuple[list[Member], list[str]]:
             refused.append(f"{at}: refused, as `ane-sweep fleet worker` did not start it")
             continue
         member = conversion.decode(told, Member)
-        if differ := different(member.tools, ours):
+        if differ := describe_differences(member.tools, ours):
             refused.append(f"{member.name}: refused, as its {differ}: install the same there")
         else:
             members.append(member)
     return sorted(members, key=lambda one: one.name), refused
 
 
-def different(theirs: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str:
+def describe_differences(theirs: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str:
     """Return the versions in which two machines differ, as `torch 2.12 (here 2.13)`; nothing if they are the same."""
     names = [name for name in SAME if theirs.get(name) != ours.get(name)]
     return ", ".join(f"{name} {theirs.get(name)} (here {ours.get(name)})" for name in names)
 
 
 class Activity(msgspec.Struct):
-    """What a scheduler knows of its workers: tasks by worker, how many wait, seconds since each was last heard from."""
+    """The work of a fleet: running tasks by worker, the number of waiting tasks, seconds since each worker's last message."""
 
     running: dict[str, list[str]]
     waiting: int
     silent_s: dict[str, float]
 
 
-def doing(client: Any) -> Activity:
-    """Return what the workers of a fleet do now, each task as people read it."""
-    told = conversion.convert(client.run_on_scheduler(activity), Activity)
-    told.running = {name: [_task(key) for key in keys] for name, keys in told.running.items() if keys}
-    return told
+def read_activity(client: Any) -> Activity:
+    """Return the work of a fleet now, with readable names of tasks."""
+    work = conversion.convert(client.run_on_scheduler(report_activity), Activity)
+    work.running = {name: [_task(key) for key in keys] for name, keys in work.running.items() if keys}
+    return work
 
 
-def activity(dask_scheduler: Any) -> dict[str, Any]:
-    """Return an Activity as plain values. Runs in the scheduler, which calls it by its name."""
+def report_activity(dask_scheduler: Any) -> dict[str, Any]:
+    """Return an Activity as JSON values. The scheduler calls this function by its name."""
     workers = dask_scheduler.workers.values()
     running = {str(one.name): [str(task.key) for task in one.executing if task in one.processing] for one in workers}
     given = sum(len(one.processing) for one in workers)
@@ -155,15 +156,14 @@ def _task(key: str) -> str:
     return f"{stage} {task} of {'-'.join(sweep[:2])}" if len(sweep) > 2 else key
 
 
-def described(members: Iterable[Member], refused: Sequence[str] = ()) -> str:
-    """`m4-a (m4), m1-a (m1)`, and who may not take part."""
+def describe_members(members: Iterable[Member], refused: Sequence[str] = ()) -> str:
+    """Return workers as `m4-a (m4), m1-a (m1)`, and the reasons why others may not take part."""
     names = ", ".join(f"{one.name} ({one.chip})" for one in members) or "none"
     return "; ".join([f"workers: {names}", *refused])
 
 
-def place(wanted: str | None, members: Sequence[Member]) -> Place | None:
-    """Where a cell that asks for that machine is measured: of the workers that fit, the most that are alike. None where
-    none fits."""
+def find_place(wanted: str | None, members: Sequence[Member]) -> Place | None:
+    """Return the place that measures a cell with that `machine`: the largest group of fitting workers that are alike, or None."""
     named = [one for one in members if one.name == wanted]
     fitting = named or [one for one in members if wanted in (None, one.chip)]
     if not fitting:
@@ -193,7 +193,7 @@ def name_label(name: str) -> str:
     return f"NAME-{name}"
 
 
-def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places:
+def find_places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places:
     """Return the workers that each `machine` of a matrix stands for (see bridge.executors). Raises ConfigError."""
     at, certificates = link.settings(settings["executor"])
     if not settings.get("store"):
@@ -207,21 +207,23 @@ def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait:
             "each machine's own environment"
         )
     with link.connected(at, certificates) as client:
-        return _found(client, wanted, settings["executor"]["wait_s"] if wait else 0)
+        return _wait_for_places(client, wanted, settings["executor"]["wait_s"] if wait else 0)
 
 
-def _found(client: Any, wanted: Collection[str | None], wait_s: float) -> Places:
-    until, told = time.monotonic() + wait_s, False
+def _wait_for_places(client: Any, wanted: Collection[str | None], wait_s: float) -> Places:
+    until, has_warned = time.monotonic() + wait_s, False
     while True:
-        members, refused = of(client)
-        found = {machine: place(machine, members) for machine in wanted}
+        members, refused = list_members(client)
+        found = {machine: find_place(machine, members) for machine in wanted}
         lacking = sorted(str(machine or "any") for machine, one in found.items() if one is None)
         if not lacking or time.monotonic() >= until:
             break
-        if not told:
-            told = True
+        if not has_warned:
+            has_warned = True
             names = ", ".join(f"machine={name}" for name in lacking)
-            say(f"no worker fits {names}; {described(members, refused)}: waiting up to {wait_s:g} s (executor.wait_s)")
+            say(
+                f"no worker fits {names}; {describe_members(members, refused)}: waiting up to {wait_s:g} s (executor.wait_s)"
+            )
         time.sleep(_LOOK_S)
     for line in refused:
         say(f"doubt: worker {line}")
@@ -230,4 +232,4 @@ def _found(client: Any, wanted: Collection[str | None], wait_s: float) -> Places
 
 def _unfit(machine: str | None, members: Sequence[Member], refused: Sequence[str]) -> str:
     wanted = f"machine={machine}: no worker has that chip or name" if machine else "no worker is there"
-    return f"{wanted}; {described(members, refused)}; `ane-sweep fleet worker ADDRESS` on a machine adds it"
+    return f"{wanted}; {describe_members(members, refused)}; `ane-sweep fleet worker ADDRESS` on a machine adds it"

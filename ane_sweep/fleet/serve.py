@@ -25,9 +25,10 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 class Request(msgspec.Struct):
-    """What to serve. `scheduler`: the address that a worker joins; None: be a scheduler.
+    """A scheduler or worker to serve.
 
-    `host`: where to listen and nowhere else; nothing: at the address by which this machine reaches the scheduler.
+    scheduler  the address that a worker joins; None: serve a scheduler
+    host       the only address to listen at; "": the one by which this machine reaches the scheduler
     """
 
     host: str

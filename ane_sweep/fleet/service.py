@@ -89,7 +89,7 @@ def admit(at: str, place: Path, name: str) -> None:
     try:
         with link.connected(at, place) as client:
             theirs = client.run_on_scheduler(members.tools)
-            silent_s = members.doing(client).silent_s.get(name)
+            silent_s = members.read_activity(client).silent_s.get(name)
     except OSError as error:
         raise link.Unreachable(f"{at}: the scheduler there was lost ({type(error).__name__})") from None
     except (ImportError, AttributeError) as error:
@@ -99,7 +99,7 @@ def admit(at: str, place: Path, name: str) -> None:
         ) from None
     known = {key: version for key, version in theirs.items() if version is not None}  # a scheduler needs no torch
     ours = {key: version for key, version in members.tools().items() if key in known}
-    if differ := members.different(known, ours):
+    if differ := members.describe_differences(known, ours):
         raise ConfigError(f"worker {name}: refused by {at}, whose {differ}: install the same on both machines")
     if silent_s is not None and silent_s < members.SILENT_S:
         raise ConfigError(f"worker {name}: {at} has another worker of that name; --name NAME gives this one its own")

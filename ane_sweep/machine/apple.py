@@ -1,4 +1,4 @@
-"""What macOS' own tools say about an Apple machine: its Neural Engine, Xcode, and whether this Python is translated.
+"""The facts that macOS' own tools report about an Apple machine: its Neural Engine, Xcode, and whether this Python is translated.
 
 Parsing is apart from asking, as the outputs are known from others (sources in the tests) and not from a Mac of ours.
 Everything is asked through tools.py, so the stand-in's script answers in place of the tools. Standard library only.
@@ -18,12 +18,12 @@ _DART = ("dart-ane", "dart-ane0")
 
 
 def no_silicon() -> str | None:
-    """None, or why there is no GPU of Apple's here."""
+    """Return why this host has no GPU of Apple's, or None if it has one."""
     return None if sys.platform == "darwin" and platform.machine() == "arm64" else "needs a Mac with Apple silicon"
 
 
 def no_coreml() -> str | None:
-    """None, or why Core ML cannot run on this host."""
+    """Return why Core ML cannot run on this host, or None if it can."""
     if not is_mac():
         return "needs macOS"
     if translated():
@@ -35,7 +35,7 @@ def no_coreml() -> str | None:
 
 
 def is_mac() -> bool:
-    """A Mac, or its stand-in."""
+    """Return True on a Mac, or under its stand-in."""
     return sys.platform == "darwin" or stand_in.active() is not None
 
 
@@ -45,7 +45,7 @@ def facts() -> dict[str, Any]:
 
 
 def ane() -> dict[str, Any] | None:
-    """The Neural Engine as the I/O registry shows it; None where there is none."""
+    """Return the Neural Engine as the I/O registry shows it, or None if it shows no engine."""
     listed = tools.text("/usr/sbin/ioreg", "-rlw0", "-d", "1", "-c", "H11ANEIn")
     if listed is None:
         return None
@@ -54,14 +54,14 @@ def ane() -> dict[str, Any] | None:
 
 
 def engine(listed: str) -> dict[str, Any]:
-    """Cores and architecture ("h16g") from `ioreg -c H11ANEIn`; of several engines the cores together."""
+    """Return cores and architecture ("h16g") from `ioreg -c H11ANEIn`; the cores of several engines are added up."""
     cores = re.findall(r'"ANEDevicePropertyNumANECores"\s*=\s*(\d+)', listed)
     kinds = re.findall(r'"ANEDevicePropertyTypeANEArchitectureTypeStr"\s*=\s*"([^"]+)"', listed)
     return {"cores": sum(map(int, cores)) or None, "architecture": kinds[0] if kinds else None}
 
 
 def vm_size(listed: str) -> int | None:
-    """Bytes of address space that the engine can map, from a device tree's `"vm-size" = <000000e0>`: little endian."""
+    """Return the bytes of address space that the engine can map, from a device tree's `"vm-size" = <000000e0>`: little endian."""
     found = re.search(r'"vm-size"\s*=\s*<([0-9a-fA-F]+)>', listed)
     return int.from_bytes(bytes.fromhex(found[1]), "little") or None if found and len(found[1]) % 2 == 0 else None
 
@@ -80,7 +80,7 @@ def _xcode(script: str | None) -> str | None:
 
 
 def translated() -> bool:
-    """Whether this Python is x86-64 code that Rosetta translates on an Apple chip: no figure of it would mean anything."""
+    """Return True if this Python is x86-64 code that Rosetta translates on an Apple chip, so that its figures mean nothing."""
     script = stand_in.active()
     machine = platform.machine() if script is None else script.host.get("machine", "arm64")
     return machine == "x86_64" and _on_apple_silicon(None if script is None else script.digest)

@@ -22,14 +22,14 @@ class Helper:
 
 
 def rows() -> list[Helper]:
-    """The helpers that run now; empty where there are none, or nobody can say."""
+    """Return the helpers that run now; an empty list also if the host cannot report them."""
     if sys.platform != "darwin" and stand_in.active() is None:
         return []
     return parse(tools.text("/bin/ps", "-axo", "pid=,rss=,time=,comm=") or "")
 
 
 def parse(text: str) -> list[Helper]:
-    """Of lines `pid rss-in-KiB time command`: those of `NAMES`, sorted by name and pid."""
+    """Return the helpers of `NAMES` among lines `pid rss-in-KiB time command`, sorted by name and pid."""
     found = []
     for line in text.splitlines():
         words = line.split(None, 3)
@@ -41,7 +41,7 @@ def parse(text: str) -> list[Helper]:
 
 
 def sizes() -> dict[str, int]:
-    """Resident bytes by name, of all processes of that name together."""
+    """Return the resident bytes of all helpers by name."""
     found: dict[str, int] = {}
     for helper in rows():
         found[helper.name] = found.get(helper.name, 0) + helper.resident_bytes
@@ -49,5 +49,5 @@ def sizes() -> dict[str, int]:
 
 
 def state() -> list[dict[str, Any]]:
-    """For the record."""
+    """Return the helpers in the form of a record."""
     return [asdict(helper) for helper in rows()]

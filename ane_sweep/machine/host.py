@@ -1,4 +1,4 @@
-"""The machine a figure was taken on, as far as it matters for the figure. No serial numbers, host names or users."""
+"""The facts of this machine that matter for a figure. No serial numbers, host names or users are read."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "
 
 
 def fingerprint() -> dict[str, Any]:
-    """{system, machine, chip, cores, memory_bytes, os_version, os_build, python, power, low_power, thermal}; unknown is None.
+    """Return {system, machine, chip, cores, memory_bytes, os_version, os_build, python, power, low_power, thermal}.
 
-    `cores` is {"physical", "logical", "usable"} (what affinity leaves us; on Apple chips also "performance" and
+    Unknown values are null. `cores` is {"physical", "logical", "usable"} (what affinity leaves us; on Apple chips also "performance" and
     "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, as each system words it, and may change
     from one minute to the next, like `power`. On a Mac also what apple.facts says.
     """
@@ -34,18 +34,18 @@ def fingerprint() -> dict[str, Any]:
 
 
 def chip() -> str | None:
-    """What the processor calls itself ("Apple M4 Pro"), or the stand-in's; None where the system does not say."""
+    """Return the processor's own name ("Apple M4 Pro"), or the stand-in's; None if the system does not report it."""
     script = stand_in.active()
     return (script.host if script else {}).get("chip", _still()["chip"])
 
 
 def chip_name(brand: str | None) -> str:
-    """`Apple M4 Pro`, as sysctl says it, to `m4_pro`, as the chip table does."""
+    """Return the chip table's name `m4_pro` for `Apple M4 Pro`, as sysctl reports it."""
     return (brand or "unknown").removeprefix("Apple ").strip().lower().replace(" ", "_")
 
 
 def digest() -> str:
-    """sha256 over what makes figures comparable: chip, cores, memory (to the GiB), OS. Never power or temperature."""
+    """Return the sha256 over the facts that make figures comparable: chip, cores, memory (to the GiB), OS. Never power or temperature."""
     still = {name: value for name, value in _still().items() if name in _STABLE}
     still["memory_bytes"] = round((still["memory_bytes"] or 0) / 2**30)
     if script := stand_in.active():
@@ -55,7 +55,7 @@ def digest() -> str:
 
 @lru_cache(maxsize=1)
 def toolchain() -> dict[str, str | None]:
-    """Versions of torch, coremltools, transformers, numpy, ane_sweep and python, without importing any of them."""
+    """Return the versions of torch, coremltools, transformers, numpy, ane_sweep and python, without importing any of them."""
     return {**{name: _version(name) for name in TOOLS}, "ane_sweep": __version__, "python": platform.python_version()}
 
 
@@ -131,7 +131,7 @@ def _read(path: str | Path) -> str | None:
 
 
 def power() -> str | None:
-    """`ac`, `battery`, or None where the platform does not tell."""
+    """Return `ac`, `battery`, or None if the platform does not report it."""
     if sys.platform == "darwin":
         said = tools.text("/usr/bin/pmset", "-g", "batt") or ""
         return "ac" if "AC Power" in said else "battery" if "Battery Power" in said else None
@@ -145,7 +145,7 @@ def power() -> str | None:
 
 
 def thermal() -> dict[str, Any] | None:
-    """macOS: the CPU speed limit in percent that the system imposes; Linux: the hottest zone in degrees Celsius."""
+    """Return on macOS the CPU speed limit in percent that the system imposes, on Linux the hottest zone in degrees Celsius."""
     if sys.platform == "darwin":
         found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", tools.text("/usr/bin/pmset", "-g", "therm") or "")
         return {"kind": "cpu_speed_limit_percent", "value": int(found[1])} if found else None
@@ -155,7 +155,7 @@ def thermal() -> dict[str, Any] | None:
 
 
 def low_power() -> bool | None:
-    """Whether the system saves power at the cost of speed: macOS' Low Power Mode, Linux' platform profile."""
+    """Return True if the system saves power at the cost of speed: macOS' Low Power Mode, Linux' platform profile."""
     if sys.platform == "darwin":
         found = re.search(r"lowpowermode\s+(\d)", tools.text("/usr/bin/pmset", "-g") or "")
         return found[1] == "1" if found else None

@@ -62,9 +62,9 @@ class Listener:
         return self._process is not None and self._process.poll() is None
 
     def end(self) -> int | None:
-        """End it if it still runs; its exit code (negative: a signal), None when there is none. What it wrote is kept.
+        """End the tool if it still runs. Return its exit code (negative: a signal), or None without one; its output is kept.
 
-        A tool that runs as root cannot be signalled by us and is left to its own end.
+        A tool that runs as root cannot be signalled by us and ends by itself.
         """
         if self._process is None:
             return None

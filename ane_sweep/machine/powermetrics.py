@@ -78,10 +78,10 @@ def _milliwatts(places: Sequence[dict], engine: str, seconds: float) -> float | 
 
 
 def unreadable(engine: str, idle: Sequence[Sample], loaded: Sequence[Sample]) -> str | None:
-    """Why an engine's channel says nothing, or None when it speaks.
+    """Return why an engine's channel cannot be used, or None if it can.
 
     0 throughout means unavailable, not idle: on M5 with macOS 27 the channels read 0 during sustained inference
-    (metaspartan/mactop#72), on some M2 Pro there is none (kennss/SiliconScope#11).
+    (metaspartan/mactop#72), on some M2 Pro the channel is missing (kennss/SiliconScope#11).
     """
     values = [sample.milliwatts[engine] for sample in (*idle, *loaded)]
     if all(value is None for value in values):

@@ -1,7 +1,7 @@
-"""Real processes: wait for one without stirring, kill a tree of them, see what is left, read their memory.
+"""Real processes: wait for one without polling, kill a tree of them, list survivors, read their memory.
 
 Waiting is one blocking call on a process descriptor (Linux pidfd, macOS kqueue). `Popen.wait(timeout=...)` would poll,
-up to 20 times a second, beside whatever is being timed.
+up to 20 times a second, and disturb the process that is being timed.
 """
 
 import contextlib
@@ -129,10 +129,10 @@ def end_all_with(variable: str, folder: Path) -> None:
 
 
 def tree_bytes(pid: int) -> int:
-    """Memory of a process and its descendants that cannot be reclaimed, in bytes; 0 when it is gone.
+    """Return the bytes of a process and its descendants that cannot be reclaimed; 0 if it is gone.
 
     Linux: anonymous and shared-memory pages, without the clean pages of mapped files (a 6 GB checkpoint that is
-    mapped, not read, threatens nobody). Elsewhere: resident memory.
+    mapped, not read, does no harm). Elsewhere: resident memory.
     """
     try:
         root = psutil.Process(pid)
@@ -148,7 +148,7 @@ def tree_bytes(pid: int) -> int:
 
 
 def _status_fields(pid: int) -> dict[str, int]:
-    """The kB fields of /proc/PID/status in bytes; empty where there is none."""
+    """Return the kB fields of /proc/PID/status in bytes; an empty dict without that file."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -157,7 +157,7 @@ def _status_fields(pid: int) -> dict[str, int]:
 
 
 def high_water(pid: int) -> int:
-    """Peak resident memory of a living process in bytes (Linux VmHWM); 0 where nobody can say."""
+    """Return the peak resident bytes of a living process (Linux VmHWM); 0 if unknown."""
     return _status_fields(pid).get("VmHWM", 0)
 
 

@@ -35,7 +35,7 @@ def seconds(text: str) -> float | None:
 
 
 def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
-    """Of looks in order of time; a pid whose CPU time falls is another process."""
+    """Return the lives of processes seen in looks in order of time; a pid whose CPU time falls is another process."""
     seen: dict[tuple[str, int], list[tuple[int, Helper]]] = {}
     for number, look in enumerate(looks):
         for one in look:

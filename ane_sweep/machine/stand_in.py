@@ -2,10 +2,10 @@
 
     ANE_SWEEP_STAND_IN=script.json ane-sweep runtime=coreml ...
 
-runs the whole chain of stages as if on a Mac. Programs are executed for real (the drop-in `coreml_anywhere`); how long
-that took, where the ops went, what failed and what the tools said comes from the script. Whatever comes out of it is
-labelled: `stand_in` in the record's `host` and `realised`, in every row of the table, in the tracker's run name and
-tags, and as the source of each figure. The script's digest is part of the host's, so nothing scripted is ever taken
+runs the whole chain of stages as if on a Mac. Programs are executed for real (the drop-in `coreml_anywhere`); their
+durations, the places of ops, failures and the tools' output come from the script. All results are labelled: `stand_in` in
+the record's `host` and `realised`, in every row of the table, in the tracker's run name and tags, and as the source of each
+figure. The script's digest is part of the host's, so nothing scripted is ever taken
 from the cache for something real.
 
     {"name": "m4-agrees", "source": "constructed",
@@ -32,7 +32,7 @@ does, the drop-in's own behaviour stands, and a command is not found.
                hang       true: never returns
                signal     "SIGKILL" ...: the process dies of it
                fail       text of the RuntimeError that the native module raises
-               ms         how long it took, on the clock of whoever measures; a list is gone through, its last stays
+               ms         how long it took, on the measuring clock; a list is gone through, its last stays
                native_ms  predict: what Core ML says it took itself; `ms` where absent
                analytics  load, plan: file of that format that Core ML leaves in its cache, relative to the script
                leaves     load, plan: compiled programs (.hwx) and net.plist that Core ML leaves there, likewise
@@ -81,16 +81,16 @@ class Script:
     calls: dict[str, int] = field(default_factory=dict)
 
     def label(self) -> str:
-        """What records, tables and trackers show."""
+        """Return the label that records, tables and trackers show."""
         return f"{self.name} ({self.path.name}, {self.digest[:12]})"
 
-    def asked(self, on: str) -> int:
+    def count_question(self, on: str) -> int:
         """Count one more question of this kind; returns how many there were, this one included."""
         self.calls[on] = self.calls.get(on, 0) + 1
         return self.calls[on]
 
     def labelled(self, metric: Metric) -> Metric:
-        """A metric that says where it is from: not from a device."""
+        """Return a metric whose source names the script, as the figure is not from a device."""
         return replace(metric, source=f"stand-in {self.name}: {metric.source or 'scripted'}")
 
     def answer(self, on: str, call: int = 1, **asked: Any) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ class Meaning:
 
 @dataclass
 class Finding:
-    """A known line: how often it came, from whom, and what it means. `ours`: said by our own process."""
+    """A known line: its count, its process and its meaning. `ours`: it came from our own process."""
 
     says: str
     line: str
@@ -110,7 +110,7 @@ class Findings:
         self._add(text, Path(process).name or "unknown", entry.get("processID") == self.pid)
 
     def add_stderr(self, text: str) -> None:
-        """What the frameworks printed inside our own process."""
+        """Add the lines that frameworks printed inside our own process."""
         for line in text.splitlines():
             self._add(line, "stderr", True)
 
@@ -127,8 +127,8 @@ class Findings:
         else:
             self.dropped += 1
 
-    def found(self) -> list[dict[str, Any]]:
-        """Our own lines first, then the gravest."""
+    def rank(self) -> list[dict[str, Any]]:
+        """Return the findings as JSON values: lines of our own process first, then the gravest."""
         order = {says: place for place, says in enumerate(SAYS)}
         ranked = sorted(self._found.values(), key=lambda f: (not f.ours, order.get(f.says, 99)))
         return [finding.as_dict() for finding in ranked]
@@ -139,4 +139,4 @@ def stderr_findings(texts: Iterable[str]) -> list[dict[str, Any]]:
     findings = Findings(pid=-1)
     for text in texts:
         findings.add_stderr(text)
-    return findings.found()
+    return findings.rank()

@@ -20,7 +20,7 @@ ASK_S = 5.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool said. `code` is None when it did not answer in time; its output until then is kept."""
+    """A tool's output and exit code. `code` is null if it did not answer in time; its output until then is kept."""
 
     code: int | None
     stdout: str
@@ -54,9 +54,9 @@ def ask(*command: str, timeout_s: float = ASK_S) -> Answer | None:
 
 
 def text(*command: str, timeout_s: float = ASK_S) -> str | None:
-    """What a tool printed, stripped; None when it is absent, fails, does not answer or prints nothing."""
-    said = ask(*command, timeout_s=timeout_s)
-    return said.stdout.strip() or None if said is not None and said.ok else None
+    """Return a tool's output, stripped; None if it is absent, fails, does not answer or prints nothing."""
+    answer = ask(*command, timeout_s=timeout_s)
+    return answer.stdout.strip() or None if answer is not None and answer.ok else None
 
 
 def start(*command: str, **options: Any) -> subprocess.Popen:
@@ -67,10 +67,10 @@ def start(*command: str, **options: Any) -> subprocess.Popen:
     script = stand_in.active()
     if script is None:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=protocol.python_environment(), **options)
-    answer = script.answer("command", script.asked("command"), argv=list(command))
+    answer = script.answer("command", script.count_question("command"), argv=list(command))
     if answer is None:
         raise FileNotFoundError(2, f"not in the stand-in's script {script.name}", command[0])
-    env = dict(os.environ, ANE_SWEEP_SAYS=_said(answer), ANE_SWEEP_ERRS=answer.get("stderr", ""))
+    env = dict(os.environ, ANE_SWEEP_SAYS=_read_stdout(answer), ANE_SWEEP_ERRS=answer.get("stderr", ""))
     env |= {"ANE_SWEEP_CODE": str(answer.get("code", 0)), "ANE_SWEEP_FOREVER": "1" if answer.get("forever") else ""}
     env |= {"ANE_SWEEP_REPEAT": str(answer.get("repeat", 1))}
     return subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPEAKER], stdin=subprocess.DEVNULL, env=env, **options)
@@ -92,23 +92,23 @@ os._exit(int(os.environ["ANE_SWEEP_CODE"]))
 
 
 def _scripted(script: stand_in.Script, command: tuple[str, ...]) -> Answer | None:
-    answer = script.answer("command", script.asked("command"), argv=list(command))
+    answer = script.answer("command", script.count_question("command"), argv=list(command))
     if answer is None:
         return None
     if answer.get("compiles"):
         _compile(Path(command[-2]), Path(command[-1]))
     code = None if answer.get("forever") or answer.get("hang") else answer.get("code", 0)
-    return Answer(code, _said(answer) * answer.get("repeat", 1), answer.get("stderr", ""))
+    return Answer(code, _read_stdout(answer) * answer.get("repeat", 1), answer.get("stderr", ""))
 
 
 def _compile(source: Path, folder: Path) -> None:
-    """What coremlcompiler leaves, made by the drop-in; the worker's side alone asks for it."""
+    """Write a compiled folder as coremlcompiler does, with the drop-in; only the worker's side calls it."""
     from ane_sweep.coreml_anywhere import native
 
     shutil.move(native._MLModelProxy.compileModel(str(source)), folder / f"{source.stem}.mlmodelc")
 
 
-def _said(answer: dict[str, Any]) -> str:
+def _read_stdout(answer: dict[str, Any]) -> str:
     said = answer.get("stdout", "")
     return "\n".join(said) + "\n" if isinstance(said, list) else said
 

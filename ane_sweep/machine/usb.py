@@ -45,7 +45,7 @@ def _connected(script: str | None) -> list[Found]:
 
 
 def parse(text: str) -> list[Found]:
-    """Of devicectl's JSON: the iPhones and iPads with a connected tunnel, as coremltools 9.0 picks them too."""
+    """Return the iPhones and iPads with a connected tunnel in devicectl's JSON, as coremltools 9.0 picks them too."""
     try:
         listed = json.loads(text[text.index("{") :])["result"]["devices"]
     except (ValueError, KeyError, TypeError):
@@ -64,7 +64,7 @@ def parse(text: str) -> list[Found]:
 
 
 def refusal() -> str | None:
-    """Why device=usb cannot be had now, with the way out; None when exactly one device is connected."""
+    """Return why device=usb is not available, with the next step; None if exactly one device is connected."""
     count = len(connected())
     if count == 1:
         return None

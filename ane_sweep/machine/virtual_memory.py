@@ -1,7 +1,7 @@
-"""What `vm_stat` of macOS says of the memory of the whole machine: pages that are free, wired, compressed; moved in and out.
+"""The memory of the whole machine as macOS' `vm_stat` reports it: pages that are free, wired, compressed; moved in and out.
 
 Its lines are `Pages free:      123456.` behind a first one that names the size of a page; the names are those of Apple's
-vm_stat.c (system_cmds) and vm_stat(1). Levels are what there is now, the others count since the machine started. More is
+vm_stat.c (system_cmds) and vm_stat(1). Levels are current values, the others count since the machine started. More is
 mapped than any process owns while the Neural Engine runs: "5GB file -> 20GB" (more-ane-transformers notes, 4 April 2023).
 """
 
@@ -19,22 +19,22 @@ _LINE = re.compile(r'^"?([^":]+)"?:\s+(\d+)\.?\s*$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by the names of LEVELS and COUNTS; what this vm_stat does not say is left out."""
+    """Bytes by the names of LEVELS and COUNTS; values that this vm_stat does not report are left out."""
 
     levels: dict[str, int]
     counts: dict[str, int]
 
 
 def read() -> Memory:
-    """Raises ValueError with the reason where there is nothing to read."""
-    said = tools.text(TOOL)
-    if said is None:
+    """Return the memory now. Raises ValueError with the reason if vm_stat gives no output."""
+    output = tools.text(TOOL)
+    if output is None:
         raise ValueError("vm_stat gave nothing")
-    return parse(said)
+    return parse(output)
 
 
 def parse(text: str) -> Memory:
-    """Raises ValueError for what is no output of vm_stat."""
+    """Return the memory in an output of vm_stat. Raises ValueError for any other text."""
     size = _HEAD.search(text)
     pages = {name.strip(): int(number) for name, number in _LINE.findall(text)}
     found = [
@@ -47,7 +47,7 @@ def parse(text: str) -> Memory:
 
 
 def change(before: Memory, after: Memory) -> dict[str, int]:
-    """Bytes by name: levels after less before, which may be negative, and what was moved meanwhile."""
+    """Return changes in bytes by name: of levels, which may be negative, and of the counts in between."""
     levels = {name: value - before.levels[name] for name, value in after.levels.items() if name in before.levels}
     counts = {name: value - before.counts[name] for name, value in after.counts.items() if name in before.counts}
     return {**levels, **{name: max(0, value) for name, value in counts.items()}}

@@ -100,7 +100,7 @@ class SchedulerSession:
         """End this sweep's tasks, waiting or running, on every worker that answers. A silent worker is not waited for."""
         for key in list(self._futures):
             self.drop(key)
-        silent_s = members.doing(self.client).silent_s
+        silent_s = members.read_activity(self.client).silent_s
         workers = self.client.scheduler_info(n_workers=-1)["workers"]
         live = [
             address for address, worker in workers.items() if silent_s.get(str(worker["name"]), 0) < members.SILENT_S

@@ -1,4 +1,4 @@
-"""What the user sees while a sweep runs: a bar and one line that changes on a terminal, one line a finished cell elsewhere."""
+"""The progress of a sweep: a bar and one changing line on a terminal, one line for each finished cell elsewhere."""
 
 import sys
 import threading
@@ -24,7 +24,7 @@ HARMLESS = (StageStatus.OK, StageStatus.CACHED, StageStatus.UNAVAILABLE)
 
 
 class Lines:
-    """One plain line a finished cell; for logs, pipes and nights. Also what the line of a terminal counts."""
+    """Prints one plain line for each finished cell, for logs and pipes; keeps the counts that a terminal's line shows too."""
 
     def __init__(self, plan: Plan, console: Console):
         self.console = console
@@ -32,19 +32,19 @@ class Lines:
         self.total, self.cached, self.timed, self.began = len(self.todo), 0, 0, time.monotonic()
         self.running: dict[str, tuple[Task, float]] = {}  # with when it began
         self.remaining = TimeLeft(self.todo.values())
-        self.told: set[str] = set()
+        self.shown_reasons: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
         self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}
-        self.cells_of: dict[str, list[str]] = {}  # of a task
+        self.cells_of: dict[str, list[str]] = {}  # by task
         for cell, needed in self.needs.items():
             for task in needed:
                 self.cells_of.setdefault(task, []).append(cell)
         self.timings = {
             key: [one for one in plan.chains[key] if one in plan.tasks and plan.tasks[one].round] for key in self.cells
         }
-        self.trouble: dict[str, Outcome] = {}  # of a cell, its first
+        self.trouble: dict[str, Outcome] = {}  # by cell: its first failed task
         self.lock = threading.Lock()
-        self.where: dict[str, str] = {}  # of a fleet: key -> the machine that does it
+        self.where: dict[str, str] = {}  # with a fleet: task -> the machine that runs it
 
     def begin(self, task: Task) -> None:
         with self.lock:
@@ -52,25 +52,25 @@ class Lines:
             self.timed += task.alone
 
     def at(self, task: Task, machine: str) -> None:
-        """A machine of a fleet does this one."""
+        """Note the machine of a fleet that runs a task."""
         with self.lock:
             self.where[task.key] = machine
 
     def end(self, task: Task, outcome: Outcome) -> None:
         if task.unavailable is not None:
-            return  # said once, in the plan
+            return  # the plan has shown it
         with self.lock:
             _, began = self.running.pop(task.key, (task, time.monotonic()))
             if self.todo.pop(task.key, None) is not None:
                 worked = outcome.result.seconds if outcome.status is StageStatus.OK else None
                 self.remaining.drop(task, None if worked is None else max(worked, time.monotonic() - began))
             self.cached += outcome.status is StageStatus.CACHED
-            lines = self._told(task, outcome)
-        for line in lines:  # without the lock, which whoever draws takes inside its own
+            lines = self._end_lines(task, outcome)
+        for line in lines:  # without the lock: drawing takes it inside rich's own lock
             self._show(line)
 
-    def _told(self, task: Task, outcome: Outcome) -> list[Text]:
-        """Of each cell that this was the last task of, its line."""
+    def _end_lines(self, task: Task, outcome: Outcome) -> list[Text]:
+        """Return a line for each cell whose last task has ended."""
         lines = []
         for key in self.cells_of.pop(task.key, ()):
             if outcome.status not in HARMLESS and not task.more_of:
@@ -79,7 +79,7 @@ class Lines:
             if not self.needs[key]:
                 del self.needs[key]
                 lines += self._cell(key)
-        if outcome.status in HARMLESS and outcome.reason:  # as what was made again
+        if outcome.status in HARMLESS and outcome.reason:  # such as an artifact that was made again
             lines += self._reason(f"{task.label}: {outcome.reason}")
         return lines
 
@@ -89,30 +89,30 @@ class Lines:
         status = "done" if bad is None else str(bad.status)
         line.append(f"{status:<11} ", "green" if bad is None else STYLES.get(bad.status, "bold red"))
         line.append(visible(self.cells[key]) + self._measured(key))
-        line.append(f"  {duration(time.monotonic() - self.began)} so far" + self._left(), "dim")
+        line.append(f"  {duration(time.monotonic() - self.began)} so far" + self._time_left(), "dim")
         return [line, *(self._reason(bad.reason) if bad is not None and bad.reason else ())]
 
     def _measured(self, cell: str) -> str:
-        """` on m4-a`: who timed a cell, where that was a machine of a fleet."""
+        """Return the machines of a fleet that timed a cell, as ` on m4-a`."""
         names = dict.fromkeys(self.where[key] for key in self.timings.get(cell, ()) if key in self.where)
         return f" on {', '.join(map(visible, names))}" if names else ""
 
     def _reason(self, reason: str) -> list[Text]:
-        """Each once, however many cells it cost."""
-        if (first := first_line(reason)) in self.told:
+        """Return a reason's line, or no line if it was shown before."""
+        if (first := first_line(reason)) in self.shown_reasons:
             return []
-        self.told.add(first)
+        self.shown_reasons.add(first)
         return [Text(f"  {visible(first)}", "yellow")]
 
     def freeze(self) -> None:
-        """Preparation is over; from here on nothing of ours may run beside the task that is timed."""
+        """Show that preparation is over. From here on no drawing may run next to the task that is timed."""
         if any(task.alone for task in self.todo.values()):
             self._show(
-                Text(f"prepared{self._from_cache()}; timing {self._times()}, one at a time{self._left()}", "bold")
+                Text(f"prepared{self._from_cache()}; timing {self._times()}, one at a time{self._time_left()}", "bold")
             )
 
     def say(self, line: str) -> None:
-        """A word between two tasks."""
+        """Print one status line between two tasks."""
         self._show(Text(line, "yellow"))
 
     def _times(self) -> str:
@@ -123,11 +123,11 @@ class Lines:
     def _from_cache(self) -> str:
         return f" (from the cache: {self.cached} of {self.total - self.remaining.alone} tasks)" if self.cached else ""
 
-    def _left(self) -> str:
-        """Return `, about 4 min left`, by durations of this run and of past ones; nothing where these do not say it."""
+    def _time_left(self) -> str:
+        """Return the estimated time left as `, about 4 min left`; nothing if past durations do not give it."""
         now = time.monotonic()
         seconds = self.remaining.seconds([(task, now - began) for task, began in self.running.values()])
-        abreast = max(1, len(set(self.where.values())))  # machines that have taken part
+        abreast = max(1, len(set(self.where.values())))  # the machines that have taken part
         return "" if seconds is None or not self.todo else f", about {duration(seconds / abreast)} left"
 
     def close(self) -> None:
@@ -138,8 +138,7 @@ class Lines:
 
 
 class LiveView(Lines):
-    """On a terminal: a bar over all tasks, and one line with stage, cell, time spent and left. What went well leaves no
-    other line."""
+    """Shows a bar over all tasks, and one changing line: stage, cell, time spent and left. Cells that end well print no line."""
 
     def __init__(self, plan: Plan, console: Console):
         super().__init__(plan, console)
@@ -165,7 +164,7 @@ class LiveView(Lines):
             live.stop()
 
     def _watch(self, *, moving: bool) -> None:
-        """`moving` has a thread that draws twice a second; the other line is drawn once, before a process is timed."""
+        """Start the line. If `moving`, a thread draws it twice a second; else it is drawn once before each timed process."""
         view = self._view if moving else None
         self.live = Live(
             get_renderable=view, console=self.console, auto_refresh=moving, refresh_per_second=2, transient=True
@@ -174,8 +173,8 @@ class LiveView(Lines):
 
     def _still(self, task: Task) -> None:
         verb = "timing" if task.round else task.stage
-        many = self.timed + self.remaining.alone - 1  # it is both begun and to do
-        text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._left()}"
+        many = self.timed + self.remaining.alone - 1  # the task is counted twice, as begun and as remaining
+        text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._time_left()}"
         if self.live is not None:
             self.live.update(self._draw_bar(text), refresh=True)
 
@@ -202,7 +201,7 @@ class LiveView(Lines):
             running = [
                 f"{task.label}{self._on(key)} {duration(now - began)}" for key, (task, began) in self.running.items()
             ]
-            return self._draw_bar(f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}")
+            return self._draw_bar(f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._time_left()}")
 
 
 def first_line(text: str) -> str:

@@ -1,8 +1,8 @@
-"""The gate before each timing: is the machine quiet, cool, on mains and at full power?
+"""The gate before each timing: it checks that the machine is quiet, cool, on mains and at full power.
 
-It looks only before a process is started, never while one is timed. What passes by (other programs, heat) is waited
-for, up to a limit, and timing all the same makes the cell `degraded`; what does not (a battery, low-power mode) is only
-said. Both go into the record's `timings`.
+It checks only before a process is started, never while one is timed. Passing trouble (other programs, heat) is waited for,
+up to a limit; timing in spite of it makes the cell `degraded`. Lasting trouble (a battery, low-power mode) is only noted.
+Both go into the record's `timings`.
 
 The share of the processor in use right now stands in for the load average, which remembers our own preparation for a
 minute or more and would hold up every sweep.
@@ -22,21 +22,23 @@ from ane_sweep.machine import host
 from ane_sweep.machine import thermal as pressure
 
 HOT_CELSIUS = 90  # Linux reports temperatures; laptops throttle from some 95
-_LOOK_S = 0.2  # how long the processor is watched for one look
+_LOOK_S = 0.2  # the processor is watched so long for one look
 _PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
 class State:
-    """One look: sentences about what will pass, and about what will not."""
+    """The machine's state at one look: sentences about passing and about lasting trouble."""
 
     passing: list[str] = field(default_factory=list)
     lasting: list[str] = field(default_factory=list)
 
 
 def look(busy_limit: float) -> State:
-    """This machine now; what the platform does not tell is not doubted. Watching the processor takes time: where it may be
-    used whole nobody does."""
+    """Return this machine's state now. Facts that the platform does not report count as good.
+
+    busy_limit  share of the processor that other programs may use; from 1 on it is not measured, which saves _LOOK_S
+    """
     passing, lasting = [], []
     if busy_limit < 1 and 1 - _idle_share() > busy_limit:
         passing.append("other programs were using the processor")
@@ -56,8 +58,10 @@ def _idle_share() -> float:
 
 
 def idle_share(before: Any, after: Any) -> float:
-    """Of the processors' time between two of psutil's readings. Its own percentages come out too low where all processors
-    together have had less than a second."""
+    """Return the idle share of the processors' time between two readings of psutil.cpu_times().
+
+    psutil's own percentages come out too low if all processors together have had less than a second.
+    """
     took = {name: max(0.0, now - then) for name, then, now in zip(before._fields, before, after)}
     whole = (
         sum(took.values()) - took.get("guest", 0.0) - took.get("guest_nice", 0.0)
@@ -66,7 +70,7 @@ def idle_share(before: Any, after: Any) -> float:
 
 
 def _pressure() -> str:
-    """macOS' thermal pressure; Apple's own chips report no speed limit. Nominal where nothing tells."""
+    """Return macOS' thermal pressure, as Apple's chips report no speed limit; nominal if it is unknown."""
     try:
         return pressure.pressure()
     except ValueError:
@@ -74,7 +78,7 @@ def _pressure() -> str:
 
 
 def hot(thermal: dict[str, Any] | None) -> bool:
-    """Whether the system slows itself down (macOS tells) or is about to (Linux gives degrees)."""
+    """Return True if the system slows itself down (macOS reports that) or is about to (Linux reports degrees)."""
     if thermal is None:
         return False
     if thermal["kind"] == "cpu_speed_limit_percent":
@@ -83,8 +87,10 @@ def hot(thermal: dict[str, Any] | None) -> bool:
 
 
 class Gate:
-    """Waits before timings. Having waited once in vain it does not wait again until it has seen the machine ready: a
-    host that is never quiet costs a sweep one wait, not one a timing.
+    """Waits before timings until the machine is ready.
+
+    After one wait in vain it does not wait again until the machine was ready once: a host that is never quiet costs a sweep one
+    wait, not one for each timing.
     """
 
     def __init__(
@@ -101,8 +107,9 @@ class Gate:
         self.look, self.tell, self.clock, self.sleep = look, tell, clock, sleep
 
     def wait(self, stop: threading.Event) -> Look:
-        """Returns once ready, or when waiting was in vain. Raises Interrupted at
-        `stop`. `in_vain`: those of the doubts that should have passed; what is timed now deserves doubt (pool.py).
+        """Wait until the machine is ready, at most `wait_s`, and return its state. Raises Interrupted at `stop`.
+
+        `in_vain` holds the trouble that should have passed; a timing then deserves doubt (pool.py).
         """
         began = self.clock()
         state = self.look(self.busy)

@@ -31,11 +31,11 @@ class ReadyQueue:
         ordered = [task for task in every if not task.alone] + order_in_rounds([task for task in every if task.alone])
         self.rank = {task.key: number for number, task in enumerate(ordered)}
         self.unfinished = self.tasks.keys() - done
-        gates = {_gate(place): keys & self.unfinished for place, keys in list_preparations(every).items()}
+        gates = {_gate_key(place): keys & self.unfinished for place, keys in list_preparations(every).items()}
         before = {key: set(list_upstream(task)) for key, task in self.tasks.items()}
         for key, task in self.tasks.items():
-            if _is_timed_at_place(task) and gates[_gate(task.place)]:
-                before[key].add(_gate(task.place))
+            if _is_timed_at_place(task) and gates[_gate_key(task.place)]:
+                before[key].add(_gate_key(task.place))
         missing = self.unfinished | {gate for gate, keys in gates.items() if keys}
         self._waits = {key: needed & missing for key, needed in before.items()} | gates
         self._waiters: dict[str, list[str]] = defaultdict(list)
@@ -97,7 +97,7 @@ def _is_timed_at_place(task: Task) -> bool:
     return task.alone and bool(task.place)
 
 
-def _gate(place: str) -> str:
+def _gate_key(place: str) -> str:
     return f"everything prepared for {place}"
 
 

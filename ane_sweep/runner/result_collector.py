@@ -138,7 +138,7 @@ class ResultCollector:
         return remote_task.encode_task(alone, sweep, inputs, self.settings, again)
 
     def collect(self, task: Task, future: Gathered, is_current: Callable[[], bool]) -> Outcome | LostAttempt:
-        """Return the outcome that a future brings, or why there is none. A result that is not current any more is dropped."""
+        """Return the outcome that a future brings, or why it brings no outcome. A result that is not current any more is dropped."""
         try:
             result = conversion.decode(future.result(timeout=_GATHER_S), remote_task.RemoteResult)
         except Exception as error:  # the worker was lost meanwhile, for which Dask has many types of errors

@@ -1,4 +1,4 @@
-"""One task at a time: skip what is done, reuse what is stored, run the rest in a child process, block what depends on a failure."""
+"""Performs one task: reuses a stored result, or runs a child process; a task that depends on a failure is blocked."""
 
 import contextlib
 import threading

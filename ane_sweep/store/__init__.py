@@ -1,1 +1,1 @@
-"""What lies on disk."""
+"""Everything on disk: the cache of artifacts, runs, locks, past durations, and stores that machines share."""

@@ -37,11 +37,11 @@ _ALIVE = ".alive"
 
 
 class Store:
-    """An open cache. Any number of processes may hold one; while one is open, nobody else's prune touches the cache.
+    """An open cache. Any number of processes may hold one open; meanwhile no other process can prune it.
 
     Raises StoreError, with the next step, for a folder that is read-only, full, foreign or of another schema; a full one
-    will do where nothing is to be written (writes=False), only deleted.
-    Later, a disk that fills up is a StoreError of the method that met it: one task's trouble, not the sweep's.
+    can be opened for reading and deleting (writes=False).
+    Later, a disk that fills up raises StoreError in the method that meets it: it costs one task, not the sweep.
     """
 
     def __init__(self, root: Path, writes: bool = True) -> None:
@@ -55,7 +55,7 @@ class Store:
         self._users.take(shared=True)
 
     def close(self) -> None:
-        """Let go of the cache; what this process wrote aside and neither committed nor discarded is deleted."""
+        """Close the cache, and delete the files that this process wrote aside and neither committed nor discarded."""
         owner, self._owner = self._owner, None
         if owner is not None:
             disk.remove_tree(owner)
@@ -72,11 +72,11 @@ class Store:
     # Artifacts
 
     def path(self, stage: str, key: str) -> Path:
-        """Where an artifact is or would be."""
+        """Return the folder that an artifact has or would have."""
         return self.root / stage / key[:2] / key
 
     def lookup(self, stage: str, key: str) -> Path | None:
-        """The artifact's folder if it is there with files of the right sizes; marks it as used now."""
+        """Return the artifact's folder if it has files of the right sizes, and mark it as used now."""
         path = self.path(stage, key)
         if _behind_a_link(path) or files.damage(path, content=False):
             return None
@@ -85,35 +85,37 @@ class Store:
         return path
 
     def intact(self, stage: str, key: str) -> Path | None:
-        """The artifact's folder if it is there and holds, byte for byte, what was stored."""
+        """Return the artifact's folder if every byte is as it was stored."""
         path = self.lookup(stage, key)
         return None if path is None or files.damage(path, content=True) else path
 
     def has(self, task: "Task") -> bool:
-        """Whether a task's artifact is there; marks it as used now."""
+        """Return True if a task's artifact is stored, and mark it as used now."""
         return self.lookup(task.stage, task.key) is not None
 
     def fault(self, stage: str, key: str, inputs: Inputs) -> str | None:
-        """Why nothing may be derived from what lies in an artifact's place, as one clause: it reads every byte, once a
-        process. None for a whole artifact that was made from these very `inputs`, and where there is nothing."""
+        """Describe why a stored artifact cannot be used, as one clause; it reads every byte, once a process.
+
+        Return None for an intact artifact that was made from these very `inputs`, and if no artifact is stored.
+        """
         path = self.path(stage, key)
         if not os.path.lexists(path):
             return None
         if _behind_a_link(path):
             return "a link lies where its folder should be"
-        if found := files.damage(path, content=True):
-            return found
+        if damage := files.damage(path, content=True):
+            return damage
         stored = files.listing(path)
         if stored is not None and stored.inputs == inputs:
             return None
         return "what it was made from has been made again since, and is not the same"
 
     def stage_aside(self, stage: str, key: str) -> Path:
-        """A fresh empty folder on the cache's file system, to be committed or discarded."""
+        """Return a fresh empty folder on the cache's file system, to be committed or discarded."""
         return self.scratch(f"{stage}-{key[:8]}")
 
     def scratch(self, name: str = "tmp") -> Path:
-        """A fresh empty folder, also for a task's TMPDIR: should this process die, a later `sweep_tmp` deletes it."""
+        """Return a fresh empty folder. If this process dies, a later `sweep_tmp` deletes the folder."""
         with root_folder.explain_errors(self.root):
             path = self._own_folder() / f"{name}-{os.urandom(4).hex()}"
             path.mkdir()
@@ -154,27 +156,27 @@ class Store:
             self._bury(final)  # not made by us, or damaged since
 
     def discard(self, aside: Path) -> None:
-        """Delete a folder got from stage_aside or scratch; one that was committed or deleted before is fine."""
+        """Delete a folder of stage_aside or scratch, unless it was committed or deleted before."""
         disk.remove_tree(aside)
 
     def remove(self, stage: str, key: str) -> None:
-        """Delete what lies in an artifact's place. Raises StoreError where it cannot be moved away."""
+        """Delete an artifact, or any file in its place. Raises StoreError if that fails."""
         with root_folder.explain_errors(self.root):
             self._bury(self.path(stage, key))
 
     # Locks
 
     def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[locks.Lock]:
-        """Held while one process makes an artifact, so that no other makes it too: lock, look up again, then work.
+        """Return the lock under which one process makes an artifact; look the artifact up again once it is held.
 
         Take it before the machine lock, never after.
         """
-        return locks.held(self.root / "locks" / f"{stage}-{key}.lock", wait=wait, keep=False)
+        return locks.hold(self.root / "locks" / f"{stage}-{key}.lock", wait=wait, keep=False)
 
     def machine_lock(self, shared: bool, wait: locks.Waiting | None = None) -> AbstractContextManager[None]:
-        """shared=True around preparing, False around timing: while something is timed, nothing else is prepared.
+        """Return the lock of this machine, shared for preparing and exclusive for timing: they never overlap.
 
-        Holds among all processes on this cache.
+        It works among all processes on this cache.
         """
         return locks.machine(self.root / "locks", shared=shared, wait=wait)
 
@@ -189,22 +191,22 @@ class Store:
             if self._owner is None:
                 me = psutil.Process()
                 owner = self.root / "tmp" / f"{me.pid}-{int(me.create_time())}-{os.urandom(4).hex()}"
-                with locks.held(self.root / "locks" / "tmp.lock"):  # a sweep_tmp must not see it before it is locked
+                with locks.hold(self.root / "locks" / "tmp.lock"):  # a sweep_tmp must not see it before it is locked
                     owner.mkdir()
                     self._open_lock(owner / _ALIVE).take()
                 self._owner = owner
             return self._owner
 
     def sweep_tmp(self) -> list[Path]:
-        """Delete what dead processes left under tmp/, which is returned, and locks/. A living process holds its lock.
+        """Delete the files of dead processes under tmp/ and locks/; return the folders deleted. A living process holds its lock.
 
         The lock, not the pid in the name: pids mean nothing across containers that share a cache, and are reused. A cache that
-        is a link is left as it is: it lies outside of the outputs folder.
+        is a link is not touched: it lies outside of the outputs folder.
         """
         if self.root.is_symlink():
             return []
         removed = []
-        with locks.held(self.root / "locks" / "tmp.lock"), self._open("tmp") as tmp:
+        with locks.hold(self.root / "locks" / "tmp.lock"), self._open("tmp") as tmp:
             for owner in sorted((self.root / "tmp").iterdir()) if tmp is not None else ():
                 is_folder = owner.is_dir() and not owner.is_symlink()
                 if tmp is not None and not (is_folder and _is_alive(owner)):
@@ -274,7 +276,7 @@ class Store:
         past.append(self.root / "history.jsonl", Past(stage, work, seconds, peak_bytes))
 
     def past(self) -> list[Past]:
-        """What finished tasks took, oldest first."""
+        """Return the durations and peaks of finished tasks, oldest first."""
         return past.read(self.root / "history.jsonl")
 
 
@@ -290,7 +292,7 @@ def _is_alive(owner: Path) -> bool:
 
 
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield (last use, bytes, folder) of every artifact; what lies behind a link is none."""
+    """Yield (last use, bytes, folder) of every artifact; folders behind links are left out."""
     for stage in _folders(root):
         for part in _folders(stage) if stage.name not in root_folder.OWN_NAMES else ():
             for path in _folders(part) if len(part.name) == 2 else ():
@@ -307,5 +309,5 @@ def _behind_a_link(path: Path) -> bool:
 
 
 def open_store(out: Path, writes: bool = True) -> "Store":
-    """The cache of an outputs folder."""
+    """Open the cache of an outputs folder."""
     return Store(out / "cache", writes)

@@ -2,7 +2,7 @@
 
     files.json   {files: [{name, bytes, sha256}], result: the same of result.json, inputs: {role: {key, sha256}}}
 
-`inputs` says which artifacts it was made from, and by `digest` what they held.
+`inputs` names the artifacts that it was made from, with the `digest` of each.
 """
 
 import hashlib
@@ -22,7 +22,9 @@ from ane_sweep.bridge.task import TaskResult
 VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
 RESULT, FILES = "result.json", "files.json"
 DIGESTS = "digests.json"  # of a task's folder in a run: name -> sha256
-_hashed: dict[tuple[int, ...], str] = {}  # what this process has read; as long as size, mtime and inode stay, it stands
+_hashed: dict[
+    tuple[int, ...], str
+] = {}  # digests that this process has computed; valid while size, mtime and inode stay
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class File:
 
 @dataclass(frozen=True)
 class Origin:
-    """A stored artifact that another was made from, and what it held."""
+    """A stored artifact that another was made from, and the digest of its content."""
 
     key: str
     sha256: str
@@ -50,7 +52,7 @@ class Listing:
 
 
 def artifact_files(folder: Path) -> list[Artifact]:
-    """The files in an artifact, names relative to it and sorted.
+    """Return the files in an artifact, sorted, with names relative to it.
 
     A stored artifact was hashed when it was committed; any other folder is hashed now.
     """
@@ -60,21 +62,21 @@ def artifact_files(folder: Path) -> list[Artifact]:
 
 
 def listing(folder: Path) -> Listing | None:
-    """files.json of a stored artifact; None where there is none of its form."""
+    """Return files.json of a stored artifact, or None if it is missing or malformed."""
     return kept.as_kind(disk.read_json(folder / FILES), Listing)
 
 
 def digest(folder: Path) -> str:
-    """What a stored artifact holds, its result left out (that tells times): names and contents of its files."""
+    """Return a digest of the names and contents of a stored artifact's files, without its result, which holds times."""
     stored = listing(folder)
     held = [[file.name, file.sha256] for file in stored.files] if stored else []
     return hashlib.sha256(json.dumps(held).encode()).hexdigest()
 
 
 def damage(folder: Path, *, content: bool) -> str | None:
-    """What a stored artifact lacks of what was put there, as one clause; None when it is whole.
+    """Describe how a stored artifact is damaged, as one clause, or return None if it is intact.
 
-    content   whether every byte is read (once a process), or sizes will do
+    content   read every byte (once a process); otherwise compare sizes alone
     """
     stored = listing(folder)
     if stored is None:
@@ -101,8 +103,8 @@ def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None
         files.append(_describe(path, folder))
         flush(path)
     text = disk.as_json(result.to_plain())
-    told = File(RESULT, len(text), hashlib.sha256(text).hexdigest())
-    disk.write_json(folder / FILES, msgspec.to_builtins(Listing(files, told, dict(inputs))))
+    entry = File(RESULT, len(text), hashlib.sha256(text).hexdigest())
+    disk.write_json(folder / FILES, msgspec.to_builtins(Listing(files, entry, dict(inputs))))
     result.write(folder / RESULT)
     for name, _, _ in os.walk(folder, topdown=False):
         flush(Path(name))
@@ -115,7 +117,7 @@ def note_digests(folder: Path) -> None:
 
 
 def check_digests(folder: Path) -> str | None:
-    """Return which file of a task's folder is not as the task left it, as one clause; None if all are."""
+    """Describe a file of a task's folder that has changed since the task ended, as one clause, or return None."""
     noted = disk.read_json(folder / DIGESTS) or {}
     if RESULT not in noted:
         return f"it has no digests ({DIGESTS}), as a killed process or an earlier version leaves it"
@@ -129,7 +131,7 @@ def check_digests(folder: Path) -> str | None:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, read once a process."""
+    """Return the digest of a file's content, which is read once a process."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         mark = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -139,7 +141,7 @@ def sha256(path: Path) -> str:
 
 
 def flush(path: Path) -> None:
-    """Have the kernel write a file, or the names in a folder, to the disk. (On macOS the drive may still hold them.)"""
+    """Make the kernel write a file, or the names in a folder, to the disk. (On macOS the drive may still hold them.)"""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -148,12 +150,12 @@ def flush(path: Path) -> None:
 
 
 def size(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes this user can still write on the file system of a folder, which need not exist yet."""
+    """Return the bytes that this user can still write on the file system of a folder, which need not exist yet."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free

@@ -13,7 +13,7 @@ class Stopped(StoreError):
 
 
 class Halting(Callback):
-    """What a file system calls after each piece: raises Stopped once `stop` is set, Unfit after more than `most` bytes."""
+    """A callback that a file system calls after each piece: it raises Stopped once `stop` is set, Unfit after more than `most` bytes."""
 
     def __init__(self, stop: threading.Event, most: int | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What killed processes left in the outputs, and old unfinished runs, are deleted; what a link leads to is not."""
+"""Deletes leftovers of killed processes and old unfinished runs from the outputs; it follows no link."""
 
 import contextlib
 import os
@@ -15,8 +15,10 @@ _SETTLED_S = 3600  # what changed since may be somebody's work
 
 
 def tidy(out: Path) -> list[str]:
-    """Delete what killed processes left: files written aside, workers' temporary folders, locks; and unfinished runs
-    that nobody went on with for ABANDONED_DAYS, whose names are returned. What changed lately or is held stays."""
+    """Delete leftovers of killed processes and unfinished runs that were not continued for ABANDONED_DAYS.
+
+    Return the names of those runs. Leftovers are files written aside, temporary folders of workers, and locks; recent or locked
+    ones stay."""
     _delete_asides(out)
     for name in ("cache", "nightly"):
         _delete_asides(out, name)
@@ -29,7 +31,7 @@ def tidy(out: Path) -> list[str]:
 
 
 def _abandoned(out: Path, name: str) -> bool:
-    """Tidy an interrupted run's folder; True if it was old, and was deleted. All others are left as they are."""
+    """Tidy an interrupted run's folder. Return True if it was old and was deleted."""
     run, age = runs.Run(out / "runs" / name, {}), _age(out, "runs", name)
     names = set(_names_in(out, "runs", name))
     if "tasks" not in names or names - {"tasks", "run.json", runs.STUDY, runs.LOCK}:

@@ -102,7 +102,7 @@ class Lock:
 
 
 @contextlib.contextmanager
-def held(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep: bool = True) -> Iterator[Lock]:
+def hold(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep: bool = True) -> Iterator[Lock]:
     """Hold `path` locked, alone or shared. `keep=False` deletes the file on leaving (for locks named after keys: there
     would be thousands)."""
     while True:
@@ -136,7 +136,7 @@ def tried(path: Path, *, create: bool = True) -> Lock | None:
 
 
 def drop(path: Path) -> None:
-    """Delete a lock's file if nobody holds it."""
+    """Delete a lock's file if no process holds the lock."""
     if (lock := tried(path, create=False)) is not None:
         lock.close(delete=True)
 
@@ -148,8 +148,8 @@ def machine(folder: Path, *, shared: bool, wait: Waiting | None = None) -> Itera
     A timing that waits holds the turnstile, so that preparations which keep coming cannot starve it.
     """
     with contextlib.ExitStack() as stack:
-        turn = stack.enter_context(held(folder / "turnstile.lock", shared=shared, wait=wait))
-        stack.enter_context(held(folder / "machine.lock", shared=shared, wait=wait))
+        turn = stack.enter_context(hold(folder / "turnstile.lock", shared=shared, wait=wait))
+        stack.enter_context(hold(folder / "machine.lock", shared=shared, wait=wait))
         if shared:
             turn.let_go()
         yield

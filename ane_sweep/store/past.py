@@ -1,4 +1,4 @@
-"""What past tasks took: one JSON line each, appended; the estimates of later sweeps are made from it."""
+"""Durations and memory peaks of past tasks, one JSON line each, from which later sweeps make their estimates."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ _READ_BYTES = 4 << 20  # only the newest part is read: some 30,000 tasks
 
 @dataclass(frozen=True)
 class Past:
-    """What one task over `work` parameter bytes took."""
+    """The duration and memory peak of one task over `work` parameter bytes."""
 
     stage: str
     work: int | float
@@ -25,7 +25,7 @@ class Past:
 def append(path: Path, entry: Past) -> None:
     """Add one line. A disk that is full or read-only costs the line and nothing else."""
     line = json.dumps(vars(entry), allow_nan=False).encode() + b"\n"
-    with contextlib.suppress(OSError), locks.held(path) as lock:
+    with contextlib.suppress(OSError), locks.hold(path) as lock:
         end = os.lseek(lock.descriptor, 0, os.SEEK_END)
         if end and os.pread(lock.descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line  # a full disk once tore the last line: lose that one, not this one too
@@ -33,7 +33,7 @@ def append(path: Path, entry: Past) -> None:
 
 
 def read(path: Path) -> list[Past]:
-    """The entries, oldest first. Lines that are none, torn by a full disk, say, are said and deleted."""
+    """Return the entries, oldest first. Delete malformed lines, as a full disk leaves them, and warn about them."""
     try:
         with open(path, "rb") as file:
             begin = max(0, os.fstat(file.fileno()).st_size - _READ_BYTES)
@@ -41,10 +41,10 @@ def read(path: Path) -> list[Past]:
             lines = file.read().splitlines()[1 if begin else 0 :]
     except OSError:
         return []
-    found = [_entry(line) for line in lines]
-    if None in found:
+    entries = [_entry(line) for line in lines]
+    if None in entries:
         _mend(path)
-    return [entry for entry in found if entry is not None]
+    return [entry for entry in entries if entry is not None]
 
 
 def _entry(line: bytes) -> Past | None:
@@ -54,8 +54,8 @@ def _entry(line: bytes) -> Past | None:
 
 
 def _mend(path: Path) -> None:
-    """Leave only the good lines. Under the lock: what another process was about to write was no torn line."""
-    with contextlib.suppress(OSError), locks.held(path) as lock:
+    """Delete malformed lines. The lock excludes lines that another process is about to complete."""
+    with contextlib.suppress(OSError), locks.hold(path) as lock:
         lines = os.pread(lock.descriptor, os.fstat(lock.descriptor).st_size, 0).splitlines()
         good = [line for line in lines if _entry(line) is not None]
         if len(good) < len(lines):

@@ -53,7 +53,7 @@ _FORBIDDEN = (401, 403, 405, 501)  # HTTP: who may not write, and a server that 
 
 
 def problem(name: str, url: str) -> str | None:
-    """What is wrong with `name=url` as the address of a store, as one sentence that tells no secret; None where nothing is."""
+    """Describe why `name=url` cannot be the address of a store, in one sentence without secrets, or return None."""
     said = f"{name}={outward.credentials(url)}"
     if any(outward.credentials(part) != part and not _ONLY_A_USER.fullmatch(part) for part in url.split("::")):
         return f"{said}: a password or token in an address ends in logs; {_WHERE}"
@@ -82,7 +82,7 @@ def protocol(url: str) -> str:
 
 
 class Remote:
-    """Nothing is connected before the first method is called. They raise what the file system raises, after some attempts."""
+    """A store behind a URL. The first method call connects. Methods raise the file system's errors after some attempts."""
 
     def __init__(self, url: str, stop: threading.Event | None = None) -> None:
         self.url, self.protocol = url, protocol(url)
@@ -92,20 +92,20 @@ class Remote:
         self._turn: Any = contextlib.nullcontext() if self.protocol in _SIDE_BY_SIDE else threading.Lock()
 
     def read(self, name: str, most: int = SMALL_BYTES) -> bytes | None:
-        """Return a small file's content, or None if there is none. Raises Unfit if it is longer than `most` bytes."""
+        """Return a small file's content, or None if the file is missing. Raises Unfit if it is longer than `most` bytes."""
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "read"
             return path.read_bytes() if self.get(name, path, most) else None
 
     def get(self, name: str, path: Path, most: int) -> bool:
-        """Copy a file to `path`; return False if there is none. Raises Unfit if it is longer than `most` bytes, or no file."""
+        """Copy a file to `path`; return False if the file is missing. Raises Unfit if it is longer than `most` bytes, or no file."""
         with contextlib.suppress(FileNotFoundError):
             self._tried(lambda fs, root: _get(fs, f"{root}/{name}", path, self._halting(most), self.protocol))
             return path.is_file()
         return False
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file; None where there is none. -1 where the server does not say."""
+        """Return the bytes of a file, None if it is missing, or -1 if the server does not report it."""
         with contextlib.suppress(FileNotFoundError):
             found = self._tried(lambda fs, root: fs.info(f"{root}/{name}"))
             return found["size"] if found.get("size") is not None else -1
@@ -143,8 +143,9 @@ class Remote:
         return self._once(do)
 
     def _once(self, do: Callable[[Any, str], T]) -> T:
-        """Ask the file system in a thread of its own. If the sweep is stopped meanwhile, raise Stopped and leave it behind: a
-        store that never answers keeps nobody waiting, and the thread does not keep the process."""
+        """Call the file system in a thread of its own. If the sweep is stopped meanwhile, raise Stopped and abandon the thread.
+
+        A store that never answers then delays nothing, and the thread does not keep the process alive."""
         answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
         def ask() -> None:
@@ -167,7 +168,7 @@ class Remote:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether asking again would be answered the same: what the network lost is none."""
+    """Return True if another attempt would fail the same way, unlike after a fault of the network."""
     status = getattr(error, "status", None)
     refused = isinstance(error, _REFUSALS) and not isinstance(error, ConnectionError)
     distrust = type(error).__name__ in _DISTRUST
@@ -205,7 +206,7 @@ def _connected(url: str, scheme: str) -> tuple[Any, str]:
     if scheme in ("sftp", "ssh"):
         from ane_sweep.store.sftp import Sftp
 
-        return Sftp(**Sftp.asked(url)), Sftp._strip_protocol(url).rstrip("/")
+        return Sftp(**Sftp.parse_url(url)), Sftp._strip_protocol(url).rstrip("/")
     address = url if "://" in url or "::" in url else os.path.abspath(os.path.expanduser(url))
     options: dict[str, Any] = {"skip_instance_cache": True}
     if scheme in ("s3", "s3a") and "config_kwargs" not in fsspec.config.conf.get("s3", {}):

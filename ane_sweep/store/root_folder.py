@@ -21,7 +21,7 @@ def open_cache(root: Path, writes: bool) -> None:
     known = _check_schema(root)
     for name in ("tmp", "locks"):
         disk.make_folder(root, name)
-    with locks.held(root / "locks" / "tmp.lock"):  # so that a sweep_tmp does not take the probe away
+    with locks.hold(root / "locks" / "tmp.lock"):  # so that a sweep_tmp does not take the probe away
         if writes:
             _probe(root / "tmp")
         if not known:

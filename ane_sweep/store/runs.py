@@ -39,7 +39,7 @@ class Tracking:
 
 @dataclass
 class Info:
-    """What of run.json must be as it is."""
+    """The fields of run.json that are checked."""
 
     schema: int
     plan_key: str
@@ -67,12 +67,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether every cell has its record."""
+        """True if every cell has its record."""
         return self.info["finished"] is not None
 
     @property
     def published(self) -> bool:
-        """Whether it also has been reported and logged: only then the same command begins a new run."""
+        """True if the run was also reported and logged: only then the same command begins a new run."""
         return self.finished and self.info.get("published", True)
 
     def task_folder(self, task: Task) -> Path:
@@ -92,8 +92,10 @@ class Run:
             files.note_digests(self.task_folder(task))
 
     def earlier_result(self, task: Task) -> TaskResult | None:
-        """Return the result that this very run already has for a task, from before it was interrupted; None if it has none,
-        or if a file that the task left is damaged, which is said."""
+        """Return the result that this very run already has for a task, from before it was interrupted; None without one.
+
+        A damaged file of the task counts as none, with a warning.
+        """
         folder = self.task_folder(task)
         if folder.parent.is_symlink() or folder.is_symlink() or not (folder / files.RESULT).exists():
             return None
@@ -122,19 +124,19 @@ class Run:
         return None if ended is None or self.began is None else (ended - self.began).total_seconds()
 
     def finish(self) -> None:
-        """Its records are written; they are still to be reported and logged."""
+        """Note that the records are written; they are still to be reported and logged."""
         self._note(finished=_text(_now()), published=False)
 
     def note_shared(self, url: str, facts: dict[str, Any]) -> None:
-        """What it had of a store that machines share, and what it could not place there."""
+        """Note the traffic with a store that machines share, and the artifacts that could not be pushed."""
         self._note(store={"url": url, **facts})
 
     def note_machines(self, machines: dict[str, Any]) -> None:
-        """What each machine of a fleet did."""
+        """Note each fleet machine's share of the work."""
         self._note(machines=machines)
 
     def publish(self) -> None:
-        """It has been reported and logged."""
+        """Note that the run was reported and logged."""
         self._note(published=True)
         self.release()
 
@@ -167,7 +169,7 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[st
 
 
 def list_runs(out: Path) -> list[Run]:
-    """Every run under an outputs folder, the one that was made last first."""
+    """Return every run under an outputs folder, the latest first."""
     found = []
     for folder in sorted((out / "runs").glob("*"), reverse=True):
         path = folder / "run.json"
@@ -265,7 +267,7 @@ def delete(run: Run) -> bool:
 
 
 def _moment(text: Any) -> datetime | None:
-    """Return a date of run.json, or None if it is none or one that no run can have."""
+    """Return a date of run.json, or None if it is malformed or impossible."""
     try:
         moment = datetime.fromisoformat(text).astimezone(UTC)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""SFTP as fsspec speaks it, to hosts that ~/.ssh/known_hosts names and no other, and never waiting for ever."""
+"""SFTP for fsspec that connects only to hosts in ~/.ssh/known_hosts and has time limits."""
 
 from typing import Any
 
@@ -9,13 +9,16 @@ CONNECT_S, ANSWER_S, ALIVE_S = 15, 60, 15
 
 
 class Sftp(SFTPFileSystem):
-    """fsspec's own takes whichever key a host shows (paramiko's AutoAddPolicy), and waits without limit on a cut line."""
+    """An SFTP file system with checks and time limits.
+
+    fsspec's own accepts any key that a host shows (paramiko's AutoAddPolicy), and waits without limit on a cut line.
+    """
 
     cachable = False
 
     @classmethod
-    def asked(cls, url: str) -> dict[str, Any]:
-        """What a URL says of a connection."""
+    def parse_url(cls, url: str) -> dict[str, Any]:
+        """Return the arguments of a connection that a URL holds."""
         return cls._get_kwargs_from_urls(url)
 
     def _connect(self) -> None:

@@ -4,8 +4,8 @@
     URL/ac/<stage>/<key[:2]>/<key>.json    which files an artifact has, written last: complete or absent
     URL/tmp/                               what is being written, where the file system has no atomic put
 
-What arrives is held against its digest before the cache takes it. Whatever the store does costs no cell: what cannot be
-pulled is made here, what cannot be pushed stays here, and why is said once.
+Each file is checked against its digest before the cache takes it. A fault of the store costs no cell: an artifact that cannot be
+pulled is made here, one that cannot be pushed stays here, and the reason is shown once.
 """
 
 import json
@@ -31,7 +31,7 @@ from ane_sweep.terminal import count, size
 T = TypeVar("T")
 SCHEMA = 1
 REST_S = 300.0  # a store that failed after all attempts is left alone for so long
-# What prepares. What ran a program is a figure of the machine that ran it, and stays there.
+# Preparations. The result of a stage that runs a program is a figure of its machine, and stays there.
 SHARED = {name for name, stage in ALL.items() if stage.stored and not stage.runs_program}
 
 
@@ -47,7 +47,7 @@ class Manifest:
 
 @dataclass
 class Tally:
-    """What a process had of a store: (stage, key) of what was pulled and pushed; of what could not be, with the reason."""
+    """A process's traffic with a store: (stage, key) of artifacts pulled and pushed, and of those that failed, with reasons."""
 
     pulled: list[tuple[str, str]] = field(default_factory=list)
     pushed: list[tuple[str, str]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Tally:
     pushed_bytes: int = 0
 
     def as_plain(self) -> dict[str, Any]:
-        """For run.json."""
+        """Return the tally in the form of run.json."""
         left = [{"stage": stage, "key": key, "reason": reason} for (stage, key), reason in self.unpushed.items()]
         return {
             "pulled": len(self.pulled), "pulled_bytes": self.pulled_bytes,
@@ -66,7 +66,7 @@ class Tally:
 
 
 class Damaged(Exception):
-    """What arrived is not what the manifest names; the text says how."""
+    """Raised if a file that arrived differs from its manifest; the text says how."""
 
 
 class Shared:
@@ -97,7 +97,7 @@ class Shared:
         return stage in self._stages and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
 
     def damage(self, stage: str, key: str) -> str | None:
-        """Why what the store has could not be used, as one clause."""
+        """Describe why the store's copy of an artifact could not be used, as one clause, or return None."""
         return self._damaged.get((stage, key))
 
     def pull(self, store: Store, stage: str, key: str, inputs: Mapping[str, Origin] | None = None) -> Path | None:
@@ -174,16 +174,16 @@ class Shared:
             self.tally.pushed.append((stage, key))
             self.tally.pushed_bytes += sent
 
-    def settle(self, store: Store) -> None:
-        """Try once more what could not be pushed, if the store may have come back."""
+    def retry_pushes(self, store: Store) -> None:
+        """Push again the artifacts that could not be pushed, if the store may have come back."""
         until, _ = self._rests.get("write", (0.0, ""))
         if until < float("inf"):
             self._rests.pop("write", None)
         for stage, key in list(self.tally.unpushed):
             self.push(store, stage, key)
 
-    def told(self) -> str:
-        """What this process had of it, as one sentence."""
+    def describe_traffic(self) -> str:
+        """Return this process's traffic with the store as one sentence."""
         tally, left = self.tally, ""
         if tally.unpushed:
             reasons = "; ".join(dict.fromkeys(tally.unpushed.values()))
@@ -198,7 +198,7 @@ class Shared:
         self._say(f"{stage} could not be pulled: {why}")
 
     def _resting(self, side: str) -> str | None:
-        """Why the store is left alone just now."""
+        """Return why the store is not contacted now, or None if it may be."""
         until, why = self._rests.get(side, (0.0, ""))
         return why if time.monotonic() < until else None
 
@@ -241,7 +241,7 @@ class Shared:
         raise Damaged(f"{file.name}, {_blob(file)}, {how}")
 
     def _send(self, mine: Manifest, folder: Path) -> int:
-        """Bytes that had to be sent."""
+        """Send the files that the store lacks, then the manifest. Return the bytes sent."""
         sent = 0
         for file in (*mine.listing.files, mine.listing.result):
             bad = file.sha256 in self._bad_files
@@ -254,8 +254,10 @@ class Shared:
         return sent + len(text)
 
     def _reach(self, side: str, do: Callable[[], T], to: Path | None = None) -> T | None:
-        """What `do` returns; None where the store cannot be read or written, which is said once, and then left alone. Raises
-        StoreError where there is no space for `to`."""
+        """Call `do` and return its result, or None if the store cannot be read or written.
+
+        A failure is shown once; then the store is not contacted for a while. Raises StoreError if `to` is on a full disk.
+        """
         until, _ = self._rests.get(side, (0.0, ""))
         if self._stop.is_set() or time.monotonic() < until:
             return None
@@ -313,7 +315,7 @@ def _blob(file: File) -> str:
 
 
 def _as_manifest(text: bytes | None, stage: str, key: str) -> Manifest | None:
-    """A manifest of this very artifact whose names stay within a folder; None for all else."""
+    """Return the manifest in a text if it is of this artifact and its names stay within a folder, else None."""
     try:
         plain: Any = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -339,5 +341,5 @@ def _is_digest(text: str) -> bool:
 
 
 def _is_made_alike(there: Manifest | None, mine: Manifest) -> bool:
-    """Whether what is there was made from the same; equal keys then mean equal artifacts, and the first one stays."""
+    """Return True if the store's artifact was made from the same inputs. Equal keys then mean equal artifacts."""
     return there is not None and there.listing.inputs == mine.listing.inputs

@@ -135,7 +135,7 @@ def _worker(given: argparse.Namespace) -> int:
         **({STORE_VARIABLE: given.store} if given.store else {}),
         **({members.MEMORY_VARIABLE: str(given.memory_gib)} if given.memory_gib else {}),
     }
-    me, scratch = members.me(), given.out / "dask"
+    me, scratch = members.describe_self(), given.out / "dask"
     scratch.mkdir(parents=True, exist_ok=True)
     able = "Core ML" if me.no_coreml is None else f"no Core ML ({me.no_coreml})"
     print(
@@ -154,8 +154,8 @@ def _worker(given: argparse.Namespace) -> int:
 def _status(given: argparse.Namespace) -> int:
     at = _address(given)
     with link.connected(at, _certificates(given)) as client:
-        there, refused = members.of(client)
-        now = members.doing(client)
+        there, refused = members.list_members(client)
+        now = members.read_activity(client)
     silent_s = {name: round(seconds) for name, seconds in now.silent_s.items() if seconds >= members.SILENT_S}
     if given.json:
         rows = [_plain(one) for one in there]

@@ -109,7 +109,7 @@ class Shelf:
         def there() -> bool:
             try:
                 with link.connected(self.address, self.certificates, 5) as client:
-                    return [one.name for one in members.of(client)[0]] == sorted(names)
+                    return [one.name for one in members.list_members(client)[0]] == sorted(names)
             except Exception:  # a scheduler that has not begun, or a worker that goes
                 return False
 

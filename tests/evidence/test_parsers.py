@@ -135,7 +135,7 @@ def test_lines_are_counted_attributed_and_ranked():
     findings.add_stream(entry("Error plan build: -1.", pid=42, process="/usr/bin/python3").encode())
     findings.add_stream(entry("nothing of note"))
     findings.add_stderr("hello\nANECCompile() FAILED\n")
-    found = findings.found()
+    found = findings.rank()
     assert [(f["says"], f["process"], f["ours"], f["count"]) for f in found] == [
         ("ane_failed", "stderr", True, 1), ("plan", "python3", True, 1), ("memory", "aned", False, 3),
     ]  # fmt: skip
@@ -146,8 +146,8 @@ def test_a_flood_of_different_lines_is_bounded():
     findings = syslog.Findings(pid=1, limit=2)
     for number in range(50):
         findings.add_stream(entry("VM exhausted " + "x" * 1000, process=f"/p{number}"))
-    assert len(findings.found()) == 2 and findings.dropped == 48
-    assert all(len(f["line"]) == syslog.LINE_CHARS for f in findings.found())
+    assert len(findings.rank()) == 2 and findings.dropped == 48
+    assert all(len(f["line"]) == syslog.LINE_CHARS for f in findings.rank())
 
 
 def test_the_predicate_asks_for_our_process_and_the_daemons():

@@ -473,7 +473,7 @@ def test_a_program_that_an_earlier_round_of_a_search_has_timed_moves_as_well(com
         spot for spot in company.there if spot.name not in (away, "server")
     ]
     company.done.clear()
-    company.hurts = {"latency3": [leaves, leaves]}
+    company.hurts = {"latency3": [leaves]}
     found = company.sweep(plan=plan, outcomes=done)
     assert {by(found[name]) for name in ("latency1", "latency2", "latency3")} != {away}
     assert len({by(found[name]) for name in ("latency1", "latency2", "latency3")}) == 1

@@ -14,7 +14,7 @@ from ane_sweep.runner.dask_connection import FleetWorker
 from ane_sweep.runner.placement_rules import describe_resources, offered_resources, required_resources
 from ane_sweep.runner.ready_queue import list_preparations
 
-ME = members.me()
+ME = members.describe_self()
 
 
 def member(name: str, chip: str, key: str = "", coreml: bool = False) -> members.Member:
@@ -40,7 +40,7 @@ def planned(*words: str, shelf=SHELF) -> Plan:
     places = None
     if shelf is not None:
         wanted = {cell.machine for cell in request.cells}
-        places = {one: members.place(one, shelf) or f"machine={one}: nobody" for one in wanted}
+        places = {one: members.find_place(one, shelf) or f"machine={one}: nobody" for one in wanted}
     sources = {
         cell.key: checkpoints.resolve(cell.model_options, "random", seed=0, allow_pickle=False, digests=None)
         for cell in request.cells
@@ -49,13 +49,15 @@ def planned(*words: str, shelf=SHELF) -> Plan:
 
 
 def test_a_chip_a_name_or_any_is_found_and_those_alike_are_one_place():
-    assert members.place("m1", SHELF).names == ("a",)
-    assert members.place("m4", SHELF).names == ("b", "c") and members.place("m4", SHELF).label.startswith("HOST-")
-    assert members.place("c", SHELF).names == ("c",) and members.place("c", SHELF).label == "NAME-c"
-    assert members.place(None, SHELF).names == ("b", "c"), "Core ML before none, the most that are alike"
-    assert members.place("m9", SHELF) is None and members.place(None, []) is None
+    assert members.find_place("m1", SHELF).names == ("a",)
+    assert members.find_place("m4", SHELF).names == ("b", "c") and members.find_place("m4", SHELF).label.startswith(
+        "HOST-"
+    )
+    assert members.find_place("c", SHELF).names == ("c",) and members.find_place("c", SHELF).label == "NAME-c"
+    assert members.find_place(None, SHELF).names == ("b", "c"), "Core ML before none, the most that are alike"
+    assert members.find_place("m9", SHELF) is None and members.find_place(None, []) is None
     other = [*SHELF, member("e", "m4", key="another OS", coreml=True)]
-    assert members.place("m4", other).names == ("b", "c"), "figures of two kinds of machine are no sample of one"
+    assert members.find_place("m4", other).names == ("b", "c"), "figures of two kinds of machine are no sample of one"
 
 
 def test_what_depends_on_the_machine_has_its_key_and_place_and_what_prepares_is_shared():
@@ -109,7 +111,7 @@ def test_files_of_this_machine_are_never_timed_elsewhere_under_its_name():
 
     (cell,) = planned("machine=b", "runtime=torch_eager").cells
     (source,) = planned("machine=b").sources.values()
-    place = members.place("b", SHELF)
+    place = members.find_place("b", SHELF)
     assert checks.elsewhere(cell, source, "torch_eager", place) is None, "random weights are drawn anywhere"
     mine = replace(source, folder=host)
     assert "only this machine has" in checks.elsewhere(cell, mine, "torch_eager", place)

@@ -158,8 +158,8 @@ def test_a_scheduler_or_worker_whose_port_is_taken_says_so_and_ends(fleet):
 def test_a_worker_of_other_code_or_versions_is_refused_with_what_differs(fleet, monkeypatch):
     place = certificates.folder(None)
     service.admit(fleet.address, place, "b")
-    theirs, same = members.tools(), members.different
-    monkeypatch.setattr(members, "different", lambda known, ours: same(known, {**ours, "code": "0"}))
+    theirs, same = members.tools(), members.describe_differences
+    monkeypatch.setattr(members, "describe_differences", lambda known, ours: same(known, {**ours, "code": "0"}))
     with pytest.raises(ConfigError, match=f"whose code {theirs['code']} .here 0.: install the same"):
         service.admit(fleet.address, place, "b")
 
@@ -211,13 +211,13 @@ def test_kill_9_of_a_workers_command_ends_its_worker(fleet):
     serves = fleet.tree("worker")[1]
     with fleet.connected() as client:
         task = client.submit(time.sleep, 300, pure=False)  # held: what nobody holds is not run
-        _shelf.until("a task that runs", lambda: members.doing(client).running, 20)
+        _shelf.until("a task that runs", lambda: members.read_activity(client).running, 20)
         os.kill(fleet.processes["worker"].pid, signal.SIGKILL)
         fleet.processes["worker"].wait()
         psutil.wait_procs([serves], timeout=10)
         assert not serves.is_running()
         task.cancel()
-        _shelf.until("a fleet without it", lambda: not members.of(client)[0], 10)
+        _shelf.until("a fleet without it", lambda: not members.list_members(client)[0], 10)
     fleet.work()
 
 

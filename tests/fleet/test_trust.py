@@ -127,12 +127,12 @@ class Client:
 
 
 def _text(name: str, **tools: str) -> str:
-    me = msgspec.structs.replace(members.me(), name=name, tools=members.tools() | tools)
+    me = msgspec.structs.replace(members.describe_self(), name=name, tools=members.tools() | tools)
     return msgspec.json.encode(me).decode()
 
 
 def test_a_worker_of_other_versions_is_refused_by_its_name_and_what_differs():
-    there, refused = members.of(Client(_text("a"), _text("b", coremltools="8.3"), _text("c", code="0"), None))
+    there, refused = members.list_members(Client(_text("a"), _text("b", coremltools="8.3"), _text("c", code="0"), None))
     assert [one.name for one in there] == ["a"]
     assert refused[0].startswith("b: refused, as its coremltools 8.3 (here ") and "install the same there" in refused[0]
     assert "c: refused, as its code 0" in refused[1] and "did not start it" in refused[2]
@@ -141,7 +141,7 @@ def test_a_worker_of_other_versions_is_refused_by_its_name_and_what_differs():
 def test_a_password_in_the_store_is_refused_and_not_repeated():
     settings = {**SETTINGS, "store": "s3://key:verysecret@host/bucket"}
     with pytest.raises(ConfigError, match="no user and no password") as refused:
-        members.places(settings, {None}, wait=False)
+        members.find_places(settings, {None}, wait=False)
     assert "verysecret" not in str(refused.value)
 
 

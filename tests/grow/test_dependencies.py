@@ -16,12 +16,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ane_sweep.errors import StageError
-from ane_sweep.worker import grow
-from ane_sweep.worker.stages import convert
-from tests.bench import growing
-from tests.grow import dependencies
-from tests.grow.given import asked, nets  # noqa: F401  a fixture
+from ane_sweep.errors import StageError  # noqa: E402
+from ane_sweep.worker import grow  # noqa: E402
+from ane_sweep.worker.stages import convert  # noqa: E402
+from tests.bench import growing  # noqa: E402
+from tests.grow import dependencies  # noqa: E402
+from tests.grow.given import asked, nets  # noqa: E402, F401  a fixture
 
 
 @pytest.fixture(autouse=True)

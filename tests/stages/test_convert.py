@@ -233,7 +233,7 @@ def test_a_conversion_that_failed_in_this_process_changes_no_name(tmp_path):
 
     def names(last, folder):
         traced = torch.jit.trace(Net(last), torch.zeros(1, 4))
-        with _lean.lean():
+        with shortcuts.take_shortcuts():
             model = ct.convert(
                 traced, inputs=[ct.TensorType("x", (1, 4))], skip_model_load=True, package_dir=str(tmp_path / folder)
             )

@@ -41,7 +41,7 @@ from ane_sweep.runner.task_runner import Display, TaskRunner
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
 
-EXECUTOR = Executor(help="the workers of a fleet", places="ane_sweep.fleet.members:places")
+EXECUTOR = Executor(help="the workers of a fleet", places="ane_sweep.fleet.members:find_places")
 _TICK_S = 1.0
 
 
@@ -185,7 +185,7 @@ class DaskExecutor:
                 self._look_up(key)
 
     def _move_program(self, task: Task, why: str) -> bool:
-        """Have another machine like it time a task's program anew. Return False if there is none."""
+        """Have another machine like it time a task's program anew. Return False if no other fits."""
         if (to := self.rules.find_substitute(task, self.connection.workers)) is None:
             return False
         self.display.say(f"{why}: {to}, which is like it, times its programs anew")

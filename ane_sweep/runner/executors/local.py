@@ -61,7 +61,7 @@ def execute(
         for task in order_in_rounds([task for task in todo if task.alone]):
             runner.outcomes[task.key] = runner.perform(task)
     if runner.shared is not None:
-        runner.shared.settle(store)
+        runner.shared.retry_pushes(store)
         run.note_shared(runner.shared.url, runner.shared.tally.as_plain())
-        display.say(runner.shared.told())
+        display.say(runner.shared.describe_traffic())
     return runner.outcomes

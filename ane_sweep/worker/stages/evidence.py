@@ -154,7 +154,7 @@ class EvidencePass:
     def _close(self, log: Listener, findings: syslog.Findings) -> None:
         ended_by_itself = log.error is None and not log.running()
         code = log.end()
-        self.facts["findings"] = findings.found()
+        self.facts["findings"] = findings.rank()
         told = {"lines": findings.lines, "truncated": log.truncated, "dropped": findings.dropped}
         (self.out / "log.json").write_text(json.dumps({**told, "findings": self.facts["findings"]}, indent=1))
         if log.error:
