@@ -54,9 +54,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             leftovers.end_children()
             os._exit(0)
         request = json.loads(message)
-        answer = (
-            _reap_worker(request["reap"]) if "reap" in request else _fork_worker(request, descriptors, channel)
-        )
+        answer = _reap_worker(request["reap"]) if "reap" in request else _fork_worker(request, descriptors, channel)
         _send(channel, answer)
         for descriptor in descriptors:
             os.close(descriptor)
