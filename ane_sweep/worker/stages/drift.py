@@ -34,8 +34,8 @@ class Params(params.Params, frozen=True):
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Run the program and its fp32 form in step. Raises errors.PackageError if it cannot be executed."""
-    count = Params.read(params).count
     (path,) = package.program_paths(inputs["program"])
+    count = Params.read(params).count
     (true,) = package.program_paths(inputs.get("exact", inputs["program"]))
     feeds = Inputs(inputs["reference"])[0]
     model, exact = reference.load(path), reference.load(true, numerics="fp32")
