@@ -201,7 +201,9 @@ class LiveView(Lines):
             running = [
                 f"{task.label}{self._on(key)} {duration(now - began)}" for key, (task, began) in self.running.items()
             ]
-            return self._draw_bar(f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._time_left()}")
+            return self._draw_bar(
+                f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._time_left()}"
+            )
 
 
 def first_line(text: str) -> str:

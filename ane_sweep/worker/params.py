@@ -38,6 +38,14 @@ class Texts(Params, frozen=True):
     tokenizer: str | None = None
 
 
+class SensitivityParams(Params, frozen=True):
+    """Of a mixed recipe: candidate widths, the fewest numbers of a weight, and patterns of weights to skip."""
+
+    candidates: list[int]
+    min_elements: int
+    skip: list[str]
+
+
 class Weights(Params, frozen=True):
     """The source of a model's weights: random, pretrained, path or own."""
 
@@ -49,8 +57,17 @@ class Policy(Params, frozen=True):
 
     warmup: int
     samples: int
-    max_seconds: float
-    idle_s: float | None = None
+    max_seconds: int | float
+    idle_s: int | float | None = None
+
+
+class CopiesParams(Params, frozen=True):
+    """How many copies of a program are loaded at once, identical or different, in which order, of which sizes."""
+
+    count: int
+    kind: str
+    order: str
+    sizes: list[int | float] | None = None
 
 
 class RuntimeParams(Params, frozen=True):

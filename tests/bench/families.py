@@ -106,6 +106,6 @@ def measure(option: dict[str, Any], variant: str, target: str, compute: str = "f
         reference.run({**common, "texts": texts, "options": interface}, {}, places["reference"])
         params = {**common, "variant": variant, "target": target, "compute": compute, "options": options}
         made = convert.run(params, {}, places["program"])
-        runs = {"model": model, "runtime": "reference", "compute_units": None, "options": options}
+        runs: dict[str, object] = {"model": model, "runtime": "reference", "compute_units": None, "options": options}
         found = score.run(runs, {key: places[key] for key in ("program", "reference")}, places["score"])
     return {**made.facts, **{metric.name: metric.value for metric in found.metrics}}

@@ -84,7 +84,7 @@ def _published_form() -> Iterator[None]:
     from ane_sweep.worker.models import unet as family
     from ane_sweep.worker.stages import convert
 
-    passes = convert._build_pipeline
+    passes = convert.build_pipeline
 
     def forward(self: Any, x: Any, source: Any) -> Any:
         query, key, value = self.query(x), self.key(source).transpose(1, 3), self.value(source)
@@ -97,7 +97,7 @@ def _published_form() -> Iterator[None]:
         pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
         return pipeline
 
-    with patch.object(family.Attention, "forward", forward), patch.object(convert, "_pipeline", unfused):
+    with patch.object(family.Attention, "forward", forward), patch.object(convert, "build_pipeline", unfused):
         yield
 
 

@@ -77,11 +77,11 @@ def count(form: Form) -> int:
     import numpy as np
     import torch
 
+    from ane_sweep.worker.conversion import precision
     from ane_sweep.worker.conversion.shortcuts import take_shortcuts
-    from ane_sweep.worker.stages import convert
 
     examples = [torch.zeros((1, SEQ_LEN), dtype=torch.int32), *(torch.zeros(shape) for shape in form.floats.values())]
-    pipeline = convert._build_pipeline(ct, convert.Fp32Ops("fp16", []))
+    pipeline = precision.build_pipeline(ct, precision.Fp32Ops("fp16", []))
     pipeline.remove_passes(form.without)
     with torch.no_grad():
         traced = torch.jit.trace(form.module.eval(), tuple(examples), check_trace=False)

@@ -8,6 +8,7 @@ import pytest
 from shipped_recipes import SEQ, predicted, recipe
 
 from ane_sweep.mil import graph, package
+from ane_sweep.worker.params import SensitivityParams
 
 
 def test_ranges_are_those_of_all_samples(program, reference, calibration):
@@ -120,7 +121,7 @@ def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program,
             values[name] = table[index]
         return plain(path, feeds, valid, values, tmp_path)
 
-    found = sensitivity.measure(path, feeds, valid, {"candidates": [2, 3], "min_elements": 2048, "skip": []})
+    found = sensitivity.measure(path, feeds, valid, SensitivityParams([2, 3], 2048, []))
     assert len(found["weights"]) == 10 and len(found["curve"]) == 3
     for name, entry in found["weights"].items():
         for bits, noise in entry["noise"].items():
@@ -164,7 +165,7 @@ def test_a_weight_whose_op_and_value_are_named_apart_is_measured(tmp_path):
     path = tmp_path / "net.mlpackage"
     ct.convert(net, minimum_deployment_target=ct.target.iOS18, skip_model_load=True).save(str(path))
     feed = {"x": np.random.default_rng(1).standard_normal((1, 32, 1, 8)).astype(np.float32)}
-    wanted = {"candidates": [2, 8], "min_elements": 64, "skip": []}
+    wanted = SensitivityParams([2, 8], 64, [])
     found = sensitivity.measure(path, [feed], np.ones((1, 1), bool), wanted)
     ((name, entry),) = found["weights"].items()
     assert name.startswith("op_7_w") and entry["noise"]["2"] > 10 * entry["noise"]["8"] > 0

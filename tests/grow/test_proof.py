@@ -13,7 +13,8 @@ from ane_sweep.worker.grow.sequence import Growth, Item, Line, Rule, Unlike, gro
 BLOCKS = Repeat("blocks", 9)
 READINGS = {
     "a number": lambda w: float(w[0]), "a list": lambda w: w.tolist(), "a comparison": lambda w: bool((w > 1).any()),
-    "two that are held against each other": lambda w: np.array_equal(w, np.ones(4)), "put into another": lambda w: np.zeros(4).__setitem__(0, w[0]),
+    "two that are held against each other": lambda w: np.array_equal(w, np.ones(4)),
+    "put into another": lambda w: np.zeros(4).__setitem__(0, w[0]),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ane_sweep.bridge import building
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.planner import options
 from ane_sweep.stats.psnr import psnr_db
@@ -148,7 +149,7 @@ def test_lean_conversion_equals_a_plain_one(converted, tmp_path, name, variant):
     params = task(name, variant, "fp16")
     module, its_ports = _build.build(params, {}, variant)
     ports = its_ports()
-    traced = convert._trace(module, ports, params)
+    traced = convert._trace(module, ports, building.options(params))
     kinds = {"int32": np.int32, "float32": np.float16}
     ct.convert(
         traced,

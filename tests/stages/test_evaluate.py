@@ -16,6 +16,7 @@ from ane_sweep import data
 from ane_sweep.errors import StageError
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.feeds import agreement
+from ane_sweep.worker.params import Model
 from ane_sweep.worker.stages import evaluate, examples
 
 SHIPPED = Path(data.__file__).parent
@@ -150,8 +151,9 @@ def test_every_token_is_scored_once_with_as_much_before_it_as_the_stride_leaves(
     stride = drawn.draw(st.integers(1, seq_len))
     path = tmp_path_factory.mktemp("text") / "a.txt"
     path.write_text(" ".join(map(str, range(count))))
-    asked = {"rows": 10**6, "stride": stride}
-    ids, valid, wanted, _ = examples._read_windows(Numbers(), path, asked, {"arch": {"vocab_size": count}}, seq_len)
+    asked = examples.FileParams("perplexity", "", rows=10**6, stride=stride)
+    model = Model(task="causal_lm", arch={"vocab_size": count})
+    ids, valid, wanted, _ = examples._read_windows(Numbers(), path, asked, model, seq_len)
     scored = wanted["scored"]
     first = [ids[0, 0], *(row[0] for row in ids[1:] if stride == seq_len)]
     assert sorted([*wanted["target"], *first]) == list(range(count))

@@ -118,20 +118,20 @@ def test_the_stage(reference_folder, tmp_path, monkeypatch):
 
 
 def test_only_what_sleeps_is_timed_after_a_pause_unless_asked():
-    assert latency.choose_pause({"idle_s": None}, "coreml") == 2 and latency.choose_pause({"idle_s": None}, "x") == 0
-    assert latency.choose_pause({"idle_s": 0}, "coreml") == 0 and latency.choose_pause({"idle_s": 3}, "x") == 3
+    assert latency.choose_pause(None, "coreml") == 2 and latency.choose_pause(None, "x") == 0
+    assert latency.choose_pause(0, "coreml") == 0 and latency.choose_pause(3, "x") == 3
 
 
 def test_scatter_and_short_measurements_are_said(reference_folder):
     taken = Samples(1.0, [1.0], [0.5, 1.0, 2.0])
-    found = latency._report(taken, 0.0, {"runtime": "x"}, {**PARAMS, "runtime": "x"})
+    found = latency._report(taken, 0.0, {"runtime": "x"}, latency.Params.read({**PARAMS, "runtime": "x"}))
     assert found.realised["unstable"].startswith("timing is unstable")
     assert found.realised["cut_short"] == "3 of 5 samples in latency.max_seconds=20"
 
 
 def test_what_the_runtime_itself_says_is_written_down():
     taken = Samples(1.0, [], [0.004, 0.005, 0.006], native_s=[0.001, 0.003, 0.002])
-    found = latency._report(taken, 0.0, {}, PARAMS)
+    found = latency._report(taken, 0.0, {}, latency.Params.read(PARAMS))
     assert {m.name: m.value for m in found.metrics}["latency_native_median_ms"] == pytest.approx(2)
 
 

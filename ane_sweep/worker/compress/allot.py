@@ -1,15 +1,13 @@
-"""Bits for each weight of a mixed recipe, from what each weight's compression costs. Pure functions on plain values.
+"""Chooses the bits of each weight of a mixed recipe, by the error that compressing it causes.
 
-sensitivity: {"weights": {name: {"elements", "noise": {bits: mean square error of the outputs}}}, "peak", "curve": [...]}
-
-The noise of several compressed weights is taken as the sum of theirs: each is measured with all others whole. The curve
-in the same file was measured with all of them compressed, and says how far that holds.
+The noise of several compressed weights is taken as the sum of theirs: each is measured with all others uncompressed. The
+curve in the same file (sensitivity.py writes both) was measured with all of them compressed, and shows how far that holds.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from ane_sweep.errors import StageError
 from ane_sweep.stats.psnr import decibels
@@ -17,14 +15,33 @@ from ane_sweep.stats.psnr import decibels
 Bits = dict[str, int]
 
 
+class WeightNoise(TypedDict):
+    """One weight: its count of numbers, and the mean square error of the outputs by width in bits (as text)."""
+
+    elements: int
+    noise: dict[str, float]
+
+
+class Point(TypedDict):
+    """One point of the curve of PSNR against size, with the bits of each weight."""
+
+    average_bits: float
+    bytes: int
+    psnr_db: float
+    psnr_worst_db: NotRequired[float]  # of a program with several outputs
+    expected_db: float
+    bits: Bits
+
+
 def choose_bits(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
-    """What a mixed recipe gives each weight. Raises StageError when no point of the curve is good enough."""
+    """Return the bits that a mixed recipe gives each weight. Raises StageError if no point of the curve is good enough."""
     assert measured is not None, "tasks.py gives every mixed recipe a calibration"
     found = json.loads((measured / "sensitivity.json").read_text(encoding="utf-8"))
     if recipe["min_psnr_db"] is None:
         return allot_bits(found["weights"], recipe["bits"])
-    reached = [point.get("psnr_worst_db", point["psnr_db"]) for point in found["curve"]]
-    good = [point for point, db in zip(found["curve"], reached) if db >= recipe["min_psnr_db"]]
+    points: list[Point] = found["curve"]
+    reached = [point.get("psnr_worst_db", point["psnr_db"]) for point in points]
+    good = [point for point, db in zip(points, reached) if db >= recipe["min_psnr_db"]]
     if not good:
         best = max(reached)
         raise StageError(
@@ -34,11 +51,11 @@ def choose_bits(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
     return min(good, key=lambda point: point["average_bits"])["bits"]
 
 
-def allot_bits(weights: Mapping[str, Any], average: float) -> Bits:
-    """The bits with little noise whose average over all numbers is `average` at most.
+def allot_bits(weights: Mapping[str, WeightNoise], average: float) -> Bits:
+    """Return bits with little noise whose average over all numbers is `average` at most.
 
-    From the widest down along the cheapest steps (noise per bit saved), then up again where there is room. Equal costs
-    are settled by name.
+    Goes from the widest down along the cheapest steps (noise per bit saved), then up again while there is room. Of
+    equal costs the first name wins.
     """
     noise = {name: {int(b): value for b, value in entry["noise"].items()} for name, entry in weights.items()}
     size = {name: entry["elements"] for name, entry in weights.items()}
@@ -66,12 +83,12 @@ def allot_bits(weights: Mapping[str, Any], average: float) -> Bits:
         bits[name] = to
 
 
-def compute_average_bits(weights: Mapping[str, Any], bits: Bits) -> float:
+def compute_average_bits(weights: Mapping[str, WeightNoise], bits: Bits) -> float:
     total = sum(entry["elements"] for entry in weights.values())
     return sum(entry["elements"] * bits[name] for name, entry in weights.items()) / total
 
 
-def estimate_db(weights: Mapping[str, Any], peak: float, bits: Bits) -> float:
-    """PSNR if the noises of the weights add up."""
+def estimate_db(weights: Mapping[str, WeightNoise], peak: float, bits: Bits) -> float:
+    """Return the PSNR in dB if the noises of the weights add up."""
     noise = sum(entry["noise"][str(bits[name])] for name, entry in weights.items())
     return decibels(peak=peak, error=max(noise, 1e-300))

@@ -11,11 +11,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 Group = tuple[np.ndarray, int, bool, np.ndarray | None]  # the arguments of `kmeans`
+Key = tuple[bytes, int, bool]  # digest of the numbers, bits, ignore_zeros
 Palette = tuple[np.ndarray, np.ndarray]  # table (2^bits,) of the weight's dtype, index (count,) uint8 of each number
 
 _MOST_POINTS = 8  # points that the exact solution sees, per entry of the table ...
@@ -27,10 +27,10 @@ _VALUES = np.arange(_CODES, dtype=np.uint16).view(np.float16)
 
 
 def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importance: np.ndarray | None = None) -> Palette:
-    """The palette of `numbers`, any shape, fp16 or fp32, finite.
+    """Return the palette of `numbers`, any shape, fp16 or fp32, finite.
 
     ignore_zeros   zeros are masked out elsewhere: give them no entry
-    importance     what an error counts in each, of a shape that broadcasts to that of `numbers`
+    importance     weights of the numbers' errors, of a shape that broadcasts to that of `numbers`
     """
     codes = to_codes(numbers)
     counts = _count_codes(codes)
@@ -46,7 +46,7 @@ def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importanc
 
 
 def _count_codes(codes: np.ndarray) -> np.ndarray:
-    """How often each code is there. numpy would make eight bytes of each number."""
+    """Count each code piece by piece, because numpy would make eight bytes of each number."""
     counts = np.zeros(_CODES, np.int64)
     for start in range(0, codes.size, PIECE):
         counts += np.bincount(codes[start : start + PIECE], minlength=_CODES)
@@ -54,27 +54,29 @@ def _count_codes(codes: np.ndarray) -> np.ndarray:
 
 
 def round_to_palettes(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
-    """For each width what its palette, that of `kmeans`, puts in place of every fp16 number: 65,536 values of the
-    weight's dtype, to be looked up by `codes_of`. The numbers are counted and sorted once."""
+    """Return for each width the palette values of all 65,536 fp16 numbers, in the weight's dtype.
+
+    The palettes are those of `kmeans`, and `to_codes` gives the indices. The numbers are counted and sorted once.
+    """
     distinct = _find_distinct(_count_codes(to_codes(numbers)))
     found = {bits: _make_palette(*distinct, bits, numbers.dtype) for bits in widths}
     return {bits: table[nearest] for bits, (table, nearest) in found.items()}
 
 
 def to_codes(numbers: np.ndarray) -> np.ndarray:
-    """The bits of each number as fp16: uint16, flat."""
+    """Return the bits of each number as fp16: uint16, flat."""
     return np.ascontiguousarray(numbers, dtype=np.float16).reshape(-1).view(np.uint16)
 
 
 def _find_distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The codes that are there, in the order of their values; the values; how much each counts."""
+    """Return the codes that occur, sorted by value, with their values and weights."""
     present = np.flatnonzero(counts)
     present = present[np.argsort(_VALUES[present].astype(np.float64), kind="stable")]
     return present, _VALUES[present].astype(np.float64), counts[present].astype(np.float64)
 
 
 def _make_palette(present: np.ndarray, values: np.ndarray, weights: np.ndarray, bits: int, dtype: np.dtype) -> Palette:
-    """The table, and for every fp16 number its index."""
+    """Return the table, and the index of every fp16 number."""
     centres = _polish_centres(values, weights, _find_centres(values, weights, 1 << bits))
     table = np.zeros(1 << bits, dtype)
     table[: len(centres)] = centres
@@ -91,8 +93,10 @@ def _find_centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.nda
 
 
 def _merge_points(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `most` points (means, masses) for sorted values: dense where a good quantizer's levels are, which is as
-    the cube root of the density (Panter and Dite, Proc. IRE 39, 1951)."""
+    """Merge sorted values into at most `most` points (means, masses).
+
+    They are as dense as a good quantizer's levels, the cube root of the density (Panter and Dite, Proc. IRE 39, 1951).
+    """
     if len(values) <= most:
         return values, weights
     gaps = np.diff(values, append=2 * values[-1] - values[-2])
@@ -104,7 +108,7 @@ def _merge_points(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[n
 
 
 def _solve_exactly(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarray:
-    """Optimal centres of sorted weighted points: coremltools' C code, without its lists, which hold Python's lock."""
+    """Return the optimal centres of sorted weighted points, by coremltools' C code without its lists (they hold the GIL)."""
     from coremltools._deps.kmeans1d import core
 
     points, mass = np.ascontiguousarray(points, np.float64), np.ascontiguousarray(mass, np.float64)
@@ -123,7 +127,7 @@ def _solve_exactly(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarr
 
 
 def _polish_centres(values: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Lloyd's steps over all values: what merging cost, undone."""
+    """Improve the centres by Lloyd's steps over all values, which undoes the loss of merging."""
     for _ in range(_POLISH if len(values) > len(centres) else 0):
         owner = _find_nearest(values, centres)
         mass = np.bincount(owner, weights, len(centres))
@@ -137,27 +141,26 @@ def _find_nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 class Palettes:
-    """`lut_function`s for coremltools whose answers are worked out beforehand, on all cores, as far ahead as `most`
-    numbers at a time.
+    """Lookup-table functions for coremltools whose tables are computed ahead on all cores, at most `most` numbers ahead.
 
-    Asked for a group that is not the next one that was announced, it works that out on the spot: slower, never different.
+    A request for another group than the next announced one is computed at once: slower, with the same result.
     """
 
     def __init__(self, most: int = 0) -> None:
         self._pool = ThreadPoolExecutor(os.cpu_count())
         self._coming: Iterator[Group] = iter(())
-        self._ahead: deque[tuple[int, Future[tuple[Any, Palette]]]] = deque()
+        self._ahead: deque[tuple[int, Future[tuple[Key, Palette]]]] = deque()
         self._next: Group | None = None
         self._most, self.late = most, 0
 
     def prepare(self, groups: Iterable[Group], most: int) -> None:
-        """`kmeans`' arguments for each group to come, in order. The C code lets go of Python's lock."""
+        """Announce the groups (arguments of `kmeans`) in the order of requests. The C code releases the GIL."""
         self._coming, self._most = iter(groups), most
         self._next = next(self._coming, None)
 
     @property
-    def left(self) -> int:
-        """Groups that were announced and not asked for."""
+    def unused(self) -> int:
+        """Return the number of announced groups that were not requested."""
         return len(self._ahead) + (self._next is not None) + sum(1 for _ in self._coming)
 
     def function(self, bits: int, ignore_zeros: bool) -> Callable[[np.ndarray], Palette]:
@@ -182,10 +185,10 @@ class Palettes:
             self._next = next(self._coming, None)
 
 
-def _compute_palette(group: Group) -> tuple[Any, Palette]:
+def _compute_palette(group: Group) -> tuple[Key, Palette]:
     return _make_key(*group[:3]), kmeans(*group)
 
 
-def _make_key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> tuple[bytes, int, bool]:
+def _make_key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> Key:
     digest = hashlib.blake2b(np.ascontiguousarray(numbers).data, digest_size=16).digest()
     return digest, bits, ignore_zeros

@@ -27,7 +27,7 @@ PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the nam
 
 
 class Compression(AbstractGraphPass):
-    """The whole recipe as one pass; `resolved` and `palettes` are there afterwards."""
+    """A complete recipe as one pass. It sets `resolved`, `palettes` and `numbers`."""
 
     def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None, keep: Keep = lambda array: array):
         self.recipe, self.bits, self.keep = recipe, bits, keep
@@ -74,7 +74,7 @@ class Compression(AbstractGraphPass):
     def _groups(
         self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: Any
     ) -> Iterator[Group]:
-        """What coremltools will ask a table for, in its order. An error counts as much as its scale makes of it."""
+        """Return the groups for which coremltools will request a table, in its order; errors weigh as their scales do."""
         now = _index_ops(prog)
         for weight, setting in chosen:
             if setting["mode"] == "kmeans":
@@ -90,8 +90,11 @@ class Compression(AbstractGraphPass):
 
 @register_pass(namespace="ane_sweep")
 class Prune(official.prune_weights):
-    """coremltools 9.0 takes numpy's percentile of fp16 numbers, whose positions overflow beyond 65,504 of them: larger
-    fp16 weights then stay dense or lose a part of their own choosing. Here the threshold is the exact order statistic."""
+    """Pruning by magnitude with the exact order statistic as threshold.
+
+    coremltools 9.0 takes numpy's percentile of fp16 numbers, whose positions overflow beyond 65,504 of them: larger fp16
+    weights then stay dense or lose an arbitrary part.
+    """
 
     @staticmethod
     def compress_by_magnitude(val: Any, target_sparsity: float, block_size: Any = None, dim: Any = None) -> Any:
@@ -106,7 +109,7 @@ def _index_ops(prog: Any) -> dict[str, Any]:
 
 
 def _divide_by_scales(weights: list[Weight], prog: Any, keep: Keep) -> dict[str, np.ndarray]:
-    """Divide each weight by the largest magnitude of its output channel; the scales by name.
+    """Divide each weight by the largest magnitude of its output channel; return the scales by name.
 
     coremltools' own enable_per_channel_scale takes them along the input channels instead (its documentation says
     output), which with grouped tables needs a table for each pair of group and input: more bytes than fp16.
@@ -122,8 +125,10 @@ def _divide_by_scales(weights: list[Weight], prog: Any, keep: Keep) -> dict[str,
 
 
 def _multiply_back(scales: dict[str, np.ndarray], prog: Any) -> None:
-    """Undo `_divide` behind each table. For targets before iOS26 coremltools then turns table and scales around, which
-    takes a table per channel."""
+    """Multiply by the scales again after each table.
+
+    For targets before iOS26 coremltools then swaps table and scales, which takes a table per channel.
+    """
     ops = _index_ops(prog)
     for name, scale in scales.items():
         table = ops[name + TABLE]
@@ -163,24 +168,24 @@ def _run_pass(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> 
 
 
 def apply(model: MLModel, recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> tuple[MLModel, Compression]:
-    """The compressed model, and what was done. Raises ValueError where coremltools finds the target too old."""
+    """Return the compressed model and the applied pass. Raises ValueError if coremltools finds the target too old."""
     with streaming.stream_weights() as scratch:
         compression = Compression(recipe, bits, scratch.keep)
         return _apply_graph_pass(model, compression, skip_model_load=True), compression
 
 
 def load(path: Path) -> MLModel:
-    """A package as coremltools' model, not loaded for prediction."""
+    """Read a package as coremltools' model, not loaded for prediction."""
     return MLModel(str(path), skip_model_load=True)
 
 
 def load_program(path: Path) -> Any:
-    """A package as coremltools' program, with every weight in memory."""
+    """Read a package as coremltools' program, with every weight in memory."""
     return _apply_graph_pass(load(path), [], return_pymil_prog=True)
 
 
 def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) -> MLModel:
-    """Activations to int8 by coremltools, with the ranges of stage `calibrate` in place of a calibration of its own."""
+    """Quantize activations to int8 by coremltools, with the ranges of stage `calibrate` instead of its own calibration."""
     from coremltools.optimize.coreml import _post_training_quantization as module
 
     found = {name: {end: np.float32(value) for end, value in ends.items()} for name, ends in ranges.items()}
@@ -196,8 +201,8 @@ def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) ->
 
 
 @contextmanager
-def silence_warnings() -> Any:
-    """coremltools warns once per weight that it leaves alone; what is left is in our facts instead."""
+def silence_warnings() -> Iterator[None]:
+    """Silence coremltools' warning for each weight that it does not compress; our facts list those weights."""
     level = _logger.level
     _logger.setLevel(logging.ERROR)
     try:

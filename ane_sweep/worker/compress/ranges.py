@@ -1,5 +1,6 @@
-"""How far each activation reaches on real inputs: coremltools' own calibration, which needs `predict`, through the
-drop-in where there is no Core ML."""
+"""Measures the range of each activation on real inputs, by coremltools' own calibration.
+
+That needs `predict`: without Core ML the drop-in replacement provides it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from ane_sweep.errors import Unavailable
 Ranges = dict[str, dict[str, float]]
 
 
-def measure(path: Path, samples: list[dict[str, Any]]) -> Ranges:
-    """{tensor: {"rmin", "rmax"}} over all samples, inputs included."""
+def measure(path: Path, samples: list[dict[str, np.ndarray]]) -> Ranges:
+    """Return {tensor: {"rmin", "rmax"}} over all samples, inputs included."""
     with contextlib.suppress(Unavailable):  # a Mac: Core ML itself predicts
         coreml_anywhere.install()
     from coremltools.models import MLModel
@@ -28,8 +29,10 @@ def measure(path: Path, samples: list[dict[str, Any]]) -> Ranges:
 
 @contextlib.contextmanager
 def _merge_ranges() -> Iterator[None]:
-    """coremltools 9.0 overwrites a tensor's range before it compares with it: the last sample's would be all that
-    counts. While this is open, ranges grow."""
+    """Let ranges grow from sample to sample inside this context.
+
+    coremltools 9.0 overwrites a tensor's range before it compares with it, so that only the last sample would count.
+    """
     from coremltools.optimize.coreml.experimental import _model_debugger, _post_training_quantization
 
     def grow(ranges: Any, name: str, value: Any) -> None:

@@ -1,17 +1,18 @@
-"""What each weight's compression costs the outputs: one weight at a time takes the values that its palette would give
-it, the reference runtime predicts, and the outputs are compared with those of the program as it was converted.
+"""Measures the error of the outputs that compressing each weight causes.
 
-Predictions are what takes the time. Weights are therefore tried in the order in which the program reads them: what comes
-before a weight's first reader is computed once, and all widths go on from there, the inputs side by side. The figures
-are those of whole predictions, to the last bit.
+One weight at a time takes the values of its palette, the reference runtime predicts, and the outputs are compared with
+those of the program as converted. Predictions take the time. Weights are therefore tried in the order in which the
+program reads them: the part before a weight's first reader is computed once, and all widths go on from there, the inputs
+in parallel. The figures equal those of complete predictions to the last bit.
 """
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import numpy as np
 import torch
 
@@ -24,6 +25,7 @@ from ane_sweep.reference.numerics import AS_DECLARED
 from ane_sweep.stats import psnr
 from ane_sweep.worker.compress import allot, passes, settings
 from ane_sweep.worker.compress.palettes import round_to_palettes, to_codes
+from ane_sweep.worker.params import SensitivityParams
 
 INPUTS = 4  # of the calibration inputs: each costs a prediction per weight and width
 _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve, as far as the candidates reach
@@ -31,10 +33,20 @@ _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve,
 Values = dict[str, np.ndarray]
 
 
-class SensitivityProbe:
-    """A program whose weights can be given other values, compared with itself as it was."""
+class Sensitivity(TypedDict):
+    """The content of sensitivity.json. `peak`: the largest magnitude of the outputs; `inputs`: how many were used."""
 
-    def __init__(self, path: Path, feeds: list[dict[str, Any]], valid: np.ndarray):
+    candidates: list[int]
+    inputs: int
+    peak: float
+    weights: dict[str, allot.WeightNoise]
+    curve: list[allot.Point]
+
+
+class SensitivityProbe:
+    """A program whose weights can take other values, compared with the unchanged program."""
+
+    def __init__(self, path: Path, feeds: list[Values], valid: np.ndarray):
         self.known: dict[str, Any] = {}
         self.model = Model(package.read(path), "", AS_DECLARED, True, self.known)
         self.plan, self.valid = self.model.plan, valid
@@ -49,12 +61,12 @@ class SensitivityProbe:
             self.sizes.add(name, reference=value, candidate=value)
 
     def in_order(self, names: list[str]) -> list[str]:
-        """Weights as the program reads them first."""
+        """Sort weights by the place where the program reads them first."""
         first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
         return sorted(names, key=lambda name: first[self.value_of[name]])
 
     def closeness(self, values: Values) -> psnr.Outputs:
-        """Return how close the outputs come with `values` in place of the weights of those names, without cosines."""
+        """Compare outputs with `values` in place of the weights of those names; the cosines of the result are unset."""
         bound = {self.value_of[name]: value for name, value in values.items()}
         changed, first = plan.rebind_constants(self.plan, self.model.program, self.known, bound)
         self._go_to(first)
@@ -74,14 +86,14 @@ class SensitivityProbe:
         return found
 
     def _go_to(self, step: int) -> None:
-        """Bring the runs of the program as it was to a step, from where they are or anew."""
+        """Advance the runs of the unchanged program to a step, from their present step or from the start."""
         if step < self.reached:
             self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         list(self.pool.map(lambda table: self.plan.advance(table, self.reached, step), self.tables))
         self.reached = step
 
     def _outputs(self, changed: ExecutionPlan, index: int) -> Values:
-        """Of a run that goes on with other constants: the positions that hold text, as stage `score` compares them."""
+        """Finish a run with other constants; return the positions that hold text, as stage `score` compares them."""
         valid = self.valid[index]
         table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]
         changed.advance(table, self.reached, len(changed.steps))
@@ -92,41 +104,42 @@ class SensitivityProbe:
         }
 
 
-def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: dict[str, Any]) -> dict[str, Any]:
-    """See allot.py for the form. `wanted`: candidates, min_elements, skip of the recipe."""
-    recipe = recipes.canonical({"kind": "mixed", **wanted, "bits": max(wanted["candidates"])})
+def measure(path: Path, feeds: list[Values], valid: np.ndarray, params: SensitivityParams) -> Sensitivity:
+    """Measure what compressing each weight costs the outputs, at each candidate width."""
+    candidates = params.candidates
+    recipe = recipes.canonical({"kind": "mixed", **msgspec.to_builtins(params), "bits": max(candidates)})
     assert recipe is not None
     found = settings.list_weights(passes.load_program(path))
     known = {weight.name: weight.value for weight in found}
     names = sorted(settings.resolve(found, recipe).settings)
     probe = SensitivityProbe(path, feeds, valid)
-    tables = dict(zip(names, probe.pool.map(lambda name: round_to_palettes(known[name], wanted["candidates"]), names)))
+    tables = dict(zip(names, probe.pool.map(lambda name: round_to_palettes(known[name], candidates), names)))
 
     def closeness(bits: dict[str, int]) -> psnr.Outputs:
-        """With each weight under the table of its width."""
+        """Compare with each weight under the table of its width."""
         values = {
             name: tables[name][width][to_codes(known[name])].reshape(known[name].shape) for name, width in bits.items()
         }
         return probe.closeness(values)
 
-    weights: dict[str, Any] = {name: {"elements": known[name].size, "noise": {}} for name in names}
+    weights: dict[str, allot.WeightNoise] = {name: {"elements": known[name].size, "noise": {}} for name in names}
     for name in probe.in_order(names):
-        for width in wanted["candidates"]:
+        for width in candidates:
             close = closeness({name: width}).together()
             weights[name]["noise"][str(width)] = close.square_error / close.count
     peak = probe.sizes.together().peak if names else 0.0
-    curve = _measure_curve(closeness, weights, peak, wanted["candidates"])
-    return {"candidates": wanted["candidates"], "inputs": len(feeds), "peak": peak, "weights": weights, "curve": curve}
+    curve = _measure_curve(closeness, weights, peak, candidates)
+    return {"candidates": candidates, "inputs": len(feeds), "peak": peak, "weights": weights, "curve": curve}
 
 
 def _measure_curve(
     closeness: Callable[[dict[str, int]], psnr.Outputs],
-    weights: dict[str, Any],
+    weights: dict[str, allot.WeightNoise],
     peak: float,
     candidates: list[int],
-) -> list[dict[str, Any]]:
-    """PSNR against size, all weights compressed together; `expected_db` is what adding up the noises would say."""
-    rows = []
+) -> list[allot.Point]:
+    """Measure PSNR against size, all weights compressed together; `expected_db` is the PSNR if the noises add up."""
+    rows: list[allot.Point] = []
     for average in _AVERAGES:
         if not min(candidates) <= average <= max(candidates):
             continue

@@ -1,4 +1,4 @@
-"""Which weights a program has, and what a recipe says of each of them."""
+"""The weights of a program, and the setting of a recipe for each of them."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -33,8 +33,12 @@ class Weight:
 
 @dataclass
 class Resolved:
-    """What is done: weight -> its recipe, what could not be done as asked, and what stays as it is, with the reason.
-    doubts: sentences on overrides that change nothing."""
+    """The settings of all weights by name.
+
+    adapted   the changes to settings that a weight's shape does not allow
+    left      the reasons why weights stay uncompressed
+    doubts    sentences on overrides that change nothing
+    """
 
     settings: dict[str, recipes.Recipe]
     adapted: dict[str, str]
@@ -43,7 +47,7 @@ class Resolved:
 
 
 def list_weights(program: Any) -> list[Weight]:
-    """The float constants of rank 2 and more in a coremltools program, in order."""
+    """List the float constants of rank 2 and more in a coremltools program, in order."""
     from coremltools.optimize import _utils
 
     found = []
@@ -60,7 +64,7 @@ def list_weights(program: Any) -> list[Weight]:
 
 
 def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> Resolved:
-    """The setting of each weight. `bits`: what a mixed recipe gives each, by name."""
+    """Return the setting of each weight. `bits`: those of a mixed recipe by name."""
     done = Resolved({}, {}, {}, _find_unmatched(weights, recipe))
     for weight in weights:
         setting = {name: value for name, value in recipe.items() if name not in ("skip", "overrides", "activations")}
@@ -81,7 +85,7 @@ def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] 
 
 
 def _find_unmatched(weights: list[Weight], recipe: recipes.Recipe) -> list[str]:
-    """A sentence for each pattern of overrides that no weight answers to, with names that would."""
+    """Return a sentence for each pattern of overrides that matches no weight, with names that would."""
     patterns = dict.fromkeys(override["match"] for override in recipe["overrides"])
     names = [weight.name for weight in weights]
     few = ", ".join(dict.fromkeys([*names[:1], *names[len(names) // 2 :][:1], *names[-1:]]))
@@ -109,14 +113,17 @@ def _explain_exclusion(weight: Weight, recipe: recipes.Recipe, least: int) -> st
     return None
 
 
-def _has_only(low: Any, high: Any, numbers: np.ndarray) -> bool:
+def _has_only(low: np.floating, high: np.floating, numbers: np.ndarray) -> bool:
     parts = (numbers[start : start + _PIECE] for start in range(0, numbers.size, _PIECE))
     return all(((part == low) | (part == high)).all() for part in parts)
 
 
 def _fit(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:
-    """The setting as this weight's shape allows it, and what had to change. coremltools itself would leave such a weight
-    uncompressed, and with per_channel_scale even damaged (it divides in place before it looks)."""
+    """Return the setting as this weight's shape allows it, and the changes.
+
+    coremltools itself would leave such a weight uncompressed, and with per_channel_scale even damaged (it divides in
+    place before it checks).
+    """
     fitted, changes = dict(setting), []
     assert weight.inputs is not None and weight.outputs is not None
     columns, rows = (weight.value.shape[axis] for axis in (weight.inputs, weight.outputs))
@@ -135,7 +142,7 @@ def _fit(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str |
 
 
 def split_groups(weight: Weight, setting: recipes.Recipe, value: np.ndarray) -> list[np.ndarray]:
-    """The parts of an array over the weight's channels that have a table each, as coremltools cuts them."""
+    """Split an array over the weight's channels into the parts that have a table each, as coremltools cuts them."""
     if setting["granularity"] == "per_tensor":
         return [value]
     assert weight.outputs is not None

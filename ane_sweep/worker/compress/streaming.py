@@ -1,12 +1,12 @@
-"""Weights from file to file: coremltools' compression, weight by weight, none of them all in memory.
+"""Compression by coremltools weight by weight, from file to file, instead of with all weights in memory.
 
-coremltools reads every weight of a program into memory, keeps what it makes of each beside it, and copies that again to
-write it. While `streamed()` is open it works on the same numbers by the same functions, but weights are views into the
-package's own file, what was made of one waits in a scratch file until it is written, and pages of both are given back
-after every weight. Scales are computed in slabs on all cores; a slab's numbers depend on nothing outside it. A test
-compares the bytes with those of coremltools left alone.
+coremltools reads every weight of a program into memory, keeps its compressed form too, and copies that again to write it.
+Inside `stream_weights()` it works on the same numbers by the same functions, but weights are views into the package's own
+file, compressed forms wait in a scratch file until they are written, and pages of both are released after every weight.
+Scales are computed in slabs on all cores; a slab's numbers depend on nothing outside it. A test compares the bytes with
+those of unpatched coremltools.
 
-An attribute that another coremltools lacks is left alone: then it takes more memory, and does nothing else.
+An attribute that another coremltools lacks is not patched: then compression only takes more memory.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _DTYPES = {"fp16": np.float16, "fp32": np.float32}
 
 
 class Scratch:
-    """Arrays that wait in a file, and files that weights are read from."""
+    """A file in which arrays wait, and the files that weights are read from."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the last view into it)
@@ -39,7 +39,7 @@ class Scratch:
         self._sources: dict[str, BlobFile] = {}
 
     def keep(self, array: np.ndarray) -> np.ndarray:
-        """The same array, in the file; read-only."""
+        """Move an array to the file; return it as a read-only view."""
         if array.nbytes < LEAST_BYTES or _is_mapped(array):
             return array
         for piece in _pieces(np.ascontiguousarray(array)):
@@ -52,20 +52,20 @@ class Scratch:
         return np.frombuffer(held, array.dtype).reshape(array.shape)
 
     def weight(self, path: str, offset: int, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-        """A weight as it lies in a weight file."""
+        """Return a weight as a view into its weight file."""
         source = self._sources.get(path)
         if source is None:
             source = self._sources[path] = BlobFile(Path(path))
         return source.payload(offset).view(dtype).reshape(shape)
 
     def give_back(self) -> None:
-        """The pages that reading has brought in; what they hold is still in the files."""
-        for held in (*self._maps, *(source.bytes._mmap for source in self._sources.values())):  # type: ignore[attr-defined]
+        """Release the pages that reading has brought in; their content is still in the files."""
+        for held in (*self._maps, *(getattr(source.bytes, "_mmap") for source in self._sources.values())):  # noqa: B009
             if hasattr(mmap, "MADV_DONTNEED"):
                 held.madvise(mmap.MADV_DONTNEED)
 
 
-def _is_mapped(array: Any) -> bool:
+def _is_mapped(array: object) -> bool:
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
@@ -79,7 +79,7 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
 
 @contextmanager
 def stream_weights() -> Iterator[Scratch]:
-    """Not for threads: one compression a process, as workers do."""
+    """Patch coremltools inside this context. Not thread-safe: a process compresses one program at a time."""
     scratch, undo = Scratch(), []
     try:
         for module, owner, name, make in PATCHES:
@@ -147,7 +147,7 @@ def _make_sparse(original: Any, scratch: Scratch) -> Any:
 
 def _make_slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
     def compute_qparams_by_dtype(weight: np.ndarray, dtype: Any, mode: str, block_sizes: list[int]) -> Any:
-        """(numbers, scales, offsets or None), cut where no block is."""
+        """Return numbers, scales, and offsets or None, computed in slabs that cut no block."""
         axis = next((axis for axis, size in enumerate(block_sizes) if size > 0), None)
         if axis is None or weight.shape[axis] % block_sizes[axis] or weight.size <= SLAB_NUMBERS:
             return original(weight, dtype, mode, block_sizes)
@@ -167,8 +167,9 @@ def _make_slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
 
 
 def _join(parts: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
-    """np.concatenate, which would forget how many bits of each byte count."""
-    return np.concatenate(parts, axis).view(parts[0].dtype)
+    """Concatenate and keep the dtype, whose metadata (how many bits of each byte count) np.concatenate drops."""
+    joined: np.ndarray = np.concatenate(parts, axis).view(parts[0].dtype)
+    return joined
 
 
 def _make_writer(original: Any, scratch: Scratch) -> Callable[..., int]:

@@ -1,7 +1,7 @@
 """Writes into a part of a tensor (`y[..., 0::2] = z`, `y[0].add_(1)`), as ops of a program that changes nothing in place.
 
-coremltools 9.0 reads the slices of such a write as those of the first axes, whichever they are, and forgets a write through any
-other view. Here every write makes a new value of the tensor that is viewed, and views of it that are read later are taken anew.
+coremltools 9.0 reads the slices of such a write as those of the first axes, whatever their axes are, and forgets a write
+through any other view. Here every write makes a new value of the viewed tensor, and later reads of views take them anew.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ _SHARES = frozenset(
 
 @contextmanager
 def register_assignments() -> Iterator[None]:
-    """Use this module's pass and op in place of coremltools' for the duration."""
+    """Use this module's pass and op in place of coremltools' inside this context."""
     from coremltools.converters.mil.frontend.torch import converter
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
@@ -67,7 +67,7 @@ def _has_branches(graph: Any) -> bool:
 
 
 def rewrite_assignments(graph: Any) -> None:
-    """Replace every write into a tensor by a new value of it. Raises StageError, with the line, for one that cannot be."""
+    """Replace every write into a tensor by a new value of it. Raises StageError, with the line, if that is impossible."""
     values = _Values()
     for node in graph.nodes:
         values.add(node)
@@ -101,7 +101,7 @@ class _Values:
         return name
 
     def read(self, name: str) -> str:
-        """Return the name of the present value. A view of a tensor that was written to since is taken again."""
+        """Return the name of the present value; take a view again if its tensor was written to since."""
         name = self.same.get(name, name)
         root = self.root(name)
         if root in self.lost:
@@ -147,7 +147,7 @@ class _Values:
         self.same[node.outputs[0]] = target
 
     def _put_back(self, node: Any, target: str) -> None:
-        """Write what an op has made, which torch does in place, where its target lies."""
+        """Write an op's result into its target, as torch's in-place ops do."""
         if target in self.views and self.views[target][0].kind in _CUTS:
             self._assign(_copy_node(node, "copy_", [], [f"{node.name}_put_back"]), target, [node.outputs[0]])
         else:
@@ -155,7 +155,7 @@ class _Values:
         self.same[node.outputs[0]] = target
 
     def _change(self, node: Any, base: str, value: str) -> None:
-        """Give a tensor its new value. A view becomes a tensor of its own, and the one that it was taken of is lost."""
+        """Give a tensor its new value. A view becomes a tensor of its own, and the tensor behind it is lost."""
         if base in self.views:
             self.lost[self.root(base)] = node
             del self.views[base]
@@ -164,7 +164,7 @@ class _Values:
 
 
 def _copy_node(node: Any, kind: str, inputs: list[str], outputs: list[str]) -> Any:
-    """A node that comes from the same line."""
+    """Make a node that comes from the same line of code."""
     return type(node)(
         kind, inputs, outputs, parent=node.parent, attr=node.attr, model_hierarchy=node.model_hierarchy, meta=node.meta
     )

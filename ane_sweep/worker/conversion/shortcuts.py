@@ -56,7 +56,7 @@ def fits_fp16(values: np.ndarray) -> bool:
     return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
 
 
-def _make_overflow_check(original: Any) -> staticmethod[[Any], bool]:
+def _make_overflow_check(original: Any) -> "staticmethod[[Any], bool]":
     # coremltools builds index arrays (8 bytes a number and axis) over every constant of every op. A maximum and a
     # minimum answer the same question; what they do not settle goes to the original.
     def fp16_overflow(op: Any) -> bool:

@@ -92,7 +92,7 @@ def _convert_resize(context: Any, node: Any) -> None:
     high, wide = x.shape[-2:]
     if not all(isinstance(one, (int, np.integer)) for one in (high, wide)):
         raise NotImplementedError("height and width must not vary")
-    scale = _read_constants(scales) or [None, None]
+    scale: list[Any] = _read_constants(scales) or [None, None]
     size = _read_constants(sizes) or [int(high * scale[0]), int(wide * scale[1])]
     rows, columns = (
         _compute_matrix(node.kind, *one, bool(corners.val))

@@ -1,9 +1,9 @@
-"""Steps that need a fresh process of their own inside one task: loads and compute plans, which compile for the ANE.
+"""Steps of a task that need a fresh process of their own: loads and compute plans, which compile for the ANE.
 
-Such a compilation can take hours, 10 GB (in ANECompilerService, a process of the system, not in ours) or the process
-itself. So each step is a child of the worker; what kills it ends this task, with the step's name in the reason. Its
-memory and that of the helpers is looked at once a second, until the child says that it begins to time short things
-(`quiet`). Time is limited by the task's own limit.
+Such a compilation can take hours, 10 GB (in ANECompilerService, a system process, not in ours) or kill the process. So
+each step is a child of the worker; its death ends this task, with the step's name in the reason. Its memory and that of
+Apple's services is read once a second until the child begins to time short calls (`stop_watching`). The task's own limit
+limits the time.
 
     child    python -m ane_sweep.worker.coreml.steps REQUEST_JSON     {"stage", "step", "result", ...}
              calls  stages/<stage>.py: <step>(request) -> plain JSON values
@@ -30,15 +30,16 @@ from ane_sweep.worker.child import describe_error, die_with_parent, explain_deat
 _LOOK_S = 1.0
 
 
-def run_step(stage: str, step: str, what: str, env: dict[str, str] | None = None, **request: Any) -> dict[str, Any]:
-    """Run one step; returns its values, with `stderr` (what native code said) and `helpers` (peaks by name, bytes).
+def run_step(stage: str, step: str, label: str, env: dict[str, str] | None = None, **values: object) -> dict[str, Any]:
+    """Run one step; return its values, with `stderr` (messages of native code) and `helpers` (peaks by name, bytes).
 
-    Raises errors.Died when the process was killed, or went over the memory limit; Unavailable and StageError for what
-    it raised itself.
+    Raises errors.Died if the process was killed or went over the memory limit; Unavailable and StageError if it raised
+    them itself.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{step}-"))
-    asked = {**request, "stage": stage, "step": step, "result": str(folder / "result.json"), "quiet": str(folder / "q")}
-    (folder / "request.json").write_text(json.dumps(asked), encoding="utf-8")
+    files = {"result": str(folder / "result.json"), "quiet": str(folder / "q")}
+    request = {**values, "stage": stage, "step": step, **files}
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     command = [sys.executable, "-P", "-m", "ane_sweep.worker.coreml.steps", str(folder / "request.json")]
     more = {PARENT_VARIABLE: str(os.getpid()), **(env or {})}
     with open(folder / "stderr.txt", "wb") as stderr:
@@ -46,30 +47,30 @@ def run_step(stage: str, step: str, what: str, env: dict[str, str] | None = None
             command, stdin=subprocess.PIPE, stdout=stderr, stderr=stderr, env={**os.environ, **more}
         )
         peaks, over = _watch(child, folder / "q")
-    said = autopsy.read_tail(folder / "stderr.txt")
-    sys.stderr.write(said)  # into the task's own stderr.txt
+    stderr_tail = autopsy.read_tail(folder / "stderr.txt")
+    sys.stderr.write(stderr_tail)  # into the task's own stderr.txt
     result = disk.read_json(folder / "result.json")
     disk.remove_tree(folder)
     if over:
-        raise Died("out_of_memory", f"{what} went over the memory limit ({over}) and was ended")
+        raise Died("out_of_memory", f"{label} went over the memory limit ({over}) and was ended")
     if result is None:
-        raise _explain_death(what, child.returncode, said)
+        raise _explain_death(label, child.returncode, stderr_tail)
     if "out_of_memory" in result:
-        raise Died("out_of_memory", f"{what} was refused memory: {result['out_of_memory']}")
+        raise Died("out_of_memory", f"{label} was refused memory: {result['out_of_memory']}")
     if "unavailable" in result:
         raise Unavailable(result["unavailable"])
     if "failed" in result:
-        raise StageError(f"{what}: {result['failed']}")
-    return {**result, "stderr": said, "helpers": peaks}
+        raise StageError(f"{label}: {result['failed']}")
+    return {**result, "stderr": stderr_tail, "helpers": peaks}
 
 
 def stop_watching(request: dict[str, Any]) -> None:
-    """Called by a step before it times short things: nobody looks at it from here on."""
+    """End the watching of this step's memory; a step calls it before it times short calls."""
     Path(request["quiet"]).touch()
 
 
-def _watch(child: subprocess.Popen, quiet_file: Path) -> tuple[dict[str, int], str | None]:
-    """Until the child has ended: (largest resident size of each helper, what went over the limit if anything did)."""
+def _watch(child: subprocess.Popen[bytes], quiet_file: Path) -> tuple[dict[str, int], str | None]:
+    """Wait for the child; return the largest resident size of each service, and what went over the limit, or None."""
     limit = _read_limit()
     before = helpers.sizes()
     peaks = dict(before)
@@ -94,15 +95,15 @@ def _read_limit() -> int | None:
     return int(os.environ.get(MEMORY_VARIABLE) or 0) or None
 
 
-def _explain_death(what: str, code: int | None, said: str) -> Died:
+def _explain_death(label: str, code: int | None, stderr_tail: str) -> Died:
     nowhere = Path()
-    asked = TaskRequest(what, "", {"runtime": "coreml"}, {}, nowhere, nowhere, Limits(_read_limit()))
-    status, reason = autopsy.cause_of_death(asked, None, code, said, ran_out=False, timeout_s=None)
+    task = TaskRequest(label, "", {"runtime": "coreml"}, {}, nowhere, nowhere, Limits(_read_limit()))
+    status, reason = autopsy.cause_of_death(task, None, code, stderr_tail, ran_out=False, timeout_s=None)
     return Died(status, reason)
 
 
 def main(path: str) -> None:
-    """The child."""
+    """Run the step of a request file in this process, write its result and exit."""
     die_with_parent(int(os.environ[PARENT_VARIABLE]))
     explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -112,18 +113,16 @@ def main(path: str) -> None:
         scripted_remote.install(script)
     began = time.perf_counter()
     try:
-        found = getattr(importlib.import_module(f"ane_sweep.worker.stages.{request['stage']}"), request["step"])(
-            request
-        )
-        found = {**found, "seconds": time.perf_counter() - began}
+        stage = importlib.import_module(f"ane_sweep.worker.stages.{request['stage']}")
+        result = {**getattr(stage, request["step"])(request), "seconds": time.perf_counter() - began}
     except MemoryError as error:
-        found = {"out_of_memory": describe_error(error)}
+        result = {"out_of_memory": describe_error(error)}
     except Unavailable as error:
-        found = {"unavailable": str(error)}
+        result = {"unavailable": str(error)}
     except Exception as error:
         traceback.print_exc()
-        found = {"failed": str(error) if isinstance(error, StageError) else describe_error(error)}
-    disk.write_json(Path(request["result"]), found)
+        result = {"failed": str(error) if isinstance(error, StageError) else describe_error(error)}
+    disk.write_json(Path(request["result"]), result)
     sys.stderr.flush()
     os._exit(0)
 

@@ -1,8 +1,8 @@
-"""A plan as a trace, for chrome://tracing and ui.perfetto.dev: units side by side, ops one after the other.
+"""A plan as a trace for chrome://tracing and ui.perfetto.dev, with a row for each unit and the ops in sequence.
 
-Format: "Trace Event Format" of Chromium, complete events (ph "X") and metadata (ph "M"); times in microseconds. What is
-drawn is no measurement: an op's length is the compiler's estimate where analytics.mil gave one for its backend, else its
-share of the plan's cost, as if the whole took one millisecond. The args of each event say which.
+Format: "Trace Event Format" of Chromium, complete events (ph "X") and metadata (ph "M"); times in microseconds. The trace
+is no measurement: an op's length is the compiler's estimate if analytics.mil has one for its backend, else its share of
+the plan's cost, as if the whole plan took one millisecond. The args of each event name the source of its length.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _WHOLE_US = 1000.0
 
 
 def build_events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any]:
-    """The trace of a plan's rows; rows without a unit are left out."""
+    """Return the trace of a plan's rows; rows without a unit are left out."""
     placed = [row for row in table if row["preferred"] is not None]
     total = sum(row["cost"] for row in placed) or 1.0
     processes = {key: number for number, key in enumerate(dict.fromkeys(_name_program(row) for row in placed), 1)}

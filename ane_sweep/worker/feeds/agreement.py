@@ -22,18 +22,21 @@ def kl_rows(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
 def _kl_block(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     p, q = log_softmax(reference), log_softmax(candidate)
     # Rounding can leave -1e-17 for equal rows; a divergence is never below 0.
-    return np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
+    divergence: np.ndarray = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
+    return divergence
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    logs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logs
 
 
 def same_top1(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     """Compare the largest class of each row of (rows, classes) -> (rows,) bool."""
-    return reference.argmax(axis=-1) == candidate.argmax(axis=-1)
+    same: np.ndarray = reference.argmax(axis=-1) == candidate.argmax(axis=-1)
+    return same
 
 
 def same_among(count: int, *, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:

@@ -2,9 +2,9 @@
 
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -32,7 +32,8 @@ class StackWriter:
             if index == 0:
                 self._parts[name] = self._part(name).open("wb")
                 header = {"descr": array.dtype.str, "fortran_order": False, "shape": (self.count, *array.shape)}
-                np.lib.format.write_array_header_1_0(self._parts[name], header)
+                write_header: Callable[[BinaryIO, dict[str, object]], None] = np.lib.format.write_array_header_1_0
+                write_header(self._parts[name], header)
             self._parts[name].write(array.data)
 
     def __enter__(self) -> "StackWriter":
@@ -121,14 +122,16 @@ def map_array(path: Path, name: str) -> np.ndarray:
         info = archive.getinfo(f"{name}.npy")
     if info.compress_type != zipfile.ZIP_STORED:
         with np.load(path) as arrays:
-            return arrays[name]
+            array: np.ndarray = arrays[name]
+            return array
     with path.open("rb") as file:
         # The local header repeats name and extra field with lengths of its own (PKWARE APPNOTE 4.3.7).
         file.seek(info.header_offset + 26)
         name_length, extra_length = struct.unpack("<HH", file.read(4))
         file.seek(name_length + extra_length, 1)
-        version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        formats: Any = np.lib.format  # its functions carry no types
+        version = formats.read_magic(file)
+        read_header = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
         shape, fortran, dtype = read_header(file)
         offset = file.tell()
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")

@@ -39,14 +39,14 @@ def write_reference(
     for number, point in enumerate(shapes.points(module.taken)):
         rows = samples[:count] if samples and not number else _draw_rows(module, point, seed, count, first=not number)
         at = f"@{shapes.label(module.taken, point)}" if number else ""
-        _write_stack(out / f"inputs{at}.npz", rows, inputs_too=True)
+        _write_stack(out / f"inputs{at}.npz", rows, are_inputs=True)
         _write_stack(
             out / f"outputs{at}.npz", [_compute_outputs(module, row, number) for number, row in enumerate(rows)]
         )
     rest = samples[count:][:CALIBRATION] or samples[:CALIBRATION]
     default = shapes.points(module.taken)[0]
     rest = rest or _draw_rows(module, default, seed + 1, CALIBRATION, first=False)
-    _write_stack(out / "calibration.npz", rest, inputs_too=True)
+    _write_stack(out / "calibration.npz", rest, are_inputs=True)
     realised = {"texts": "samples" if samples else "seeded inputs", "packages": model.arch["packages"]}
     if not hasattr(module, "weights_digest"):  # a package: its weights are its content, and no code draws them
         return StageResult(realised=realised)
@@ -93,9 +93,9 @@ def _write_expected(module: Any, path: Path, out: Path) -> StageResult:
     expected = _check_rows(path, outputs, {name: known[name] for name in outputs})
     if len(rows) != len(expected):
         raise StageError(f"{path} holds {len(rows)} inputs and {len(expected)} outputs")
-    _write_stack(out / "inputs.npz", rows, inputs_too=True)
+    _write_stack(out / "inputs.npz", rows, are_inputs=True)
     _write_stack(out / "outputs.npz", expected)
-    _write_stack(out / "calibration.npz", rows[:CALIBRATION], inputs_too=True)
+    _write_stack(out / "calibration.npz", rows[:CALIBRATION], are_inputs=True)
     return StageResult(realised={"texts": "reference file", "packages": {}})
 
 

@@ -1,16 +1,19 @@
-"""Inputs for a model: real text through its own tokenizer, or seeded ids where there is none."""
+"""Token ids for a model: real text through its own tokenizer, or seeded ids if it has no tokenizer."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ane_sweep import data
 from ane_sweep.errors import StageError
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
-def find_tokenizer(checkpoint: Path | None):
-    """The checkpoint's tokenizers.Tokenizer, or None where it carries none. Raises StageError if unreadable."""
+
+def find_tokenizer(checkpoint: Path | None) -> "Tokenizer | None":
+    """Return the checkpoint's tokenizers.Tokenizer, or None if it has none. Raises StageError if it is unreadable."""
     if checkpoint is None:
         return None
     path = checkpoint / "tokenizer.json"
@@ -24,7 +27,8 @@ def find_tokenizer(checkpoint: Path | None):
             return None
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True).backend_tokenizer
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True).backend_tokenizer
+        return tokenizer
     except Exception as error:
         raise StageError(
             f"the tokenizer in {checkpoint} cannot be read ({error}); fetch the checkpoint again"
@@ -32,11 +36,11 @@ def find_tokenizer(checkpoint: Path | None):
 
 
 def encode_sentences(
-    tokenizer, count: int, seq_len: int, vocabulary: int, first: int = 0
+    tokenizer: "Tokenizer", count: int, seq_len: int, vocabulary: int, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`count` sentences from the `first` on, cut or padded to seq_len -> ids (N,S) int32, valid (N,S) bool.
+    """Encode `count` sentences from the `first` on, cut or padded to seq_len -> ids (N,S) int32, valid (N,S) bool.
 
-    Past the last one it starts over.
+    After the last sentence it starts over.
     """
     texts = data.sentences()
     if count > len(texts):
@@ -48,12 +52,11 @@ def encode_sentences(
 
 
 def encode_windows(
-    tokenizer, count: int, seq_len: int, vocabulary: int, full: bool = False, first: int = 0
+    tokenizer: "Tokenizer", count: int, seq_len: int, vocabulary: int, full: bool = False, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`count` successive windows of the passage from the `first` on, the last padded on the right -> ids (N,S) int32,
-    valid (N,S) bool.
+    """Encode `count` successive windows of the passage from the `first` on -> ids (N,S) int32, valid (N,S) bool.
 
-    With `full`, a window that would be short begins earlier instead, if the passage is long enough.
+    The last is padded on the right; with `full`, a short window begins earlier instead, if the passage is long enough.
     """
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -67,7 +70,7 @@ def encode_windows(
 
 
 def draw_ids(count: int, seq_len: int, vocabulary: int, seed: int, full: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Seeded ids -> ids (N,S) int32, valid (N,S) bool; rows are of differing length unless `full`."""
+    """Draw seeded ids -> ids (N,S) int32, valid (N,S) bool; rows differ in length unless `full`."""
     random = np.random.default_rng(seed)
     ids = random.integers(0, vocabulary, (count, seq_len), dtype=np.int32)
     lengths = np.full(count, seq_len) if full else random.integers((seq_len + 1) // 2, seq_len + 1, count)
@@ -75,17 +78,19 @@ def draw_ids(count: int, seq_len: int, vocabulary: int, seed: int, full: bool) -
     return np.where(valid, ids, 0).astype(np.int32), valid
 
 
-def pad_rows(tokenizer, rows: list[list[int]], seq_len: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of ids of up to seq_len, padded with the tokenizer's own padding -> ids (N,S) int32, valid (N,S) bool."""
+def pad_rows(
+    tokenizer: "Tokenizer", rows: list[list[int]], seq_len: int, vocabulary: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pad rows of up to seq_len ids with the tokenizer's own padding -> ids (N,S) int32, valid (N,S) bool."""
     pad = _find_pad_id(tokenizer, ("[PAD]", "<pad>", "<|endoftext|>", "</s>"))
     return _pad(rows, len(rows), seq_len, pad, vocabulary)
 
 
-def _find_pad_id(tokenizer, names: tuple[str, ...]) -> int:
+def _find_pad_id(tokenizer: "Tokenizer", names: tuple[str, ...]) -> int:
     return next((i for i in (tokenizer.token_to_id(name) for name in names) if i is not None), 0)
 
 
-def _pad(rows: list[list[int]], count: int, seq_len: int, pad: int, vocabulary: int) -> tuple[Any, Any]:
+def _pad(rows: list[list[int]], count: int, seq_len: int, pad: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
     ids = np.full((count, seq_len), pad, dtype=np.int32)
     valid = np.zeros((count, seq_len), dtype=bool)
     for index, row in enumerate(rows):

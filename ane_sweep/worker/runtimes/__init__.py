@@ -1,31 +1,41 @@
-"""Runtimes, one file each; the file's name is its registration.
+"""Runtimes, one file each; the file's name registers the runtime.
 
 A runtime `runtimes/<name>.py` holds
 
     RUNTIME      its traits, a literal that is read without importing it: see bridge/runtimes.py
-    available()  None, or why this host cannot ("needs macOS"): what a stage asks before it loads; the planner, which does not
-                 import the module, asks the function that `cannot` of the literal names
+    available()  None, or the reason why this host cannot run it ("needs macOS"); stages call it before they load. The
+                 planner does not import the module and calls the function that `cannot` of the literal names
     load(params, inputs)  a Runtime
     functions(params, inputs, names)  the functions of a program with a key-value cache, {name: Runtime}; each with
-                 `reset()`, which makes new `states`, and a prediction that goes on from those of the one before
+                 `reset()`, which makes new `states`; a prediction goes on from the states of the one before
 """
 
 import importlib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge import building, plugins
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.errors import Unavailable
+from ane_sweep.worker.params import RuntimeParams
 from ane_sweep.worker.runtimes import _batched, _decoding
 from ane_sweep.worker.runtimes._runtime import Module, Runtime
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> Runtime:
-    """The Runtime of `params["runtime"]`; with a cache its two functions driven as one, of a batch one input at a time, of
-    a classifier its probabilities as numbers."""
-    module, options = get(params["runtime"]), building.options(params)
+def check_available(name: str) -> None:
+    """Raise Unavailable if this host cannot run a runtime."""
+    if reason := get(name).available():
+        raise Unavailable(f"runtime={name} {reason}")
+
+
+def load(params: dict[str, object], inputs: dict[str, Path]) -> Runtime:
+    """Load the runtime that params name, as one that takes one input and gives arrays.
+
+    A program with a cache is driven through both of its functions, a batch is fed one input at a time, and a
+    classifier's probabilities become numbers.
+    """
+    module, options = get(RuntimeParams.read(params).runtime), building.options(params)
     if options.cache != "none":
         functions = module.functions(params, inputs, (PREFILL, DECODE))
         return (_decoding.Decoding if options.cache == "stateful" else _decoding.ExplicitDecoding)(functions)
@@ -38,7 +48,7 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Runtime:
 @cache
 def get(name: str) -> Module:
     """Import a runtime's module. Raises ConfigError for an unknown name; a broken import inside one is not caught."""
-    RUNTIMES[name]  # which knows what to say of an unknown one
+    RUNTIMES[name]  # raises the ConfigError of an unknown name
     plugin = RUNTIMES.plugin_of(name)
-    module: Any = plugins.imported(plugin) if plugin else importlib.import_module(f"{__name__}.{name}")
+    module: Module = plugins.imported(plugin) if plugin else importlib.import_module(f"{__name__}.{name}")
     return module

@@ -1,18 +1,16 @@
-"""Programs whose inputs or outputs are not those of one input: a batch of several, a classifier's words."""
+"""Runtimes around a program that takes a batch of inputs, or gives a classifier's words."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ane_sweep.worker.runtimes._runtime import Runtime
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from ane_sweep.worker.runtimes._runtime import Arrays, Call, Runtime
 
 SHARED = ("causal_mask",)  # by all inputs of a batch: models/_ports.py
 
 
 class _Wrapper(Runtime):
-    """What the runtime inside says of itself."""
+    """A runtime that reports the properties of the runtime inside it."""
 
     def __init__(self, inner: Runtime):
         self.inner, self.clock = inner, inner.clock
@@ -27,8 +25,10 @@ class _Wrapper(Runtime):
 
 
 class Batched(_Wrapper):
-    """`batch` inputs in one prediction: the one that is asked for, in another row each time, among those before it (or
-    itself, where there were none). So a model in which rows know of each other shows in the score."""
+    """A program of `batch` inputs, fed with one input in another row each time, among the inputs before it (or copies).
+
+    So the score shows a model in which rows influence each other.
+    """
 
     def __init__(self, inner: Runtime, batch: int):
         super().__init__(inner)
@@ -36,10 +36,8 @@ class Batched(_Wrapper):
         self._before: list[dict[str, np.ndarray]] = []
         self.realised = {**inner.realised, "batch": batch}
 
-    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """A whole batch, in the types that the runtime takes at once."""
-        import numpy as np
-
+    def prepare(self, inputs: Arrays) -> Arrays:
+        """Return a full batch, in the types that the runtime takes without conversion."""
         self._row = (self._row + 1) % self.batch
         others = [*self._before, *[inputs] * self.batch][: self.batch - 1]
         rows = [*others[: self._row], inputs, *others[self._row :]]
@@ -50,25 +48,24 @@ class Batched(_Wrapper):
         }
         return self.inner.prepare(stacked)
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs of the input that was prepared last."""
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return the outputs of the input that was prepared last."""
         return {name: value[self._row : self._row + 1] for name, value in self.inner.predict(inputs).items()}
 
-    def timed(self, inputs: "dict[str, np.ndarray]") -> tuple[Callable[[], Any], None]:
+    def timed(self, inputs: Arrays) -> tuple[Call, None]:
         return (lambda: self.inner.predict(inputs)), None
 
 
 class Classes(_Wrapper):
-    """Probabilities by the class's name as one row, in the order in which the program knows the classes."""
+    """A classifier whose probabilities by class name become one row, in the program's order of classes."""
 
-    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    def prepare(self, inputs: Arrays) -> Arrays:
         return self.inner.prepare(inputs)
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, Any]":
-        import numpy as np
-
-        made: dict[str, Any] = self.inner.predict(inputs)
-        if "probabilities" in made:  # PyTorch's module leaves them as they are
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return {"probabilities": (1, classes) float32}."""
+        made: dict[str, Any] = {**self.inner.predict(inputs)}  # Core ML gives a dict for the classes
+        if "probabilities" in made:  # PyTorch's module gives a row already
             return made
         (by_name,) = (value for value in made.values() if isinstance(value, dict))
         return {"probabilities": np.array([list(by_name.values())], np.float32)}

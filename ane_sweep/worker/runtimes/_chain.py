@@ -1,13 +1,13 @@
-"""What a chain of programs takes and gives, on this Mac and on a device beside it."""
+"""Inputs and outputs of a chain of programs, on this Mac and on a connected device."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ane_sweep.errors import PackageError
+from ane_sweep.mil import chain, package
 from ane_sweep.mil.proto import FeatureTypes_pb2
-
-if TYPE_CHECKING:
-    import numpy
 
 # our words -> members of coremltools.ComputeUnit
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
@@ -21,17 +21,15 @@ _LAYOUTS = {
 
 
 class Chain:
-    """What a chain of programs, or one pipeline, takes and gives, whoever loads it.
+    """Inputs and outputs of a chain of programs, or of one pipeline, from their packages.
 
-    takes, stateful  of each program: names of its inputs, and whether it keeps states
+    takes, stateful  of each program: names of its inputs, and True if it keeps states
     real, outputs    names of the floating-point inputs, and of the chain's outputs
     pictures         inputs that Core ML takes as images, with their layout in PIL's words
-    realised         what is known of it before loading
+    realised         facts for the record that are known before loading
     """
 
     def __init__(self, programs: list[Path], units: str, function: str | None):
-        from ane_sweep.mil import chain, package
-
         specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in programs]
         about = [find_description(spec, function, path) for spec, path in zip(specs, programs)]
         self.takes = [[feature.name for feature in description.input] for description in about]
@@ -54,10 +52,8 @@ class Chain:
         }
 
 
-def to_bindable(value: "numpy.ndarray") -> "numpy.ndarray":
-    """`value` as float32 or int32 where the binding of coremltools 9.0 does not take its type (CoreMLPythonArray.mm)."""
-    import numpy as np
-
+def to_bindable(value: np.ndarray) -> np.ndarray:
+    """Return `value` as float32 or int32 if the binding of coremltools 9.0 lacks its type (CoreMLPythonArray.mm)."""
     value = np.ascontiguousarray(value)
     if value.dtype == np.float16:
         return value.astype(np.float32)
@@ -66,9 +62,8 @@ def to_bindable(value: "numpy.ndarray") -> "numpy.ndarray":
     return value
 
 
-def to_picture(value: "numpy.ndarray", layout: str) -> Any:
-    """A PIL image of levels from 0 to 255, (1, channels, height, width), as coremltools hands images to Core ML."""
-    import numpy as np
+def to_picture(value: np.ndarray, layout: str) -> Any:
+    """Return a PIL image of levels from 0 to 255, (1, channels, height, width), as coremltools gives it to Core ML."""
     from PIL import Image
 
     levels = np.asarray(value)[0].transpose(1, 2, 0)
@@ -79,7 +74,7 @@ def to_picture(value: "numpy.ndarray", layout: str) -> Any:
 
 
 def find_description(spec: Any, function: str | None, path: Path) -> Any:
-    """Inputs, outputs and states: of the model, or of one function of a multifunction package."""
+    """Return the description (inputs, outputs, states) of a model, or of one function of a multifunction package."""
     functions = {item.name: item for item in spec.description.functions}
     if not functions:
         if function is not None:

@@ -1,40 +1,48 @@
-"""Several programs loaded at once and predicted in turns: how the memory of a Neural Engine was probed from outside.
+"""Several programs loaded at once and predicted in turns, which probes the memory of a Neural Engine from outside.
 
-One sample is a round, every copy once, and is given per prediction; each copy's own times stand beside it, so that the
-one that left the Neural Engine shows. (Five copies of 820 MB on an M1 Max: the fifth ran on the CPU, and identical ones
+One sample is a round, every copy once, given per prediction; each copy's own times are reported too, so that a copy that
+left the Neural Engine shows. (Five copies of 820 MB on an M1 Max: the fifth ran on the CPU, and identical ones
 shared memory; more-ane-transformers notes, 30 March to 1 April 2023.)
 
     identical   the same package each time
-    different   each a copy with other weights: in every 16 KiB of them the lowest bits of one value differ, so that no
-                page of two copies is equal; outputs change about as much as by rounding the weights to fp16
+    different   copies with other weights: in every 16 KiB of them the lowest bits of one value differ, so that no page of
+                two copies is equal; outputs change about as much as by rounding the weights to fp16
     sizes       copies of other sizes are the beginning of the program, up to the cut that comes nearest in bytes
 """
 
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError
+from ane_sweep.mil import chunker, cuts, graph, package, pipeline, writer
+from ane_sweep.mil.line import line_up
+from ane_sweep.mil.weights import blob_values
+from ane_sweep.stats.samples import quantile
 from ane_sweep.worker.conversion import packages
-from ane_sweep.worker.runtimes._runtime import Module, Runtime
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ane_sweep.worker.timing.sampling import Samples
+from ane_sweep.worker.params import CopiesParams, Params
+from ane_sweep.worker.runtimes._runtime import Arrays, Module, Runtime
+from ane_sweep.worker.timing.sampling import Samples
 
 PAGE_BYTES = 16384  # of Apple's chips; one change in each keeps the kernel and the ANE from sharing it
+
+
+class _CopiesOnly(Params, frozen=True):
+    copies: CopiesParams
+
+
 _FLOATS = {"fp16": 2, "fp32": 4, "bf16": 2}
 
 
 class Copies(Runtime):
-    """A Runtime made of several. `predict` calls each once, in the order of their numbers, and gives the first's
-    outputs."""
+    """A runtime made of several: `predict` calls each once, in the order of their numbers, and returns the first's outputs."""
 
     clock: Callable[[], float]
 
@@ -46,33 +54,33 @@ class Copies(Runtime):
 
     @property
     def last_native_ms(self) -> float | None:
-        said = [ms for one in self.loaded if (ms := one.last_native_ms) is not None]
-        return sum(said) if len(said) == len(self.loaded) else None
+        times = [ms for copy in self.loaded if (ms := copy.last_native_ms) is not None]
+        return sum(times) if len(times) == len(self.loaded) else None
 
-    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Inputs in the types that the runtime takes at once."""
+    def prepare(self, inputs: Arrays) -> Arrays:
+        """Return inputs in the types that the runtime takes without conversion."""
         return self.loaded[0].prepare(inputs)
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs by name, of copy 1."""
-        found = None
-        for one, times in zip(self.loaded, self.calls_s, strict=True):
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Predict with each copy in turn; return the outputs of copy 1."""
+        outputs = None
+        for copy, times in zip(self.loaded, self.calls_s, strict=True):
             start = self.clock()
-            made = one.predict(inputs)
+            made = copy.predict(inputs)
             end = self.clock()
             times.append(end - start)
             if self.marks is not None:
                 self.marks += (start, end)
-            found = made if found is None else found
-        assert found is not None
-        return found
+            outputs = made if outputs is None else outputs
+        assert outputs is not None
+        return outputs
 
-    def per_prediction(self, taken: "Samples") -> "Samples":
-        """Samples of rounds as seconds a prediction."""
+    def per_prediction(self, taken: Samples) -> Samples:
+        """Convert samples of rounds to seconds per prediction."""
         count = len(self.loaded)
 
         def shared(seconds: list[float]) -> list[float]:
-            return [one / count for one in seconds]
+            return [second / count for second in seconds]
 
         idle = None if taken.after_idle_s is None else taken.after_idle_s / count
         return replace(
@@ -85,62 +93,55 @@ class Copies(Runtime):
         )
 
     def metrics(self, source: str) -> list[Metric]:
-        """Each copy's load time, and the median of its calls but the first; how the slowest compares with the
-        fastest."""
-        from ane_sweep.stats.samples import quantile
-
-        found, medians = [], []
+        """Return each copy's load time and the median of its calls but the first, and the ratio of slowest to fastest."""
+        metrics, medians = [], []
         for number, (load_s, calls) in enumerate(zip(self.load_s, self.calls_s, strict=True), 1):
             medians.append(quantile(calls[1:] or calls, 0.5))
-            found.append(Metric(f"load_copy_{number}_ms", 1000 * load_s, "ms", source=source))
-            found.append(Metric(f"latency_copy_{number}_median_ms", 1000 * medians[-1], "ms", source=source))
+            metrics.append(Metric(f"load_copy_{number}_ms", 1000 * load_s, "ms", source=source))
+            metrics.append(Metric(f"latency_copy_{number}_median_ms", 1000 * medians[-1], "ms", source=source))
         if min(medians) > 0:
-            found.append(Metric("latency_copies_ratio", max(medians) / min(medians), "1", source=source))
-        return found
+            metrics.append(Metric("latency_copies_ratio", max(medians) / min(medians), "1", source=source))
+        return metrics
 
 
 def load(
     runtime: Module,
-    params: dict[str, Any],
+    params: dict[str, object],
     inputs: dict[str, Path],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copies:
-    """Load `params["copies"]` {count, kind, order, perhaps sizes}. Raises what the runtime's own `load` raises,
-    errors.StageError."""
-    asked = params["copies"]
-    programs = _make_programs(inputs["program"], asked)
+    """Load several copies of a program. Raises the errors of the runtime's own `load`, and errors.StageError."""
+    copies = _CopiesOnly.read(params).copies
+    programs = _make_programs(inputs["program"], copies)
     numbers, is_own = list(programs), all(folder == inputs["program"] for folder in programs.values())
     rest = {role: path for role, path in inputs.items() if is_own or role != "compiled"}
     loaded, load_s = {}, {}
-    for number in numbers if asked["order"] == "forward" else reversed(numbers):
+    for number in numbers if copies.order == "forward" else reversed(numbers):
         start = clock()
         loaded[number] = runtime.load(params, {**rest, "program": programs[number]})
         load_s[number] = clock() - start
-    found = Copies([loaded[number] for number in numbers], [load_s[number] for number in numbers], clock)
-    if "sizes" in asked:
-        found.realised["copies_bytes"] = [
+    made = Copies([loaded[number] for number in numbers], [load_s[number] for number in numbers], clock)
+    if copies.sizes:
+        made.realised["copies_bytes"] = [
             packages.measure_bytes(programs[number] / "model.mlpackage") for number in numbers
         ]
-    return found
+    return made
 
 
-def _make_programs(source: Path, asked: dict[str, Any]) -> dict[int, Path]:
-    """The folder that each copy is loaded from, by number: the source itself where nothing about it is to differ."""
-    sizes, folder = asked.get("sizes", [1]), Path(tempfile.mkdtemp())
-    found = {}
-    for number in range(1, asked["count"] + 1):
+def _make_programs(source: Path, copies: CopiesParams) -> dict[int, Path]:
+    """Return the folder of each copy by number: the source itself for a copy that differs in nothing."""
+    sizes, folder = copies.sizes or [1], Path(tempfile.mkdtemp())
+    programs = {}
+    for number in range(1, copies.count + 1):
         share = sizes[(number - 1) % len(sizes)]
-        found[number] = source if share == 1 else _cut_beginning(source, folder / f"share {share}", share)
-        if asked["kind"] == "different":
-            found[number] = _copy_varied(found[number], folder / str(number), number)
-    return found
+        programs[number] = source if share == 1 else _cut_beginning(source, folder / f"share {share}", share)
+        if copies.kind == "different":
+            programs[number] = _copy_varied(programs[number], folder / str(number), number)
+    return programs
 
 
 def _cut_beginning(source: Path, target: Path, share: float) -> Path:
-    """A folder with the first part of a program, whose weights come nearest to `share` of all."""
-    from ane_sweep.mil import chunker, cuts, graph, package, writer
-    from ane_sweep.mil.line import line_up
-
+    """Make a folder with the first part of a program, whose weights come nearest to `share` of all."""
     if not target.exists():
         (path,) = package.program_paths(source)
         line = line_up(graph.load(path))
@@ -156,7 +157,7 @@ def _cut_beginning(source: Path, target: Path, share: float) -> Path:
 
 
 def _copy_varied(source: Path, target: Path, number: int) -> Path:
-    """A copy of a folder of programs whose weights differ from those of every other number."""
+    """Copy a folder of programs, with weights that differ from those of every other number."""
     shutil.copytree(source, target)
     changed = sum(_vary_package(path, number) for path in sorted(target.glob("*.mlpackage")))
     if not changed:
@@ -168,12 +169,7 @@ def _copy_varied(source: Path, target: Path, number: int) -> Path:
 
 
 def _vary_package(package_path: Path, number: int) -> int:
-    """Change one value in every page of the floating-point weights of a package; returns how many."""
-    import numpy as np
-
-    from ane_sweep.mil import pipeline
-    from ane_sweep.mil.weights import blob_values
-
+    """Change one value in every page of the floating-point weights of a package; return how many."""
     changed = 0
     for part in pipeline.read_programs(package_path):
         values = [value.blobFileValue for op in _iterate_operations(part.spec) for value in blob_values(op)]
@@ -190,7 +186,7 @@ def _vary_package(package_path: Path, number: int) -> int:
     return changed
 
 
-def _iterate_operations(spec: Any) -> Any:
+def _iterate_operations(spec: Any) -> Iterator[Any]:
     for function in spec.mlProgram.functions.values():
         for block in function.block_specializations.values():
             yield from block.operations

@@ -1,20 +1,18 @@
-"""A program with a key-value cache (cache=stateful), driven: the whole window through both of its functions."""
+"""Runtimes that drive both functions of a program with a key-value cache over a window of tokens."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ane_sweep.bridge.building import DECODE, NEW, POSITION, PREFILL, STEPS
-from ane_sweep.worker.runtimes._runtime import Runtime
-
-if TYPE_CHECKING:
-    import numpy as np
+from ane_sweep.worker.runtimes._runtime import Arrays, Call, Runtime
 
 
 class Decoding(Runtime):
-    """`functions` are runtimes of prefill and decode with `reset()` and `states`; here they share their states.
+    """A program with states (cache=stateful), made of the runtimes of prefill and decode, which share their states.
 
-    As a runtime it takes what a program without a cache takes, and gives the same: so whatever compares outputs
-    compares those of decoding with those of one forward pass.
+    It takes the same inputs and gives the same outputs as a program without a cache: so comparing outputs compares
+    decoding with one forward pass.
     """
 
     def __init__(self, functions: dict[str, Runtime]):
@@ -23,15 +21,12 @@ class Decoding(Runtime):
         self.parts = self._decode.parts
 
     def reset(self) -> None:
-        """Zeros in all states, which both functions share."""
+        """Set all states to zeros and share them between both functions."""
         self._prefill.reset()
         self._decode.states = self._prefill.states
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """`logits` of the window: prefill of all but the last tokens, then up to STEPS tokens (at most half of the
-        window), each decoded by itself."""
-        import numpy as np
-
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return `logits` of the window: prefill, then the last tokens decoded one by one (STEPS, at most half)."""
         length = _find_tokens(inputs).shape[1]
         first = length - min(length // 2, STEPS)
         self.realised["decoded_tokens"] = length - first
@@ -44,8 +39,8 @@ class Decoding(Runtime):
             return {"logits": steps[-1]}
         return {"logits": np.concatenate([logits[:, :first], *steps], axis=1)}
 
-    def timed(self, inputs: "dict[str, np.ndarray]") -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """(decode the window's last token, prefill the window), ready to be called again and again."""
+    def timed(self, inputs: Arrays) -> tuple[Call, Call]:
+        """Return two repeatable calls: decode the window's last token, and prefill the window."""
         last, whole = (
             self._decode.prepare(slice_step(inputs, _find_tokens(inputs).shape[1] - 1)),
             self._decode.prepare(inputs),
@@ -55,7 +50,7 @@ class Decoding(Runtime):
 
     @property
     def marks(self) -> list[float] | None:
-        """Those of the decoding step, which is what is timed."""
+        """Return the marks of the decoding step, which is the call that is timed."""
         return self._decode.marks
 
     @marks.setter
@@ -64,11 +59,11 @@ class Decoding(Runtime):
 
     @property
     def last_native_ms(self) -> float | None:
-        """What the runtime itself says that the last decoding step took, where it does."""
+        """Return the runtime's own milliseconds of the last decoding step, or None."""
         return self._decode.last_native_ms
 
-    def _prompt(self, inputs: "dict[str, np.ndarray]", length: int) -> "np.ndarray":
-        """Logits of prefill on the first `length` tokens; what stands beyond them is left behind and overwritten."""
+    def _prompt(self, inputs: Arrays, length: int) -> np.ndarray:
+        """Return the logits of prefill on the first `length` tokens; later cache entries are overwritten by decode."""
         self.reset()
         (name,) = (name for name in inputs if name in TOKENS)
         prompt = inputs[name].copy()
@@ -77,9 +72,9 @@ class Decoding(Runtime):
 
 
 class CachingFunction(Runtime):
-    """A function whose outputs `new_*` are kept, and are the inputs of the same name of the next call of decode."""
+    """A function whose outputs `new_*` are stored as the inputs of the same name of the next call of decode."""
 
-    def __init__(self, inner: Runtime, kept: "dict[str, np.ndarray]", takes: bool):
+    def __init__(self, inner: Runtime, kept: Arrays, takes: bool):
         self.inner, self.kept, self.takes, self.clock = inner, kept, takes, inner.clock
         self.realised: dict[str, Any] = inner.realised
 
@@ -90,17 +85,17 @@ class CachingFunction(Runtime):
     def reset(self) -> None:
         self.kept.clear()
 
-    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    def prepare(self, inputs: Arrays) -> Arrays:
         return self.inner.prepare(inputs)
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    def predict(self, inputs: Arrays) -> Arrays:
         made = self.inner.predict({**inputs, **(self.kept if self.takes else {})})
         self.kept.update({name.removeprefix(NEW): made.pop(name) for name in list(made) if name.startswith(NEW)})
         return made
 
 
 class ExplicitDecoding(Decoding):
-    """Keys and values go from call to call through this process, as a program without states needs it."""
+    """A program without states (cache=explicit): keys and values go from call to call through this process."""
 
     def __init__(self, functions: dict[str, Runtime]):
         kept: dict[str, np.ndarray] = {}
@@ -115,14 +110,12 @@ class ExplicitDecoding(Decoding):
 TOKENS = ("input_ids", "inputs_embeds")
 
 
-def _find_tokens(inputs: "dict[str, np.ndarray]") -> "np.ndarray":
+def _find_tokens(inputs: Arrays) -> np.ndarray:
     return next(inputs[name] for name in TOKENS if name in inputs)
 
 
-def slice_step(inputs: "dict[str, np.ndarray]", place: int) -> "dict[str, np.ndarray]":
-    """Decode's inputs for the token at `place` of a window."""
-    import numpy as np
-
+def slice_step(inputs: Arrays, place: int) -> Arrays:
+    """Return decode's inputs for the token at `place` of a window."""
     cut = {
         "input_ids": lambda array: array[:, place : place + 1],
         "inputs_embeds": lambda array: array[:, place : place + 1],

@@ -1,4 +1,4 @@
-"""What this host's frameworks can do, asked in a process of its own: `python -m ane_sweep.worker.runtimes._probe coreml|torch`.
+"""Probes of this host's frameworks, run in a process of their own: `python -m ane_sweep.worker.runtimes._probe coreml|torch`.
 
 Prints one JSON object. Whatever goes wrong inside, crashes included, is the caller's to report.
 """
@@ -14,7 +14,7 @@ from ane_sweep.worker.runtimes._coremltools import import_coremltools
 
 
 def probe_coreml() -> dict[str, Any]:
-    """{native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
+    """Return {native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
     from ane_sweep.machine import stand_in
 
     if script := stand_in.active():
@@ -44,7 +44,8 @@ def _can_import(name: str) -> bool:
 
 
 def _list_devices(ct: Any) -> list[Any]:
-    return ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
+    devices: list[Any] = ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
+    return devices
 
 
 def _name_device(device: Any) -> str:
@@ -56,13 +57,15 @@ def _name_device(device: Any) -> str:
 
 
 def _time_prediction(ct: Any) -> float:
-    """Milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError as Core ML does."""
+    """Return the milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError as Core ML does."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
 
-    @mb.program(input_specs=[mb.TensorSpec(shape=(1, 4))], opset_version=ct.target.iOS16)
-    def program(x: Any) -> Any:
+    def relu(x: Any) -> Any:
         return mb.relu(x=x, name="y")
+
+    specs = [mb.TensorSpec(shape=(1, 4))]
+    program: Any = mb.program(input_specs=specs, opset_version=ct.target.iOS16)(relu)
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "probe.mlpackage")
@@ -82,7 +85,7 @@ def _time_prediction(ct: Any) -> float:
 
 
 def probe_torch() -> dict[str, Any]:
-    """{version, mps: bool, cuda: bool, threads}."""
+    """Return {version, mps: bool, cuda: bool, threads}."""
     import torch as framework
 
     devices = {"mps": framework.backends.mps.is_available(), "cuda": framework.cuda.is_available()}

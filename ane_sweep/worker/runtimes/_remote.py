@@ -1,8 +1,8 @@
 """Core ML on the iPhone or iPad on the USB port, through coremltools' own remote device support (Xcode 16 and later).
 
 coremltools builds a small app from its own sources, signs it with the team in ANE_SWEEP_TEAM, installs it, and hands
-models and tensors over as files. A call takes a second of transfer; what counts is what Core ML on the device says that
-loading and predicting took, so `clock` moves by that alone. States are not supported there (coremltools 9.0).
+models and tensors over as files. A call takes a second of transfer; only the times count that Core ML on the device reports
+for loading and predicting, so `clock` moves by those alone. States are not supported there (coremltools 9.0).
 """
 
 import asyncio
@@ -11,15 +11,12 @@ import tempfile
 from collections.abc import Coroutine
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable
 from ane_sweep.worker.runtimes._coremltools import import_coremltools
-from ane_sweep.worker.runtimes._runtime import Runtime
-
-if TYPE_CHECKING:
-    import numpy as np
+from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 TEAM_VARIABLE = "ANE_SWEEP_TEAM"  # an Apple development team's id, for signing
 
@@ -60,11 +57,11 @@ class RemoteRuntime(Runtime):
             "device": f"usb: {device.type.value}, {device.os_version} ({device.os_build_number})",
         }
 
-    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    def prepare(self, inputs: Arrays) -> Arrays:
         return {name: to_bindable(value) for name, value in inputs.items()}
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs by name."""
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return outputs by name."""
         values = dict(inputs)
         taken = 0.0
         for model, names in zip(self._models, self._chain.takes):
@@ -78,7 +75,7 @@ class RemoteRuntime(Runtime):
 
 
 def load_plan(compiled: Path, units: str) -> Any:
-    """MLComputePlan of a compiled program on the device."""
+    """Return the MLComputePlan of a compiled program on the device."""
     ct = import_coremltools()
     from coremltools.models.ml_program.experimental import compute_plan_utils
 
@@ -92,7 +89,7 @@ def load_plan(compiled: Path, units: str) -> Any:
 
 
 def prepare_device() -> Any:
-    """The one connected iPhone or iPad with coremltools' app running on it. Raises Unavailable, StageError."""
+    """Start coremltools' app on the connected iPhone or iPad and return it. Raises Unavailable, StageError."""
     from coremltools.models.ml_program.experimental import remote_device
 
     kinds = (remote_device.DeviceType.IPHONE, remote_device.DeviceType.IPAD)
@@ -118,5 +115,5 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of one of coremltools' coroutines."""
+    """Run one of coremltools' coroutines and return its result."""
     return _event_loop().run_until_complete(coroutine)

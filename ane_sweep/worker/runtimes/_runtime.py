@@ -1,4 +1,4 @@
-"""What stages use of a runtime: of one that is loaded, and of its module."""
+"""The interface of runtimes as stages use it: of a loaded runtime, and of its module."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +12,15 @@ Call = Callable[[], Any]
 
 
 class Runtime(Protocol):
-    """Something loaded and ready to predict: all that stages use of it. What derives from it has what is written here.
+    """A program or module that is loaded and ready to predict. Subclasses inherit these defaults.
 
-    realised         what really runs: runtime, numerics, threads, compute_units, chunks
-    clock            seconds by which a prediction is to be timed, of a device without the way there; None: this process's
-    states           what a prediction leaves for the next one, where the program keeps any
+    realised         facts for the record: runtime, numerics, threads, compute_units, chunks
+    clock            clock that times a prediction: of a device, without the transfer; None: this process's
+    states           states that a prediction leaves for the next one, if the program has any
     batch            inputs in one prediction
-    parts, part      how many programs one prediction calls in turn, and what one of them is called
-    marks            where it is a list, a prediction adds when it calls each of them and when that call is back (clock)
-    last_native_ms   what the runtime itself says that the last prediction took, without Python's share; None: nothing
+    parts, part      number of programs that one prediction calls in turn, and the name of such a part
+    marks            if it is a list, a prediction appends the times when it calls each part and when that returns
+    last_native_ms   the runtime's own time of the last prediction, without Python's share; None: unknown
     """
 
     realised: dict[str, Any]
@@ -36,23 +36,23 @@ class Runtime(Protocol):
         return None
 
     def reset(self) -> None:
-        """States as they are in the beginning. Stateless programs have nothing to reset."""
+        """Set the states to their start. Stateless programs have nothing to reset."""
         return None
 
     def prepare(self, inputs: Arrays) -> Arrays:
-        """Inputs in the types that the runtime takes at once, so that no conversion falls into a timed call."""
+        """Return inputs in the types that the runtime takes, so that no conversion falls into a timed call."""
         return inputs
 
     def predict(self, inputs: Arrays) -> Arrays:
-        """Outputs by name for inputs by name. Raises errors.PackageError for inputs that do not fit."""
+        """Return outputs by name for inputs by name. Raises errors.PackageError for inputs that do not fit."""
         ...
 
     def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
-        """(name, type, number of its chunk, seconds) of each op of one more prediction; none where nobody can tell."""
+        """Return (name, type, number of its chunk, seconds) of each op of one more prediction; empty if unknown."""
         return []
 
     def timed(self, inputs: Arrays) -> tuple[Call, Call | None]:
-        """(what is timed as one prediction of prepared inputs, what is timed as prefill beside it)."""
+        """Return the calls to time: one prediction of prepared inputs, and prefill, or None without a cache."""
         return (lambda: self.predict(inputs)), None
 
 
@@ -60,7 +60,7 @@ class Module(Protocol):
     """A runtime's module."""
 
     def available(self) -> str | None: ...
-    def load(self, params: dict[str, Any], inputs: dict[str, Path]) -> Runtime: ...
+    def load(self, params: dict[str, object], inputs: dict[str, Path]) -> Runtime: ...
     def functions(
-        self, params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]
+        self, params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]
     ) -> dict[str, Runtime]: ...

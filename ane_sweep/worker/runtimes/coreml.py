@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
+from ane_sweep.mil import package
+from ane_sweep.worker.params import Params
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable, to_picture
 from ane_sweep.worker.runtimes._coremltools import import_coremltools
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
-from ane_sweep.worker.runtimes._runtime import Runtime
+from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ane_sweep.worker.runtimes._remote import RemoteRuntime
 
 RUNTIME = Traits(
@@ -27,8 +27,16 @@ RUNTIME = Traits(
 
 
 def available() -> str | None:
-    """None, or why this host cannot."""
+    """Return the reason why this host cannot run Core ML, or None."""
     return apple.no_coreml()
+
+
+class CoreMLParams(Params, frozen=True):
+    """Parameters of this runtime."""
+
+    compute_units: str | None = None
+    device: str = "local"
+    function: str | None = None
 
 
 class CoreMLRuntime(Runtime):
@@ -37,9 +45,9 @@ class CoreMLRuntime(Runtime):
     programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
     function  of multifunction programs; None: the default one
 
-    `realised["compute_units"]` is what Core ML was allowed to use; where it really ran is for stages place and evidence
-    to say. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is what Core ML itself says that
-    the last prediction took, all programs together, without Python's share (None where it says nothing).
+    `realised["compute_units"]` is what Core ML was allowed to use; stages place and evidence report where it ran. `load_ms`
+    and `load_native_ms` hold an entry per program; `last_native_ms` is Core ML's own time of the last prediction, all
+    programs together, without Python's share (None if unknown).
     """
 
     last_native_ms: float | None = None
@@ -66,13 +74,13 @@ class CoreMLRuntime(Runtime):
         self.realised: dict[str, Any] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
 
     def reset(self) -> None:
-        """States as zeros again, for a new sequence. Stateless programs have nothing to reset."""
+        """Set the states to zeros for a new sequence. Stateless programs have nothing to reset."""
         self.states = [
             model.make_state() if stateful else None for model, stateful in zip(self._models, self._chain.stateful)
         ]
 
-    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Inputs in the types that coremltools' binding takes, so that no conversion falls into a timed call."""
+    def prepare(self, inputs: Arrays) -> Arrays:
+        """Return inputs in the types of coremltools' binding, so that no conversion falls into a timed call."""
         import numpy as np
 
         pictures = {
@@ -82,8 +90,8 @@ class CoreMLRuntime(Runtime):
         made = {name: value.astype(np.float32) if name in self._chain.real else value for name, value in made.items()}
         return {**made, **pictures}
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs by name, as Core ML gives them (float16 as float32). States go on from the call before."""
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return outputs by name, float16 as float32. States go on from the call before."""
         values, marks, clock = dict(inputs), self.marks, time.perf_counter
         taken: float | None = 0.0
         for model, proxy, names, state in zip(self._models, self._proxies, self._chain.takes, self.states):
@@ -98,7 +106,7 @@ class CoreMLRuntime(Runtime):
         return {name: values[name] for name in self._chain.outputs}
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | RemoteRuntime":
+def load(params: dict[str, object], inputs: dict[str, Path]) -> "CoreMLRuntime | RemoteRuntime":
     """Load the programs in `inputs["program"]`, compiled ones in `inputs["compiled"]` if given.
 
     params  compute_units; device ("local", "usb"); function, of multifunction programs
@@ -107,26 +115,25 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | Re
     """
     if reason := available():
         raise Unavailable(f"runtime=coreml {reason}; runtime=reference executes the same programs on this host")
-    from ane_sweep.mil import package
-
     programs = package.program_paths(inputs["program"])
     compiled = find_compiled(inputs["compiled"], programs) if "compiled" in inputs else None
-    units, function = params.get("compute_units") or "all", params.get("function")
+    settings = CoreMLParams.read(params)
+    units, function = settings.compute_units or "all", settings.function
     try:
-        if params.get("device") == "usb":
+        if settings.device == "usb":
             return RemoteRuntime(programs, units, function)
         return CoreMLRuntime(programs, compiled, units, function)
     except RuntimeError as error:  # what the native module raises
         raise StageError(f"Core ML does not load it: {error}") from error
 
 
-def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Any]:
-    """Functions of the programs by name, each loaded by itself; they do not share states by themselves."""
+def functions(params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Runtime]:
+    """Load functions of the programs by name, each by itself; they share no states by themselves."""
     return {name: load({**params, "function": name}, inputs) for name in names}
 
 
 def find_compiled(folder: Path, programs: list[Path]) -> list[Path]:
-    """The .mlmodelc of each program. Raises PackageError where one is missing."""
+    """Return the .mlmodelc of each program. Raises PackageError if one is missing."""
     found = [folder / f"{program.stem}.mlmodelc" for program in programs]
     if missing := [path.name for path in found if not path.is_dir()]:
         raise PackageError(f"{folder}: no {', '.join(missing)}; delete the folder and compile again")
@@ -134,7 +141,7 @@ def find_compiled(folder: Path, programs: list[Path]) -> list[Path]:
 
 
 def _find_proxy(model: Any, program: Path) -> Any:
-    """The native object behind a model, which knows durations: CompiledMLModel of coremltools 9.0 does not show them.
+    """Return the native object behind a model, which has the durations that coremltools 9.0 does not show.
 
     Raises StageError for a package that did not load: MLModel only warns then, and would fail at the first prediction.
     """

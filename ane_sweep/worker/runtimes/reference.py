@@ -1,7 +1,7 @@
 """reference: executes saved ML Programs on any host's CPU, op by op, with the rounding that the program declares.
 
 fp16 programs: every op's result is rounded to fp16, sums inside an op are fp32; params["numerics"] chooses otherwise
-(fp16, fp32 or ane), params["effects"] among what is known of the Neural Engine. Its latency is that of this runtime on
+(fp16, fp32 or ane), params["effects"] among the known effects of the Neural Engine. Its latency is that of this runtime on
 this CPU and says nothing about Apple hardware.
 """
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep import reference
 from ane_sweep.bridge.runtimes import Traits
-from ane_sweep.mil import chain
-from ane_sweep.worker.runtimes._runtime import Runtime
+from ane_sweep.mil import chain, package
+from ane_sweep.reference import features
+from ane_sweep.worker.params import Params
+from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 RUNTIME = Traits(
     needs="program", measured="reference runtime on this CPU", hardware="CPU",
@@ -28,11 +30,18 @@ def available() -> str | None:
     return None
 
 
+class ReferenceParams(Params, frozen=True):
+    """Parameters of this runtime."""
+
+    numerics: str | None = None
+    effects: list[str] | None = None
+
+
 class ReferenceRuntime(Runtime):
-    """A chain of compiled programs; tensors are handed over by name, as they are.
+    """A chain of compiled programs; tensors are handed over by name, unchanged.
 
     function   of programs that have several; "": the default one
-    inputs     names of what goes in from outside
+    inputs     names of the inputs from outside
     states     one for each program, made by `reset()`; None: each prediction starts from zeros
     """
 
@@ -44,8 +53,6 @@ class ReferenceRuntime(Runtime):
         function: str = "",
         device: str = "cpu",
     ):
-        from ane_sweep.reference import features
-
         how: Any = {"numerics": numerics, "effects": effects, "device": device}
         self.models = [reference.load(path, function, **how) for path in paths]
         specs = [model.spec for model in self.models]
@@ -69,22 +76,21 @@ class ReferenceRuntime(Runtime):
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
 
     def reset(self) -> None:
-        """States as they are in the beginning, zeros, from which predictions go on."""
+        """Set the states to zeros, from which predictions go on."""
         self.states = [model.new_state() if model.states else None for model in self.models]
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs by name, of the types that the program declares. Inputs are cast where no meaning is lost.
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return outputs by name, of the declared types. Inputs are cast if no information is lost.
 
         Raises errors.PackageError for a wrong name, shape or kind of input.
         """
-        from ane_sweep.reference import features
-
         states = self.states or [model.new_state() if model.states else None for model in self.models]
         if len(self.models) == 1:
             (model,) = self.models
             if self.parts > 1:
                 model.marks = self.marks
-            return model.predict(inputs, states[0])
+            outputs: Arrays = model.predict(inputs, states[0])
+            return outputs
         marks, clock = self.marks, time.perf_counter
         values: dict[str, Any] = dict(features.accept_inputs(inputs, self._inputs, self._where))
         for model, state in zip(self.models, states, strict=True):
@@ -96,8 +102,8 @@ class ReferenceRuntime(Runtime):
                 marks.append(clock())
         return {name: features.to_output(values[name], feature) for name, feature in self._outputs.items()}
 
-    def op_times(self, inputs: "dict[str, np.ndarray]") -> list[tuple[str, str, int, float]]:
-        """Each op of one more prediction, by a clock read behind each; no states are kept."""
+    def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
+        """Time each op of one more prediction by a clock read after each; no states are kept."""
         found: list[tuple[str, str, int, float]] = []
         models: list[Any] = [one for model in self.models for one in getattr(model, "models", [model])]
         if not all(hasattr(model, "plan") for model in models):  # plain models have no ops
@@ -125,18 +131,15 @@ class ReferenceRuntime(Runtime):
         return found
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path], device: str = "cpu") -> ReferenceRuntime:
+def load(params: dict[str, object], inputs: dict[str, Path], device: str = "cpu") -> ReferenceRuntime:
     """Compile the programs in `inputs["program"]`. Raises errors.PackageError, errors.UnsupportedOp."""
     return functions(params, inputs, ("",), device)[""]
 
 
 def functions(
-    params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...], device: str = "cpu"
+    params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...], device: str = "cpu"
 ) -> dict[str, ReferenceRuntime]:
-    """Functions of the programs by name; they do not share states by themselves."""
-    from ane_sweep.mil import package
-
+    """Load functions of the programs by name; they share no states by themselves."""
+    settings = ReferenceParams.read(params)
     paths = package.program_paths(inputs["program"])
-    return {
-        name: ReferenceRuntime(paths, params.get("numerics"), params.get("effects"), name, device) for name in names
-    }
+    return {name: ReferenceRuntime(paths, settings.numerics, settings.effects, name, device) for name in names}

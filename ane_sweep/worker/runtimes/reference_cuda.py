@@ -22,12 +22,12 @@ def available() -> str | None:
     return nvidia.no_cuda()
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+def load(params: dict[str, object], inputs: dict[str, Path]) -> Any:
     """Compile the programs onto the GPU. Raises errors.Unavailable without CUDA, and as runtimes/reference.py does."""
     return functions(params, inputs, ("",))[""]
 
 
-def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Any]:
+def functions(params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Any]:
     """Functions of the programs by name. Raises as `load` does."""
     made = reference.functions(params, inputs, names, "cuda")
     for runtime in made.values():

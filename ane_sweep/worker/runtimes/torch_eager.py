@@ -1,5 +1,5 @@
-"""torch_eager: the variant's torch module itself, in fp32, with nothing of Core ML: what the converted programs are
-up against.
+"""torch_eager: the variant's torch module itself, in fp32, with nothing of Core ML: the baseline of the
+converted programs.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError
-from ane_sweep.worker.runtimes._runtime import Runtime
+from ane_sweep.worker.params import Params
+from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,10 +23,16 @@ def available() -> str | None:
     return None
 
 
+class TorchParams(Params, frozen=True):
+    """Parameters of this runtime; the model's builder reads more of the same JSON."""
+
+    variant: str
+
+
 class TorchRuntime(Runtime):
     """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs.
 
-    cache   the module whose states they are, of one with a key-value cache (models/_cache.py)
+    cache   the module that holds the states, if there is a key-value cache (models/_cache.py)
     """
 
     def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu", cache: Any = None):
@@ -42,12 +49,12 @@ class TorchRuntime(Runtime):
         }
 
     def reset(self) -> None:
-        """Zeros in all states of the module."""
+        """Set all states of the module to zeros."""
         if self._cache:
             self._cache.reset()
 
-    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Outputs by name, fp32. Raises errors.PackageError for a wrong name or shape of input."""
+    def predict(self, inputs: Arrays) -> Arrays:
+        """Return outputs by name, fp32. Raises errors.PackageError for a wrong name or shape of input."""
         import torch
 
         values = _order_inputs(inputs, self._ports.inputs)
@@ -56,7 +63,7 @@ class TorchRuntime(Runtime):
         return {port.name: value.cpu().numpy() for port, value in zip(self._ports.outputs, made)}
 
 
-def _order_inputs(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
+def _order_inputs(inputs: Arrays, ports: Any) -> "list[np.ndarray]":
     import numpy as np
 
     problems = [f"{port.name!r} is missing" for port in ports if port.name not in inputs]
@@ -73,7 +80,7 @@ def _order_inputs(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarr
 
 
 def load(
-    params: dict[str, Any], inputs: dict[str, Path], name: str = "torch_eager", device: str = "cpu"
+    params: dict[str, object], inputs: dict[str, Path], name: str = "torch_eager", device: str = "cpu"
 ) -> TorchRuntime:
     """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
     errors.ConfigError.
@@ -83,13 +90,13 @@ def load(
 
 
 def functions(
-    params: dict[str, Any],
+    params: dict[str, object],
     inputs: dict[str, Path],
     names: tuple[str, ...],
     name: str = "torch_eager",
     device: str = "cpu",
 ) -> dict[str, TorchRuntime]:
-    """Functions of a module with a key-value cache; weights and states are shared."""
+    """Build functions of a module with a key-value cache; they share weights and states."""
     module, ports = _build(params, inputs)
     module = module.to(device)
     return {
@@ -97,8 +104,8 @@ def functions(
     }
 
 
-def _build(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
-    """(module, what gives its ports)."""
+def _build(params: dict[str, object], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
+    """Build the variant; return the module and a function that gives its ports."""
     from ane_sweep.worker.models import _build
 
-    return _build.build(params, inputs, params["variant"])
+    return _build.build(params, inputs, TorchParams.read(params).variant)

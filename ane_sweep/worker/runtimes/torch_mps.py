@@ -23,14 +23,14 @@ def available() -> str | None:
     return apple.no_silicon()
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+def load(params: dict[str, object], inputs: dict[str, Path]) -> Any:
     """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, errors.StageError where PyTorch
     was told to run what MPS lacks on the CPU, which would be timed as the GPU.
     """
     return _check_device().load(params, inputs, name="torch_mps", device="mps")
 
 
-def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> Any:
+def functions(params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]) -> Any:
     """Functions of a module with a key-value cache. Raises as `load` does."""
     return _check_device().functions(params, inputs, names, name="torch_mps", device="mps")
 

@@ -1,8 +1,8 @@
-"""The stages of a cell, one verb a file, one signature.
+"""The stages of a cell: one verb a file, all with one signature.
 
     run(params, inputs, out) -> StageResult
 
-`params`  is what enters the task's key (plain JSON values);
+`params`  are the JSON values that enter the task's key; each stage reads those that it uses as a type of its own, `Params`;
 `inputs`  maps a role to the folder of an upstream artifact: "checkpoint", "program", "reference";
 `out`     is an empty folder; whatever is left in it becomes the task's artifact.
 
@@ -17,12 +17,12 @@ from ane_sweep.bridge.figures import Metric, Placement, Timing
 
 @dataclass
 class StageResult:
-    """What a stage found out, beside the files that it left in `out`.
+    """The result of a stage, apart from the files that it left in `out`.
 
     realised  what really happened (runtime, numerics, inputs ...), merged into the record's `realised`
     facts     for later tasks and the planner (cut_points, parameter_bytes ...), never shown as a result
     timing    of the stage that times
-    doubts    sentences: the cell is done, but not all that was asked for holds
+    doubts    warnings as sentences: the cell is done, but not everything holds that the user set
     """
 
     metrics: list[Metric] = field(default_factory=list)

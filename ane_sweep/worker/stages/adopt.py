@@ -1,17 +1,17 @@
-"""adopt: a package that somebody made becomes a program of ours, as it is.
+"""adopt: copies a user's package into the cache, byte for byte.
 
-params  package: digest of its content
+params  package: digest of its content (in the key alone)
 inputs  package
-leaves  model.mlpackage (or model.mlmodelc, of what is compiled already): its program and weights byte for byte
+leaves  model.mlpackage, or model.mlmodelc if it is compiled already
 """
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
+from ane_sweep.mil import compiled, package, pipeline
 from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.stages import StageResult
 
@@ -22,10 +22,8 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """A copy, as what is given may change while the sweep runs. Raises StageError, errors.PackageError."""
-    from ane_sweep.mil import compiled, package, pipeline
-
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Copy the package, because the user's may change while the sweep runs. Raises StageError, errors.PackageError."""
     source = inputs["package"]
     target = out / ("model" + (compiled.SUFFIX if compiled.is_compiled(source) else ".mlpackage"))
     try:

@@ -1,20 +1,23 @@
-"""calibrate: what a program does on real inputs, for recipes that must know before they compress.
+"""calibrate: measures a program on real inputs, for recipes that need figures before they compress.
 
-params  ranges: true                                       how far each activation reaches
-        sensitivity: {candidates, min_elements, skip}      what each weight costs the outputs at each width
+params  ranges: true                                       measure the range of each activation
+        sensitivity: {candidates, min_elements, skip}      measure the outputs' error for each weight at each width
 inputs  program (as converted), reference
-leaves  ranges.json, sensitivity.json: what was asked for; the second also has the curve of PSNR against size
+leaves  ranges.json and sensitivity.json, of what params name; the second also has the curve of PSNR against size
 
-The inputs are those of calibration.npz: text of the same kind as the one that is scored, but other text.
+The inputs are those of calibration.npz: text of the same kind as the scored text, but other text.
 """
 
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.mil import package
+from ane_sweep.worker import params
+from ane_sweep.worker.feeds.arrays import Inputs
+from ane_sweep.worker.params import SensitivityParams
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -24,30 +27,35 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises errors.PackageError, errors.UnsupportedOp as the reference runtime does."""
-    from ane_sweep.mil import package
-    from ane_sweep.worker.feeds.arrays import Inputs
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
 
+    ranges: bool = False
+    sensitivity: SensitivityParams | None = None
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Measure ranges and sensitivity. Raises errors.PackageError, errors.UnsupportedOp as the reference runtime does."""
+    settings = Params.read(params)
     began = time.perf_counter()
     feeds = Inputs(inputs["reference"], "calibration.npz")
     samples = list(feeds)
     (program,) = package.program_paths(inputs["program"])
     result = StageResult()
-    if params.get("ranges"):
+    if settings.ranges:
         from ane_sweep.worker.compress import ranges
 
         _write(out / "ranges.json", ranges.measure(program, samples))
-    if wanted := params.get("sensitivity"):
+    if settings.sensitivity:
         from ane_sweep.worker.compress import sensitivity
 
         count = sensitivity.INPUTS
-        found = sensitivity.measure(program, samples[:count], feeds.valid[:count], wanted)
-        _write(out / "sensitivity.json", found)
-        result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in found["curve"]]
+        measured = sensitivity.measure(program, samples[:count], feeds.valid[:count], settings.sensitivity)
+        _write(out / "sensitivity.json", measured)
+        result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in measured["curve"]]
     result.metrics.append(Metric("calibrate_s", time.perf_counter() - began, "s"))
     return result
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1, sort_keys=True), encoding="utf-8")

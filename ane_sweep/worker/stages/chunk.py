@@ -1,19 +1,21 @@
-"""Stage `chunk`: one program becomes a chain of programs, without a change in numerics.
+"""chunk: cuts one program into a chain of programs, without a change in numerics.
 
 params  count (a number, or "auto"), by ("bytes" | "layers" | "time"), own ("none" | "embeddings" | "head" | "both"), pipeline
-        ("manual" | "coreml" | "bisect"); cuts, places of one's own (mil/cut_words.py), where there are any; chip
-        where by=time; program_bytes, mapped_bytes where count=auto
+        ("manual" | "coreml" | "bisect"); cuts, the user's own places (mil/cut_words.py), if any; chip with by=time;
+        program_bytes, mapped_bytes with count=auto
 inputs  program: model.mlpackage
 leaves  chunk_01.mlpackage ..., or with pipeline=coreml model.mlpackage: one Core ML pipeline package of them
 """
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.mil import cut_words
+from ane_sweep.mil import chunker, cut_words, cuts, graph, line, package, pipeline
+from ane_sweep.placement import flexible, times
+from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -25,47 +27,52 @@ STAGE = Stage(
 PIPELINES = ("manual", "coreml", "bisect")
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring.
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
+
+    count: int | Literal["auto"]
+    by: str
+    own: str
+    pipeline: str
+    cuts: list[str | int | float] = []
+    chip: str = ""
+    program_bytes: int | None = None
+    mapped_bytes: int | None = None
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Cut the program. Raises errors.ChunkError if it cannot be cut as params ask.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
-    realised  chunks, and `cut` where the cut is uneven or far from what was asked: a sentence; of cuts of one's own chunk_bytes
-              and cut_behind, the ops that they came to
+    realised  chunks, and `cut`, a sentence, if the cut is uneven or far from the request; of the user's own cuts
+              chunk_bytes and cut_behind, the ops behind which they lie
     metrics  chunk_bytes_max, chunk_bytes_ideal (an equal share), boundary_bytes (all cuts together)
-    Raises errors.ChunkError when the program cannot be cut so.
     """
-    from ane_sweep.mil import chunker, package
-    from ane_sweep.placement import flexible
-
+    settings = Params.read(params)
     (source,) = package.program_paths(inputs["program"])
-    if params["pipeline"] == "bisect":
+    if settings.pipeline == "bisect":
         facts = _bisect_program(source, out)
     else:
-        asked = {
-            name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
-        }
-        at = tuple(cut_words.parse_places(params.get("cuts", [])))
-        request = chunker.ChunkRequest(**asked, times=_estimate_times(source, params), at=at, varying=flexible.varying)
+        request = chunker.ChunkRequest(
+            count=settings.count,
+            by=settings.by,
+            own=settings.own,
+            program_bytes=settings.program_bytes,
+            mapped_bytes=settings.mapped_bytes,
+            times=times.op_times(source, settings.chip) if settings.by == "time" else {},
+            at=tuple(cut_words.parse_places(settings.cuts)),
+            varying=flexible.varying,
+        )
         facts = chunker.chunk(source, out, request)
-    if params["pipeline"] == "coreml" and facts["chunks"] > 1:
+    if settings.pipeline == "coreml" and facts["chunks"] > 1:
         _merge(out)
-    said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
-    if params.get("cuts"):
-        said |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
-    return StageResult(_list_metrics(facts), realised={"chunks": facts["chunks"], **said}, facts=facts)
-
-
-def _estimate_times(source: Path, params: dict[str, Any]) -> dict[str, float]:
-    if params["by"] != "time":
-        return {}
-    from ane_sweep.placement import times
-
-    return times.op_times(source, params["chip"])
+    notes = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
+    if settings.cuts:
+        notes |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
+    return StageResult(_list_metrics(facts), realised={"chunks": facts["chunks"], **notes}, facts=facts)
 
 
 def _merge(out: Path) -> None:
-    from ane_sweep.mil import package, pipeline
-
     chunks = package.program_paths(out)
     pipeline.merge(chunks, out / "model.mlpackage")
     for path in chunks:
@@ -73,10 +80,8 @@ def _merge(out: Path) -> None:
 
 
 def _bisect_program(source: Path, out: Path) -> dict[str, Any]:
-    """coremltools' own cut in two. Its check would run all three programs in Core ML; our stage `score` says as much."""
+    """Cut with coremltools' own bisect_model, without its check: that runs all programs in Core ML, as stage `score` does."""
     from coremltools.models.utils import bisect_model
-
-    from ane_sweep.mil import cuts, graph, line, package
 
     bisect_model(str(source), str(out), merge_chunks_to_pipeline=False, check_output_correctness=False)
     lines = []

@@ -1,22 +1,27 @@
-"""classify: a classifier that is talked to, for as long as somebody asks. Asked for by the verb, never part of a cell's plan.
+"""classify: a classifier that answers requests until its session ends. The verb starts it; no cell's plan has it.
 
-params  as of `generate`
-asked   {texts, count, idle_s}: with a count, the texts are predicted in a tight loop, over and over until there are as many
-says    ready {load_ms, tokenizer, realised, labels}; of each text label {text number, label, probability, probabilities,
-        tokens, cut, tokenizer_ms, model_ms}; after a loop timing {...} (see _loop)
+params   those of `generate`
+request  {texts, count, idle_s}: with a count, the texts are predicted in a tight loop, in turn, `count` times in all
+answers  ready {load_ms, tokenizer, realised, labels}; for each text label {text number, label, probability,
+         probabilities, tokens, cut, tokenizer_ms, model_ms}; after a loop timing {...} (see `loop`)
 """
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
 
 from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
+from ane_sweep.stats.samples import quantile
+from ane_sweep.worker import params, runtimes
+from ane_sweep.worker.params import Model
 from ane_sweep.worker.stages import StageResult
-
-if TYPE_CHECKING:
-    import numpy as np
+from ane_sweep.worker.stages.throughput import WARMUP, time_predictions
+from ane_sweep.worker.talk import programs, tokens
+from ane_sweep.worker.talk.channel import Channel
 
 STAGE = Stage(
     order=170, many="classifications", timeout_s=3600, base_gib=0.8, per_byte=1.3, stored=False, planned=False,
@@ -24,22 +29,37 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Raises Unavailable where this host has no such runtime, ConfigError without a tokenizer."""
-    from ane_sweep.worker.talk.channel import Channel
+class Params(params.RuntimeParams, frozen=True):
+    """Parameters of this stage; the runtime and the talk read more of the same JSON."""
 
-    channel = Channel(params["channel"])
+    channel: int
+    model: Model
+    seq_len: int
+
+
+class Request(params.Params, frozen=True):
+    """One request: texts, the number of predictions of a loop (0: none), and the pause after it in seconds."""
+
+    texts: list[str]
+    count: int
+    idle_s: float
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Answer requests. Raises Unavailable if this host lacks the runtime, ConfigError without a tokenizer."""
+    channel = Channel(Params.read(params).channel)
     classifier = channel.open(lambda: Classifier(params, inputs))
-    channel.say("ready", load_ms=classifier.load_ms, tokenizer=classifier.said, realised=dict(classifier.realised))
+    channel.say("ready", load_ms=classifier.load_ms, tokenizer=classifier.source, realised=dict(classifier.realised))
 
-    def answer(asked: dict[str, Any]) -> None:
-        rows = [classifier.row(text) for text in asked["texts"]]
-        if asked["count"]:
-            made, timing = classifier.loop(rows, asked["count"], asked["idle_s"])
+    def answer(values: dict[str, object]) -> None:
+        request = Request.read(values)
+        rows = [classifier.prepare(text) for text in request.texts]
+        if request.count:
+            made, timing = classifier.loop(rows, request.count, request.idle_s)
         else:
             made, timing = [classifier.predict(row) for row in rows], None
         for number, (row, (logits, model_ms)) in enumerate(zip(rows, made)):
-            channel.say("label", number=number, **row.told, model_ms=model_ms, **classifier.labelled(logits))
+            channel.say("label", number=number, **row.figures, model_ms=model_ms, **classifier.describe(logits))
         if timing:
             channel.say("timing", **timing)
 
@@ -48,54 +68,51 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
 
 class Row:
-    """A text as the program takes it, prepared before any clock of the program's starts; `told`: what is said of it."""
+    """A text as the program takes it, prepared before the program's clock starts, with its figures for the answer."""
 
-    def __init__(self, feed: dict[str, Any], count: int, cut: bool, tokenizer_ms: float):
-        self.feed = feed
-        self.told = {"tokens": count, "cut": cut, "tokenizer_ms": tokenizer_ms}
+    def __init__(self, feed: dict[str, np.ndarray], count: int, cut: bool, tokenizer_ms: float):
+        self.feed, self.tokenizer_ms = feed, tokenizer_ms
+        self.figures: dict[str, float] = {"tokens": count, "cut": cut, "tokenizer_ms": tokenizer_ms}
 
 
 class Classifier:
-    def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
-        from ane_sweep.worker import runtimes
-        from ane_sweep.worker.talk import programs, tokens
+    """A loaded classifier with its tokenizer. `source` describes the tokenizer for people."""
 
-        programs.check(params["runtime"])
-        self.params, self.model = params, params["model"]
-        self.tokenizer, self.said = tokens.find(params, inputs)
+    def __init__(self, params: dict[str, object], inputs: dict[str, Path]):
+        self.params = Params.read(params)
+        programs.check(self.params.runtime)
+        self.tokenizer, self.source = tokens.find(params, inputs)
         self.feeds = programs.Feeds(params, inputs)
         began = time.perf_counter()
         self.runtime = runtimes.load(params, inputs)
         self.load_ms = 1000 * (time.perf_counter() - began)
         self.realised = self.runtime.realised
-        self.names = programs.config(self.model).id2label
+        self.names = programs.config(msgspec.to_builtins(self.params.model)).id2label
 
-    def row(self, text: str) -> Row:
-        """Raises ConfigError for a text of no token. One that is too long is cut, which is said."""
-        from ane_sweep.worker.talk import tokens
-
-        vocabulary = model_tasks.vocabulary(self.model["task"], self.model["arch"])
-        began, seq_len = time.perf_counter(), self.params["seq_len"]
-        whole = tokens.encode(self.tokenizer, text, vocabulary)
-        # the tokenizer cuts, as it keeps the closing special token
-        ids = whole if len(whole) <= seq_len else self.tokenizer(text, truncation=True, max_length=seq_len)["input_ids"]
-        fed = self.feeds(ids)
+    def prepare(self, text: str) -> Row:
+        """Prepare a text; one that is too long is cut. Raises ConfigError for a text of no token."""
+        model, seq_len = self.params.model, self.params.seq_len
+        vocabulary = model_tasks.vocabulary(model.task, model.arch)
+        began = time.perf_counter()
+        all_ids = tokens.encode(self.tokenizer, text, vocabulary)
+        # the tokenizer cuts, because it keeps the closing special token
+        cut = len(all_ids) > seq_len
+        ids = self.tokenizer(text, truncation=True, max_length=seq_len)["input_ids"] if cut else all_ids
+        feed = self.feeds(ids)
         tokenizer_ms = 1000 * (time.perf_counter() - began)
-        return Row(self.runtime.prepare(fed), len(whole), len(whole) > seq_len, tokenizer_ms)
+        return Row(self.runtime.prepare(feed), len(all_ids), cut, tokenizer_ms)
 
-    def predict(self, row: Row) -> "tuple[np.ndarray, float]":
-        """(logits, ms)."""
+    def predict(self, row: Row) -> tuple[np.ndarray, float]:
+        """Return the logits of a text and the milliseconds that they took."""
         began = time.perf_counter()
         made = self.runtime.predict(row.feed)
         return made["logits"], 1000 * (time.perf_counter() - began)
 
-    def labelled(self, logits: "np.ndarray") -> dict[str, Any]:
-        """The likeliest label, and each one's probability. Raises StageError for what is no choice between classes."""
+    def describe(self, logits: np.ndarray) -> dict[str, object]:
+        """Return the likeliest label and the probability of each. Raises StageError if there is only one number."""
         from scipy.special import softmax
 
-        from ane_sweep.worker.talk.programs import finite
-
-        row = finite(logits.reshape(-1))
+        row = programs.finite(logits.reshape(-1))
         if row.size < 2:
             raise StageError("the model gives one number and no classes to choose between")
         shares = softmax(row.astype("float64")).tolist()
@@ -105,17 +122,14 @@ class Classifier:
 
     def loop(
         self, rows: list[Row], count: int, idle_s: float
-    ) -> "tuple[list[tuple[np.ndarray, float]], dict[str, Any]]":
-        """`count` predictions one after the other, the rows in turn: (what came of each row, milliseconds).
+    ) -> tuple[list[tuple[np.ndarray, float]], dict[str, float | None]]:
+        """Predict `count` times in a row, the texts in turn; return logits and milliseconds of each text, and the timing.
 
         timing   first_ms: the very first; median_ms, p90_ms of the loop; total_s; per_s; after_idle_ms: one more after a
                  pause of idle_s (null without a pause); tokenizer_median_ms; count, distinct, warmup
         """
-        from ane_sweep.stats.samples import quantile
-        from ane_sweep.worker.stages.throughput import WARMUP, time_predictions
-
         first_ms = self.predict(rows[0])[1]
-        made: list[tuple[Any, float]] = []
+        made: list[tuple[np.ndarray, float]] = []
         total_s = time_predictions(lambda row: made.append(self.predict(row)), rows, count, time.perf_counter)
         looped = made[WARMUP:]
         after_idle_ms = None
@@ -123,9 +137,9 @@ class Classifier:
             time.sleep(idle_s)
             after_idle_ms = self.predict(rows[0])[1]
         taken = [ms for _, ms in looped]
-        told = [row.told["tokenizer_ms"] for row in rows]
+        tokenizer_ms = [row.tokenizer_ms for row in rows]
         return looped[: len(rows)], {
             "count": count, "distinct": len(rows), "warmup": WARMUP, "first_ms": first_ms, "median_ms": quantile(taken, 0.5),
             "p90_ms": quantile(taken, 0.9), "total_s": total_s, "per_s": count / total_s, "idle_s": idle_s,
-            "after_idle_ms": after_idle_ms, "tokenizer_median_ms": quantile(told, 0.5),
+            "after_idle_ms": after_idle_ms, "tokenizer_median_ms": quantile(tokenizer_ms, 0.5),
         }  # fmt: skip

@@ -11,12 +11,14 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import apple, tools
+from ane_sweep.mil import package
+from ane_sweep.worker import params
 from ane_sweep.worker.runtimes._coremltools import import_coremltools
 from ane_sweep.worker.stages import StageResult
 
@@ -30,41 +32,49 @@ _LINES = 6  # of the compiler's own, in a reason
 _XCRUN_S = 3600.0
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises Unavailable off macOS, StageError with the compiler's own lines where it refuses a program."""
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
+
+    compiler: Literal["coremltools", "coremlc"]
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Compile all programs. Raises Unavailable off macOS, StageError with the compiler's own lines if it refuses one."""
     if reason := apple.no_coreml():
         raise Unavailable(reason)
-    from ane_sweep.mil import package
-
-    made = []
+    compiler = Params.read(params).compiler
     began = time.perf_counter()
-    for source in package.program_paths(inputs["program"]):
-        made.append(compile_one(source, out / f"{source.stem}.mlmodelc", params["compiler"]))
+    made = [
+        compile_one(source, out / f"{source.stem}.mlmodelc", compiler)
+        for source in package.program_paths(inputs["program"])
+    ]
     seconds = time.perf_counter() - began
-    realised = {"compiler": params["compiler"], "compiler_version": read_version(made[0])}
-    return StageResult([Metric("compile_s", seconds, "s", source=params["compiler"])], realised)
+    realised = {"compiler": compiler, "compiler_version": read_version(made[0])}
+    return StageResult([Metric("compile_s", seconds, "s", source=compiler)], realised)
 
 
 def compile_one(source: Path, target: Path, compiler: str) -> Path:
-    """Compile a package to `target`, which ends in .mlmodelc; what is compiled already is copied. Raises StageError."""
+    """Compile a package to `target`, which ends in .mlmodelc; copy a compiled program. Raises StageError."""
     if source.suffix == target.suffix:
         shutil.copytree(source, target)
         return target
     {"coremltools": _compile_by_coremltools, "coremlc": _compile_by_xcode}[compiler](source, target)
     if not target.is_dir():
-        raise StageError(f"{source.name}: {compiler} said that all is well and left no {target.name}; try the other")
+        raise StageError(
+            f"{source.name}: {compiler} reported success and left no {target.name}; use the other compiler"
+        )
     return target
 
 
 def read_version(compiled: Path) -> str | None:
-    """`coremlc-version` as the compiled program states it in its `buildInfo`; None where it states none."""
+    """Return the `coremlc-version` in a compiled program's `buildInfo`, or None if it has none."""
     try:
         text = next(compiled.rglob("model.mil"))  # of a pipeline the first program's
         with open(text, encoding="utf-8", errors="replace") as file:
-            found = re.search(r'\{"coremlc-version", "([^"]+)"\}', file.read(4096))
+            match = re.search(r'\{"coremlc-version", "([^"]+)"\}', file.read(4096))
     except (OSError, StopIteration):
         return None
-    return found[1] if found else None
+    return match[1] if match else None
 
 
 def _compile_by_coremltools(source: Path, target: Path) -> None:
@@ -76,20 +86,20 @@ def _compile_by_coremltools(source: Path, target: Path) -> None:
 
 
 def _compile_by_xcode(source: Path, target: Path) -> None:
-    said = tools.ask("xcrun", "coremlcompiler", "compile", str(source), str(target.parent), timeout_s=_XCRUN_S)
-    if said is None or "unable to find utility" in said.stderr:
+    answer = tools.ask("xcrun", "coremlcompiler", "compile", str(source), str(target.parent), timeout_s=_XCRUN_S)
+    if answer is None or "unable to find utility" in answer.stderr:
         raise StageError(
             "compiler=coremlc needs Xcode itself, not only its command line tools (xcrun finds no coremlcompiler): "
             "install it, then `sudo xcode-select --switch /Applications/Xcode.app`; or compiler=coremltools"
         )
-    if said.code is None:
+    if answer.code is None:
         raise StageError(f"{source.name}: coremlcompiler had not ended after {_XCRUN_S:g} s")
-    if not said.ok:
-        raise StageError(f"{source.name} does not compile: {_shorten(said.stderr or said.stdout)}")
+    if not answer.ok:
+        raise StageError(f"{source.name} does not compile: {_shorten(answer.stderr or answer.stdout)}")
 
 
 def _shorten(text: str) -> str:
-    """What a compiler said, errors first, on one line."""
+    """Return a compiler's messages on one line: its errors, else all."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if "error" in line.lower()] or lines
     return " | ".join(lines[:_LINES]) or "it gave no reason"

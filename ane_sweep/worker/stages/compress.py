@@ -2,20 +2,26 @@
 
 params  recipe: ane_sweep/bridge/recipes.py, in full
 inputs  program; calibration (stage calibrate) for mixed bits and quantized activations
-leaves  model.mlpackage, and compress.json: what was done with each weight; the same recipe gives the same bytes
+leaves  model.mlpackage, and compress.json with the setting of each weight; the same recipe gives the same bytes
 """
 
 import json
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ane_sweep.bridge import recipes
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
+from ane_sweep.mil import package
+from ane_sweep.worker import params
 from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.stages import StageResult
+
+if TYPE_CHECKING:
+    from ane_sweep.worker.compress.passes import Compression
 
 STAGE = Stage(
     order=50, many="compressions", timeout_s=7200, base_gib=0.8, per_byte=2.0, guess_s=5, guess_per_gb=40,
@@ -24,14 +30,21 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """A recipe that finds nothing to compress leaves the program as it is, which is a doubt about the cell. Raises StageError
-    when the program's OS cannot hold the recipe."""
-    from ane_sweep.mil import package
+class Params(params.Params, frozen=True):
+    """The recipe: ane_sweep/bridge/recipes.py."""
+
+    recipe: recipes.Recipe
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Compress the program. Raises StageError if the program's OS cannot hold the recipe.
+
+    A recipe that finds nothing to compress leaves the program unchanged and adds a warning.
+    """
     from ane_sweep.worker.compress import allot, passes
 
     began = time.perf_counter()
-    recipe = params["recipe"]
+    recipe = Params.read(params).recipe
     (source,) = package.program_paths(inputs["program"])
     measured = inputs.get("calibration")
     bits = allot.choose_bits(measured, recipe) if recipe["kind"] == "mixed" else None
@@ -60,18 +73,19 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
 def _read_ranges(measured: Path | None) -> dict[str, dict[str, float]]:
     assert measured is not None, "tasks.py gives every recipe with activations a calibration"
-    return json.loads((measured / "ranges.json").read_text(encoding="utf-8"))
+    ranges: dict[str, dict[str, float]] = json.loads((measured / "ranges.json").read_text(encoding="utf-8"))
+    return ranges
 
 
-def _report(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
+def _report(target: Path, done: "Compression", seconds: float, out: Path) -> StageResult:
     resolved = done.resolved
     account = {"settings": resolved.settings, "adapted": resolved.adapted, "left": resolved.left}
     (out / "compress.json").write_text(json.dumps(account, indent=1, sort_keys=True), encoding="utf-8")
     return StageResult(
         metrics=[
             Metric("compress_s", seconds, "s"),
-            Metric("package_bytes", packages.measure_bytes(package), "bytes"),
-            Metric("bits_per_weight", packages.compute_bits_per_weight(package, done.numbers), "bit"),
+            Metric("package_bytes", packages.measure_bytes(target), "bytes"),
+            Metric("bits_per_weight", packages.compute_bits_per_weight(target, done.numbers), "bit"),
         ],
         realised={"weights_compressed": len(resolved.settings), "weights_left": len(resolved.left)},
         facts={"adapted": len(resolved.adapted)},

@@ -1,33 +1,41 @@
-"""Stage `drift`: where a program loses accuracy, op by op. Asked for by a report, never part of a cell's plan.
+"""drift: finds where a program loses accuracy, op by op. A report starts it; no cell's plan has it.
 
 params  count: how many of the ops that lose most are named
-inputs  program; reference (its first input is predicted); exact, where the program was made from another one
-        (compressed weights): that one in fp32 is then what is true
+inputs  program; reference (its first input is predicted); exact, if the program was made from another one
+        (compressed weights): that one in fp32 is then the baseline
 facts   values: [[op index, PSNR dB of the value], ...] in the order of the program; grown: the ops at which the drift
-        grows most, [{index, type, name, psnr_db, own, drift, jump}] (reference/trace.py says what these are);
-        lossy: those that lose most by themselves; blocks: the same of what each attention and each feed-forward
-        block hands on, in order; left_out: how many values have no counterpart, or several, "" where all have one
+        grows most, [{index, type, name, psnr_db, own, drift, jump}] (explained in reference/trace.py);
+        lossy: those that lose most by themselves; blocks: the same of the output of each attention and feed-forward
+        block, in order; left_out: the number of values without a counterpart, or with several, "" if all have one
         (values of two programs are matched by their place in them). A psnr_db of infinity is written as 200
 """
 
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import reference
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.mil import package
+from ane_sweep.mil.graph import Program
+from ane_sweep.mil.line import line_up
+from ane_sweep.reference import trace
+from ane_sweep.stats.psnr import recorded_db
+from ane_sweep.worker import params
+from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(order=150, many="drifts", timeout_s=3600, base_gib=0.8, per_byte=2.0, planned=False)
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Runs the program beside its fp32 self, in step. Raises errors.PackageError where it cannot be executed."""
-    from ane_sweep.mil import package
-    from ane_sweep.reference import trace
-    from ane_sweep.stats.psnr import recorded_db
-    from ane_sweep.worker.feeds.arrays import Inputs
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
 
+    count: int
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Run the program and its fp32 form in step. Raises errors.PackageError if it cannot be executed."""
     (path,) = package.program_paths(inputs["program"])
+    count = Params.read(params).count
     (true,) = package.program_paths(inputs.get("exact", inputs["program"]))
     feeds = Inputs(inputs["reference"])[0]
     model, exact = reference.load(path), reference.load(true, numerics="fp32")
@@ -42,28 +50,24 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     handed_on = _find_block_outputs(model.program)
     facts = {
         "values": [[item.index, recorded_db(item.psnr_db or 0.0)] for item in seen],
-        "grown": [_to_entry(item, recorded_db) for item in trace.rank_worst(seen, params["count"], grown)],
-        "lossy": [
-            _to_entry(item, recorded_db) for item in trace.rank_worst(seen, params["count"], lambda item: item.own)
-        ],
-        "blocks": [_to_entry(item, recorded_db) for item in seen if item.name in handed_on],
+        "grown": [_to_entry(item) for item in trace.rank_worst(seen, count, grown)],
+        "lossy": [_to_entry(item) for item in trace.rank_worst(seen, count, lambda item: item.own)],
+        "blocks": [_to_entry(item) for item in seen if item.name in handed_on],
         "left_out": left_out,
     }
     return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)
 
 
-def _to_entry(item: Any, recorded_db: Any) -> dict[str, Any]:
+def _to_entry(item: trace.Seen) -> dict[str, object]:
     kept = {name: getattr(item, name) for name in ("index", "type", "name", "own", "drift", "jump")}
-    return {**kept, "psnr_db": recorded_db(item.psnr_db)}
+    return {**kept, "psnr_db": recorded_db(item.psnr_db or 0.0)}
 
 
-def _find_block_outputs(program: Any) -> set[str]:
-    """Names of the values that blocks add up: sums that are all that later ops need of what came before.
+def _find_block_outputs(program: Program) -> set[str]:
+    """Return the names of the sums that blocks end with: later ops need nothing else of what came before.
 
     At such a place the fewest bytes cross from one half of the program to the other (the residual stream alone).
     """
-    from ane_sweep.mil.line import line_up
-
     line = line_up(program)
     sums = [p for p in line.positions if line.compute[p - 1].type == "add"]
     least = min((line.crossing[p] for p in sums), default=0)

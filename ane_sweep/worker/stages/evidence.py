@@ -1,14 +1,15 @@
-"""evidence: what the machine shows while a program runs: power, system log, memory, heat. runtime=coreml only.
+"""evidence: records power, system log, memory and heat of the machine while a program runs. runtime=coreml only.
 
-A second pass of the same program, after its samples were taken: nothing here stands beside a timed call.
+It is a second pass of the same program, after its samples were taken: nothing here runs during a timed call.
 
 params  runtime, compute_units
 inputs  program, reference (its first input is predicted)
-leaves  log.json: every known line of the system log; power.json: the samples; moments.json: when power, Apple's services and
-        the machine's memory were looked at, for the timeline
+leaves  log.json: every known line of the system log; power.json: the samples; moments.json: times and values of the looks
+        at power, Apple's services and the machine's memory, for the timeline
 
-Each source is `measured` in realised.evidence, or one sentence says why it has nothing; that never fails the stage. What
-the program itself does wrong does: it is the same program that was timed.
+Each source is `measured` in realised.evidence, or has a sentence with the reason why it has no figures, which never fails
+the stage. Errors of the program itself do: it is the same program that was timed. All of it is written against documented
+output and third parties' reports: we have run none of the sources on a Mac (ane_sweep/docs/mac.md).
 """
 
 import json
@@ -20,10 +21,13 @@ from typing import Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.errors import StageError
 from ane_sweep.machine import helpers, powermetrics, services, syslog, thermal, virtual_memory
 from ane_sweep.machine.listener import Listener
 from ane_sweep.worker import memory, runtimes
+from ane_sweep.worker.feeds.arrays import Inputs
+from ane_sweep.worker.params import RuntimeParams
+from ane_sweep.worker.runtimes._runtime import Arrays, Call, Runtime
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -36,18 +40,13 @@ LISTEN_S = 1.0  # of predictions under the log's eye
 _ATTACH_S = 2.0  # `log stream` says what it filters when it is ready
 _LOADED_S = 60.0  # predictions end then, whatever powermetrics does
 LOG_BYTES = 8 << 20
+Powers = list[powermetrics.Sample]
 SHOWN_FINDINGS = 20  # in the record; all of them are in log.json
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises Unavailable where this host has no such runtime, StageError when the program cannot be run, with what the
-    log said of it.
-    """
-    from ane_sweep.worker.feeds.arrays import Inputs
-
-    runtime = runtimes.get(params["runtime"])
-    if reason := runtime.available():
-        raise Unavailable(f"runtime={params['runtime']} {reason}")
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Run one pass. Raises Unavailable if this host lacks the runtime, StageError with the log's lines if running fails."""
+    runtimes.check_available(RuntimeParams.read(params).runtime)
     values = Inputs(inputs["reference"])[0]
     pass_ = EvidencePass(out)
     pass_.look("before loading")
@@ -63,23 +62,25 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(pass_.metrics, realised, facts={"evidence": {**pass_.facts, "missing": pass_.missing()}})
 
 
-def make_predictor(loaded: runtimes.Runtime, values: dict[str, Any]) -> Callable[[], Any]:
-    """One prediction of the same input, as a call; states begin anew each time. Of a program with a key-value cache one
-    decoding step, which is what `latency` times."""
+def make_predictor(loaded: Runtime, values: Arrays) -> Call:
+    """Return a call that predicts the same input, with new states each time.
+
+    Of a program with a key-value cache it is one decoding step, which `latency` times too.
+    """
     ready = loaded.prepare(values)
     call, prefill = loaded.timed(ready)
     if prefill:
         return call
 
-    def predict() -> Any:
+    def predict() -> None:
         loaded.reset()
-        return loaded.predict(ready)
+        loaded.predict(ready)
 
     return predict
 
 
 class EvidencePass:
-    """One evidence pass: `sources` says of each source `measured` or why not, `facts` is what the verdict is made of."""
+    """One evidence pass. `sources` holds for each source "measured" or the reason why not; the verdict reads `facts`."""
 
     def __init__(self, out: Path):
         self.out = out
@@ -92,10 +93,10 @@ class EvidencePass:
         self.memory: list[virtual_memory.Memory] = []
 
     def look(self, when: str) -> None:
-        """At Apple's services and the machine's memory, between the parts of the pass."""
-        found = helpers.rows()
-        self.helpers.append(found)
-        moment: dict[str, Any] = {"when": when, "at": time.perf_counter(), "services": [vars(one) for one in found]}
+        """Read the state of Apple's services and the machine's memory, between the parts of the pass."""
+        rows = helpers.rows()
+        self.helpers.append(rows)
+        moment: dict[str, object] = {"when": when, "at": time.perf_counter(), "services": [vars(row) for row in rows]}
         try:
             self.memory.append(virtual_memory.read())
             moment["memory"] = vars(self.memory[-1])
@@ -104,7 +105,7 @@ class EvidencePass:
         self.moments.append(moment)
 
     def read_services(self) -> None:
-        """CPU time, memory and life of Apple's services over the pass, and how the machine's memory changed."""
+        """Report CPU time, memory and life of Apple's services over the pass, and how the machine's memory changed."""
         lives = services.lives(self.helpers)
         self.sources["services"] = services.plain(lives) or "none of Apple's services for the Neural Engine was seen"
         if again := services.replaced(lives):
@@ -127,11 +128,11 @@ class EvidencePass:
         (self.out / "moments.json").write_text(json.dumps({**began, "looks": self.moments}, indent=1))
 
     def missing(self) -> list[str]:
-        """Why the sources that a verdict needs have nothing."""
+        """Return the reasons why sources that a verdict needs have no figures."""
         return [f"{name}: {self.sources[name]}" for name in ("power", "log") if self.sources[name] != "measured"]
 
-    def listen(self, load: Callable[[], Callable[[], Any]]) -> Callable[[], Any]:
-        """Load the program and predict for a while with the system log open; returns the prediction as a call."""
+    def listen(self, load: Callable[[], Call]) -> Call:
+        """Load the program and predict for a while with the system log open; return the prediction as a call."""
         findings = syslog.Findings(os.getpid())
         log = Listener(syslog.command(os.getpid()), limit=LOG_BYTES, on_line=findings.add_stream).start()
         _repeat_until(lambda: findings.lines > 0 or not log.running(), _ATTACH_S)
@@ -140,13 +141,13 @@ class EvidencePass:
             _repeat_until(lambda: self._predict(predict), LISTEN_S)
         except Exception as error:
             self._close(log, findings)
-            told = "; ".join(f["explanation"] for f in self.facts["findings"] if f["ours"])
-            text = f"{type(error).__name__}: {error}" + (f". The system log says: {told}" if told else "")
+            log_lines = "; ".join(f["explanation"] for f in self.facts["findings"] if f["ours"])
+            text = f"{type(error).__name__}: {error}" + (f". The system log says: {log_lines}" if log_lines else "")
             raise StageError(text) from error
         self._close(log, findings)
         return predict
 
-    def _predict(self, predict: Callable[[], Any]) -> bool:
+    def _predict(self, predict: Call) -> bool:
         predict()
         self.predictions += 1
         return False
@@ -155,20 +156,20 @@ class EvidencePass:
         ended_by_itself = log.error is None and not log.running()
         code = log.end()
         self.facts["findings"] = findings.rank()
-        told = {"lines": findings.lines, "truncated": log.truncated, "dropped": findings.dropped}
-        (self.out / "log.json").write_text(json.dumps({**told, "findings": self.facts["findings"]}, indent=1))
+        counts = {"lines": findings.lines, "truncated": log.truncated, "dropped": findings.dropped}
+        (self.out / "log.json").write_text(json.dumps({**counts, "findings": self.facts["findings"]}, indent=1))
         if log.error:
             self.sources["log"] = log.error
         elif ended_by_itself:
-            said = log.stderr.strip().splitlines()
-            self.sources["log"] = f"`log stream` ended early with {code}" + (f": {said[-1]}" if said else "")
+            lines = log.stderr.strip().splitlines()
+            self.sources["log"] = f"`log stream` ended early with {code}" + (f": {lines[-1]}" if lines else "")
         else:
             self.sources["log"] = "measured"
         if log.truncated:
             self.sources["log_note"] = f"the log flooded: of {log.limit >> 20} MiB on it was not read"
 
-    def measure_power(self, predict: Callable[[], Any]) -> None:
-        """Energy of one prediction per engine: mean power of a loop less that at rest, times the loop's time per call."""
+    def measure_power(self, predict: Call) -> None:
+        """Measure a prediction's energy per engine: mean power of a loop less that at rest, times the time per call."""
         idle = self._power_samples(IDLE_SAMPLES, lambda: time.sleep(0.01))
         if idle is None:
             return
@@ -188,12 +189,13 @@ class EvidencePass:
         (self.out / "power.json").write_text(
             json.dumps({"idle": [vars(s) for s in idle], "loaded": [vars(s) for s in loaded]}, indent=1)
         )
-        if said := loaded[-1].thermal_pressure:
-            self.sources["thermal_pressure"] = said.lower()
+        if pressure := loaded[-1].thermal_pressure:
+            self.sources["thermal_pressure"] = pressure.lower()
         silent = [self._engine(engine, idle, loaded, seconds_each) for engine in powermetrics.ENGINES]
         self.sources["power"] = "; ".join(filter(None, silent)) or "measured"
 
-    def _engine(self, engine: str, idle: list, loaded: list, seconds_each: float) -> str | None:
+    def _engine(self, engine: str, idle: Powers, loaded: Powers, seconds_each: float) -> str | None:
+        """Report power and energy of one engine, or return the reason why they cannot be read."""
         if reason := powermetrics.unreadable(engine, idle, loaded):
             return reason
         power = powermetrics.excess(engine, idle, loaded)
@@ -204,10 +206,10 @@ class EvidencePass:
         ]
         return None
 
-    def _power_samples(self, count: int, meanwhile: Callable[[], Any]) -> list[powermetrics.Sample] | None:
-        """Samples while `meanwhile` is called over and over; None, and why in `sources`, when there are none.
+    def _power_samples(self, count: int, meanwhile: Call) -> Powers | None:
+        """Take samples while `meanwhile` is called repeatedly; return None, with the reason in `sources`, if there are none.
 
-        A powermetrics that hangs runs as root and cannot be ended by us: it ends with its samples, and is not waited for.
+        A powermetrics that hangs runs as root and cannot be ended by us: it ends after its samples, and we do not wait.
         """
         tool, began = Listener(powermetrics.command(count)).start(), time.perf_counter()
 
@@ -218,9 +220,9 @@ class EvidencePass:
         hung = not _repeat_until(ended, _LOADED_S) and tool.error is None
         code = tool.end()
         try:
-            found = powermetrics.parse(tool.stdout)
-            self.moments.append({"at": began, "power": [vars(sample) for sample in found]})
-            return found
+            samples = powermetrics.parse(tool.stdout)
+            self.moments.append({"at": began, "power": [vars(sample) for sample in samples]})
+            return samples
         except ValueError:
             if hung:
                 self.sources["power"] = f"powermetrics gave nothing in {_LOADED_S:.0f} s"
@@ -229,7 +231,7 @@ class EvidencePass:
             return None
 
     def read_memory(self) -> None:
-        """phys_footprint of this process, now and at its peak; includes the interpreter and the libraries."""
+        """Report this process's phys_footprint, now and at its peak; it includes the interpreter and the libraries."""
         try:
             seen = memory.read_footprint()
         except (OSError, AttributeError) as error:
@@ -242,7 +244,7 @@ class EvidencePass:
         ]
 
     def read_heat(self) -> None:
-        """Thermal pressure, where powermetrics did not tell it, and the hottest die sensor, right after the loop."""
+        """Report thermal pressure, if powermetrics did not, and the hottest die sensor, right after the loop."""
         if "thermal_pressure" not in self.sources:
             try:
                 self.sources["thermal_pressure"] = thermal.pressure()
@@ -255,7 +257,7 @@ class EvidencePass:
 
 
 def _repeat_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Call `done` until it says so, for `seconds` at most; whether it did."""
+    """Call `done` until it returns True, for `seconds` at most; return True if it did."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if done():

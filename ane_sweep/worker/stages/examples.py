@@ -1,8 +1,8 @@
-"""examples: a file that a model is scored on, as its inputs, and what fp32 torch says of each.
+"""examples: turns a file of the user into inputs of the model, and computes the outputs of fp32 torch for them.
 
 params  model, weights, seq_len, examples {score, data: digest, form, rows, stride}, tokenizer (digest), options
 inputs  checkpoint, data (the file)
-leaves  inputs.npz: as reference leaves it; outputs.npz: what torch gives, a plane a scored position (causal_lm) or an input;
+leaves  inputs.npz: as reference leaves it; outputs.npz: torch's outputs, a plane a scored position (causal_lm) or an input;
         wanted.npz: `target` (the token that follows), `label` or `pair` and `grade`, and for causal_lm `scored` (N,S) bool
 
 Running text is read in windows of seq_len tokens that move on by `stride`; each token is scored once, in the first window
@@ -12,12 +12,24 @@ of fixed-length models", whose average weighs each window by its scored tokens; 
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ane_sweep.bridge import examples
+import msgspec
+import numpy as np
+
+from ane_sweep.bridge import examples, model_tasks
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker import params
+from ane_sweep.worker.feeds import tokens
+from ane_sweep.worker.feeds.arrays import StackWriter
+from ane_sweep.worker.feeds.own_module import Arrays
+from ane_sweep.worker.models._ports import Ports
+from ane_sweep.worker.params import Model
+from ane_sweep.worker.stages import StageResult, reference
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 STAGE = Stage(
     order=22, many="scored files", timeout_s=3600, base_gib=0.8, per_byte=1.3, guess_s=8, guess_per_gb=40, leaves="outputs",
@@ -25,49 +37,62 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Raises StageError where the file is another one by now, or its text is too short."""
-    import numpy as np
+class FileParams(params.Params, frozen=True):
+    """The scored file: kind of score, digest, the most rows (None: all), and the stride of windows of running text."""
+
+    score: str
+    data: str
+    rows: int | None = None
+    stride: int = 0
+
+
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; the model's builder reads more of the same JSON."""
+
+    examples: FileParams
+    model: Model
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Leave inputs, outputs and expected answers. Raises StageError if the file has changed, or its text is too short."""
     import torch
 
-    from ane_sweep.worker.feeds import tokens
-    from ane_sweep.worker.feeds.arrays import StackWriter
     from ane_sweep.worker.models import _build
-    from ane_sweep.worker.stages import reference
 
-    asked, model = params["examples"], params["model"]
-    if hashlib.sha256(inputs["data"].read_bytes()).hexdigest() != asked["data"]:
+    settings = Params.read(params)
+    file, model = settings.examples, settings.model
+    if hashlib.sha256(inputs["data"].read_bytes()).hexdigest() != file.data:
         raise StageError(f"{inputs['data'].name} has changed since the plan was made; run the same command again")
     module, its_ports = _build.build(params, inputs, "original")
-    ports = its_ports()
+    ports: Ports = its_ports()
     tokenizer = tokens.find_tokenizer(inputs.get("checkpoint"))
     if tokenizer is None:
-        raise StageError(f"{inputs.get('checkpoint')} has no tokenizer, and score={asked['score']} reads text")
-    read = _read_windows if model["task"] == "causal_lm" else _read_rows
-    ids, valid, wanted, told = read(tokenizer, inputs["data"], asked, model, ports.inputs[0].shape[1])
-    feeds = {port.name: reference.make_feed(port.name, ids, valid, model, module) for port in ports.inputs}
+        raise StageError(f"{inputs.get('checkpoint')} has no tokenizer, and score={file.score} reads text")
+    read = _read_windows if model.task == "causal_lm" else _read_rows
+    ids, valid, answers, counts = read(tokenizer, inputs["data"], file, model, ports.inputs[0].shape[1])
+    builtins = msgspec.to_builtins(model)
+    feeds = {port.name: reference.make_feed(port.name, ids, valid, builtins, module) for port in ports.inputs}
     reference.write_stacks(out / "inputs.npz", {**feeds, "valid": valid})
-    np.savez(out / "wanted.npz", **wanted)
-    scored = wanted.get("scored")
+    np.savez(out / "wanted.npz", **answers)  # type: ignore[arg-type]
+    scored = answers.get("scored")
     with (
         torch.inference_mode(),
         StackWriter(out / "outputs.npz", int(scored.sum()) if scored is not None else len(ids)) as stack,
     ):
         place = 0
         for index in range(len(ids)):
-            said = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))[0].numpy()
-            for plane in [said] if scored is None else said[0][scored[index]]:
+            made = module(*(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs))[0].numpy()
+            for plane in [made] if scored is None else made[0][scored[index]]:
                 stack.put(place, {ports.outputs[0].name: plane})
                 place += 1
-    return StageResult(realised={"scored_on": {"sha256": asked["data"], **told}})
+    return StageResult(realised={"scored_on": {"sha256": file.data, **counts}})
 
 
-def _read_windows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
-    """(ids (N,S), valid (N,S), {scored, target}, what is told) of running text, HF's sliding window."""
-    import numpy as np
+Read = tuple[np.ndarray, np.ndarray, Arrays, dict[str, int]]
 
-    from ane_sweep.worker.feeds import tokens
 
+def _read_windows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Model, seq_len: int) -> Read:
+    """Return ids (N,S), valid (N,S), {scored, target} and counts of running text, in windows that slide."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     text_ids = tokenizer.encode(examples.running_text(path, path.name), add_special_tokens=False).ids
@@ -75,52 +100,44 @@ def _read_windows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str,
         raise StageError(f"{path.name} is {len(text_ids)} token long; perplexity needs a token that follows another")
     rows, scored = [], []
     end = 1  # tokens that are scored already, or have nothing before them
-    for start in range(0, len(text_ids), asked["stride"]):
+    for start in range(0, len(text_ids), file.stride):
         rows.append(text_ids[start : start + seq_len])
         scored.append((end - 1 - start, len(rows[-1]) - 1))  # logits at these positions say the tokens after them
         end = start + len(rows[-1])
-        if end == len(text_ids) or len(rows) == asked["rows"]:
+        if end == len(text_ids) or len(rows) == file.rows:
             break
-    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, model["arch"]["vocab_size"])
+    vocabulary = model_tasks.vocabulary(model.task, model.arch)
+    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, vocabulary)
     places = np.arange(seq_len)
     where = np.stack([(places >= first) & (places < last) for first, last in scored])
     following = np.roll(ids, -1, axis=1)
-    told = {
+    counts = {
         "windows": len(rows),
         "positions": int(where.sum()),
         "tokens_of_file": len(text_ids),
-        "stride": asked["stride"],
+        "stride": file.stride,
     }
-    return ids, valid, {"scored": where, "target": following[where]}, told
+    return ids, valid, {"scored": where, "target": following[where]}, counts
 
 
-def _read_rows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
-    """(ids, valid, {label} or {pair, grade}, what is told) of examples, each an input; of a pair two."""
-    import numpy as np
-
-    from ane_sweep.bridge.model_tasks import vocabulary
-    from ane_sweep.worker.feeds import tokens
-
+def _read_rows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Model, seq_len: int) -> Read:
+    """Return ids (N,S), valid (N,S), {label} or {pair, grade} and counts of examples, each an input; of a pair two."""
     table = examples.rows(path, path.name)
-    taken = table[: asked["rows"]]
+    taken = table[: file.rows]
     texts = list(dict.fromkeys(text for row in taken for text in (row.text, row.second) if text is not None))
-    wanted: dict[str, Any] = {}
-    if asked["score"] != "embedding":
+    answers: Arrays = {}
+    if file.score != "embedding":
         texts = [row.text for row in taken]
-        known = examples.known_labels(model["arch"])
-        if asked["score"] == "accuracy":
-            wanted["label"] = np.array([examples.place_of(str(row.label), known) for row in taken], np.int64)
+        known = examples.known_labels(model.arch)
+        if file.score == "accuracy":
+            answers["label"] = np.array([examples.place_of(str(row.label), known) for row in taken], np.int64)
     elif graded := [row for row in taken if row.second is not None and row.grade is not None]:
-        wanted["pair"] = np.array([[texts.index(text) for text in (row.text, str(row.second))] for row in graded])
-        wanted["grade"] = np.array([row.grade for row in graded], np.float64)
+        answers["pair"] = np.array([[texts.index(text) for text in (row.text, str(row.second))] for row in graded])
+        answers["grade"] = np.array([row.grade for row in graded], np.float64)
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=seq_len)
-    coded = [one.ids for one in tokenizer.encode_batch(texts)]
-    ids, valid = tokens.pad_rows(tokenizer, coded, seq_len, vocabulary(model["task"], model["arch"]))
-    cut = sum(len(one) == seq_len for one in coded)
-    return (
-        ids,
-        valid,
-        wanted,
-        {"rows": len(taken), "rows_of_file": len(table), "texts": len(texts), "texts_that_fill_seq_len": cut},
-    )
+    rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, model_tasks.vocabulary(model.task, model.arch))
+    cut = sum(len(row) == seq_len for row in rows)
+    counts = {"rows": len(taken), "rows_of_file": len(table), "texts": len(texts), "texts_that_fill_seq_len": cut}
+    return ids, valid, answers, counts

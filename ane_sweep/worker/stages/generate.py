@@ -1,12 +1,12 @@
-"""generate: a decoder that is talked to, for as long as somebody asks. Asked for by the verb, never part of a cell's plan.
+"""generate: a decoder that continues prompts until its session ends. The verb starts it; no cell's plan has it.
 
-params  runtime and what it needs, model, weights, seq_len, options; tokenizer: a folder, or null (talk/tokens.py);
-        channel: the socket that it is talked over (talk/channel.py)
-inputs  program (compiled) or checkpoint; the checkpoint also for its tokenizer
-asked   {prompt, sampling, temperature, top_k, top_p, repetition_penalty, seed, samples, stop, max_new_tokens, keep}
-says    ready {load_ms, tokenizer, realised}; prompt {tokens}; of each sample text {sample, text} as it comes, then
-        sample {sample, ids, pieces (each id's text), text, stopped, timing}
-leaves  with `keep`: logits-N.npy (tokens, vocabulary) float32 of sample N, as the program gave them
+params   runtime and its parameters, model, weights, seq_len, options; tokenizer: a folder, or null (talk/tokens.py);
+         channel: the socket of the session (talk/channel.py)
+inputs   program (compiled) or checkpoint; the checkpoint also for its tokenizer
+request  {prompt, sampling, temperature, top_k, top_p, repetition_penalty, seed, samples, stop, max_new_tokens, keep}
+answers  ready {load_ms, tokenizer, realised}; prompt {tokens}; for each sample text {sample, text} as it comes, then
+         sample {sample, ids, pieces (each id's text), text, stopped, timing}
+leaves   with `keep`: logits-N.npy (tokens, vocabulary) float32 of sample N, as the program gave them
 """
 
 import time
@@ -14,10 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import ConfigError
+from ane_sweep.worker import params
+from ane_sweep.worker.params import Model, Weights
 from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.talk import programs, tokens
+from ane_sweep.worker.talk.channel import Channel
 
 STAGE = Stage(
     order=160, many="talks", timeout_s=3600, base_gib=0.8, per_byte=1.3, stored=False, planned=False, runs_program=True,
@@ -26,59 +32,81 @@ STAGE = Stage(
 DEFAULT_TOKENS = 50
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Raises Unavailable where this host has no such runtime, ConfigError without a tokenizer."""
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; the runtime and the talk read more of the same JSON. `longest`: the model's positions."""
+
+    channel: int
+    model: Model
+    weights: Weights
+    seq_len: int
+    longest: int
+    tokenizer: str | None
+
+
+class Request(params.Params, frozen=True):
+    """The keys of a request that this stage reads; talk/decoding.py reads those of sampling."""
+
+    prompt: str
+    seed: int
+    samples: int
+    max_new_tokens: int | None
+    keep: bool
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Answer requests. Raises Unavailable if this host lacks the runtime, ConfigError without a tokenizer."""
     import numpy as np
     from transformers import set_seed
 
-    from ane_sweep.worker.talk import decoding, programs, tokens
-    from ane_sweep.worker.talk.channel import Channel
+    from ane_sweep.worker.talk import decoding
 
-    channel = Channel(params["channel"])
-    tokenizer, said = channel.open(lambda: tokens.find(params, inputs))
+    settings = Params.read(params)
+    channel = Channel(settings.channel)
+    tokenizer, source = channel.open(lambda: tokens.find(params, inputs))
     began = time.perf_counter()
     program = programs.load(params, inputs)
     load_ms = 1000 * (time.perf_counter() - began)
-    vocabulary = model_tasks.vocabulary(params["model"]["task"], params["model"]["arch"])
+    vocabulary = model_tasks.vocabulary(settings.model.task, settings.model.arch)
     talker = decoding.Talker(program)
-    is_bytes = params["tokenizer"] is None and params["weights"]["kind"] == "random"
-    end = None if is_bytes else programs.config(params["model"]).eos_token_id
+    is_bytes = settings.tokenizer is None and settings.weights.kind == "random"
+    end = None if is_bytes else programs.config(msgspec.to_builtins(settings.model)).eos_token_id
 
-    def answer(asked: dict[str, Any]) -> None:
+    def answer(values: dict[str, Any]) -> None:
+        request = Request.read(values)
         before = time.perf_counter()
-        prompt = tokens.encode(tokenizer, asked["prompt"], vocabulary)
+        prompt = tokens.encode(tokenizer, request.prompt, vocabulary)
         prompt_s = time.perf_counter() - before
-        limit = _choose_limit(len(prompt), len(program.begin(prompt)), asked["max_new_tokens"], params)
+        limit = _choose_limit(len(prompt), len(program.begin(prompt)), request.max_new_tokens, settings)
         channel.say("prompt", tokens=len(prompt))
-        how = decoding.settings(asked, limit, end)
-        for number in range(asked["samples"]):
-            set_seed(asked["seed"] + number)
-            talker.kept = [] if asked["keep"] else None
-            heard = partial(_send_text, channel, number)
-            ids = decoding.decode(talker, tokenizer, program.begin(prompt), how, heard)
+        generation = decoding.settings(values, limit, end)
+        for number in range(request.samples):
+            set_seed(request.seed + number)
+            talker.kept = [] if request.keep else None
+            send = partial(_send_text, channel, number)
+            ids = decoding.decode(talker, tokenizer, program.begin(prompt), generation, send)
             if talker.kept is not None:
                 np.save(out / f"logits-{number}.npy", np.stack(talker.kept))
             channel.say(
                 "sample", sample=number, ids=ids, text=tokenizer.decode(ids, skip_special_tokens=True),
-                pieces=[tokenizer.decode([one]) for one in ids],
-                stopped=_name_stop(ids, limit, asked["max_new_tokens"], end),
+                pieces=[tokenizer.decode([token]) for token in ids],
+                stopped=_name_stop(ids, limit, request.max_new_tokens, end),
                 timing=decoding.summary(talker.times.rows, prompt_s),
             )  # fmt: skip
 
-    channel.say("ready", load_ms=load_ms, tokenizer=said, realised=dict(program.realised))
+    channel.say("ready", load_ms=load_ms, tokenizer=source, realised=dict(program.realised))
     channel.serve(answer)
     return StageResult(realised=dict(program.realised))
 
 
-def _send_text(channel: Any, number: int, text: str) -> None:
+def _send_text(channel: Channel, number: int, text: str) -> None:
     channel.say("text", sample=number, text=text)
 
 
-def _choose_limit(prompt: int, start: int, wished: int | None, params: dict[str, Any]) -> int:
-    """How many tokens may be made. The last one is never fed again, so a full window still gives one.
+def _choose_limit(prompt: int, start: int, wished: int | None, settings: Params) -> int:
+    """Return how many tokens may be made. The last one is never fed again, so a full window still gives one.
 
-    Raises ConfigError for a prompt, or a wish, that the window does not hold."""
-    seq_len, longest = params["seq_len"], params["longest"]
+    Raises ConfigError for a prompt, or a number of tokens, that the window does not hold."""
+    seq_len, longest = settings.seq_len, settings.longest
     if prompt > seq_len:
         raise ConfigError(
             f"the prompt has {prompt} tokens, and the program takes seq_len={seq_len}{_suggest_length(prompt, longest)}"
@@ -93,14 +121,14 @@ def _choose_limit(prompt: int, start: int, wished: int | None, params: dict[str,
 
 
 def _suggest_length(needed: int, longest: int) -> str:
-    """What else can be done."""
+    """Return the way out for the end of a message: a shorter text, or a longer window."""
     if needed > longest:
         return f"; the model has {longest} positions, so shorten it"
     return f"; shorten it, or seq_len={needed} or more (the model has {longest} positions)"
 
 
-def _name_stop(ids: list[int], limit: int, wished: int | None, end: Any) -> str:
-    """Why no token follows."""
+def _name_stop(ids: list[int], limit: int, wished: int | None, end: int | list[int] | None) -> str:
+    """Return the reason why no token follows."""
     ends = end if isinstance(end, list) else [end]
     if ids and ids[-1] in ends:
         return "end of text"

@@ -1,14 +1,14 @@
-"""load: what it takes until a compiled program is ready, each step in a fresh process. macOS only.
+"""load: times how a compiled program is loaded, cold and cached, each step in a fresh process. macOS only.
 
-params  compute_units, device, host; functions, of a program that has several and is run by more than one
+params  compute_units, device, host; functions, if several functions of the program are run
 inputs  program, compiled, reference (its first input is predicted)
 leaves  load.json: both steps in full, helpers before and after
 
     cold    a package that this system has never seen (mil/identity.py), in a cache folder of its own
-    cached  the very same files again, in another process
+    cached  the same files again, in another process
 
-The state of the cache is looked at, not assumed: `realised["load"]` says how many entries each step added to the e5
-bundle cache. The cache is moved by CFFIXED_USER_HOME, which Core Foundation takes for the home folder; a published study
+The state of the cache is checked, not assumed: `realised["load"]` has the number of entries that each step added to the e5
+bundle cache. CFFIXED_USER_HOME moves the cache: Core Foundation takes it for the home folder; a published study
 of an M4 forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours, 10 GB, or the
 process: see coreml/steps.py. The early window, the steady state and the call after a pause are stage latency's.
 """
@@ -19,14 +19,16 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.machine import helpers
+from ane_sweep.mil import identity, package
 from ane_sweep.worker.coreml.steps import run_step, stop_watching
+from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.runtimes import coreml
 from ane_sweep.worker.stages import StageResult, compile
 
@@ -39,49 +41,63 @@ HOME_VARIABLE = "CFFIXED_USER_HOME"
 E5_CACHE = "Library/Caches/*/com.apple.e5rt.e5bundlecache/*/*"  # <process>/.../<OS build>/<hash>
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises Unavailable off macOS, StageError when it does not load, Died when loading killed the process."""
+class Step(TypedDict):
+    """The result of one step: milliseconds, peaks of Apple's services in bytes, and the state of the cache."""
+
+    load_ms: list[float]
+    load_native_ms: list[float | None]
+    first_predict_ms: float
+    first_predict_native_ms: float | None
+    own_cache: str | None
+    new_cache_entries: int
+    helpers: dict[str, int]
+
+
+Steps = dict[str, Step]
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Load twice. Raises Unavailable off macOS, StageError if loading fails, Died if it killed the process."""
     if reason := coreml.available():
         raise Unavailable(reason)
     work = Path(tempfile.mkdtemp(prefix="load-"))
     home = work / "home"
     home.mkdir()
     before = helpers.state()
-    folders, what = copy_afresh(inputs, work)
-    asked = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
-    steps = {}
+    folders, description = copy_afresh(inputs, work)
+    request = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
+    steps: Steps = {}
     for name in ("cold", "cached"):
         entries = list_bundles(home)
-        steps[name] = run_with_own_cache("load", "load_step", f"load ({name})", home, **asked)
-        steps[name]["new_cache_entries"] = len(list_bundles(home) - entries)
-    realised = {name: describe_cache(name, steps, what) for name in steps}
-    seen = {"before": before, "after": helpers.state()}
-    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": seen}
+        made = run_with_own_cache("load", "load_step", f"load ({name})", home, **request)
+        made["new_cache_entries"] = len(list_bundles(home) - entries)
+        steps[name] = made
+    realised = {name: describe_cache(name, steps, description) for name in steps}
+    services = {"before": before, "after": helpers.state()}
+    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": services}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": seen})
+    return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": services})
 
 
-def run_with_own_cache(stage: str, step: str, what: str, home: Path, **asked: Any) -> dict[str, Any]:
-    """A step with its caches in `home` (which it is told); where it fails so, with the user's own, and `own_cache` says why.
+def run_with_own_cache(stage: str, step: str, label: str, home: Path, **request: object) -> Any:
+    """Run a step with its caches in `home`; if that fails, with the user's own, with the reason in `own_cache`.
 
-    Raises what the second attempt raises; Died and Unavailable at once, as neither would end otherwise.
+    Raises the errors of the second attempt; Died and Unavailable at once, because a second attempt would end the same way.
     """
-    asked["home"] = str(home)
+    request["home"] = str(home)
     try:
-        return {**run_step(stage, step, what, {HOME_VARIABLE: str(home)}, **asked), "own_cache": None}
+        return {**run_step(stage, step, label, {HOME_VARIABLE: str(home)}, **request), "own_cache": None}
     except (Died, Unavailable):
         raise
     except StageError as error:
-        return {**run_step(stage, step, what, **asked), "own_cache": str(error)}
+        return {**run_step(stage, step, label, None, **request), "own_cache": str(error)}
 
 
 def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
-    """({"program": folder, "compiled": folder} of the programs under a new identity, what that is in words).
+    """Copy the programs under a new identity; return the folders {"program", "compiled"} and a description.
 
-    Where Core ML does not compile the copy under a new identity, it is the compiled program in a new place.
+    If Core ML does not compile such a copy, the compiled program is copied to a new place instead.
     """
-    from ane_sweep.mil import identity, package
-
     copies, compiled = work / "program", work / "compiled"
     copies.mkdir()
     compiled.mkdir()
@@ -100,10 +116,8 @@ def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], st
     return {"program": str(copies), "compiled": str(compiled)}, "a new package"
 
 
-def load_step(request: dict[str, Any]) -> dict[str, Any]:
-    """In a process of its own: load every program of the chain, and each of its functions, then predict once."""
-    from ane_sweep.worker.feeds.arrays import Inputs
-
+def load_step(request: dict[str, Any]) -> dict[str, object]:
+    """Load every program of the chain, and each of its functions, then predict once; runs in a process of its own."""
     inputs = {role: Path(path) for role, path in request["inputs"].items()}
     names = request["params"].get("functions") or [None]
     loaded = [coreml.load({**request["params"], "function": name}, inputs) for name in names]
@@ -122,12 +136,12 @@ def load_step(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_bundles(home: Path) -> set[str]:
-    """Entries of the e5 bundle cache under this home folder and the user's own, by path."""
+    """List the entries of the e5 bundle cache under this home folder and the user's own, by path."""
     return {str(path) for root in (home, Path.home()) for path in root.glob(E5_CACHE) if path.is_dir()}
 
 
-def describe_cache(name: str, steps: dict[str, Any], what: str) -> str:
-    """What the cache was really like for a step, in one sentence, from the entries that the steps left in it."""
+def describe_cache(name: str, steps: Steps, what: str) -> str:
+    """Describe in one sentence how the cache was for a step, from the entries that the steps left in it."""
     new, own = steps[name]["new_cache_entries"], steps[name]["own_cache"] is None
     if name == "cold":
         where = "an empty cache" if own else "the user's own cache"
@@ -141,7 +155,7 @@ def describe_cache(name: str, steps: dict[str, Any], what: str) -> str:
     return "the same files again; whether they were cached cannot be seen"
 
 
-def _list_metrics(steps: dict[str, Any]) -> list[Metric]:
+def _list_metrics(steps: Steps) -> list[Metric]:
     cold, cached = steps["cold"], steps["cached"]
     figures = {
         "load_cold_ms": sum(cold["load_ms"]),
@@ -149,8 +163,8 @@ def _list_metrics(steps: dict[str, Any]) -> list[Metric]:
         "first_predict_cold_ms": cold["first_predict_ms"],
         "first_predict_ms": cached["first_predict_ms"],
     }
-    found = [Metric(name, value, "ms", source="coreml") for name, value in figures.items()]
+    metrics = [Metric(name, value, "ms", source="coreml") for name, value in figures.items()]
     peak = max((step["helpers"].get("ANECompilerService", 0) for step in steps.values()), default=0)
     if peak:
-        found.append(Metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
-    return found
+        metrics.append(Metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
+    return metrics

@@ -1,19 +1,24 @@
-"""pieces: some chunks of a chain as a program of their own, with inputs and outputs to run and score it by.
+"""pieces: makes some chunks of a chain a program of their own, with inputs and outputs to run and score it by.
 
 params  first, last (of the chunks, counted from 1), pipeline ("manual" | "coreml")
 inputs  program: the whole chain; reference
 leaves  chunk_01.mlpackage and on, model.mlpackage of one, or with pipeline=coreml model.mlpackage: one pipeline of them;
-        inputs.npz: what the chunks before them make of the reference's inputs; outputs.npz: what these chunks make of that.
-        Both by the reference runtime in fp32, rounded to the type in which a chunk hands them over
+        inputs.npz: the outputs of the chunks before them for the reference's inputs; outputs.npz: the pieces' outputs for
+        those. Both by the reference runtime in fp32, rounded to the type in which a chunk hands them over
 """
 
 import shutil
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.mil import package, pipeline
+from ane_sweep.worker import params
 from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.feeds.arrays import Inputs, StackWriter
+from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -22,30 +27,34 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises errors.ChunkError where there are not so many pieces, errors.UnsupportedOp for what is not executed here."""
-    from ane_sweep.mil import chain, package, pipeline
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
 
-    first, last = params["first"], params["last"]
+    first: int
+    last: int
+    pipeline: str
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Take the pieces. Raises errors.ChunkError for a number beyond the chain, errors.UnsupportedOp for unknown ops."""
+    settings = Params.read(params)
+    first, last = settings.first, settings.last
     paths = package.program_paths(inputs["program"])
     made = chain.take_pieces(paths, first, last, out)
     _write_reference(paths[: first - 1], made, inputs["reference"], out)
-    if params["pipeline"] == "coreml" and len(made) > 1:
+    if settings.pipeline == "coreml" and len(made) > 1:
         pipeline.merge(made, out / "model.mlpackage")
         for path in made:
             shutil.rmtree(path)
     size = sum(packages.measure_bytes(path) for path in package.program_paths(out))
-    said = f"{first}-{last} of {len(paths)}" if last > first else f"{first} of {len(paths)}"
-    return StageResult([Metric("package_bytes", size, "bytes")], realised={"pieces": said, "chunks": last - first + 1})
+    pieces = f"{first}-{last} of {len(paths)}" if last > first else f"{first} of {len(paths)}"
+    return StageResult(
+        [Metric("package_bytes", size, "bytes")], realised={"pieces": pieces, "chunks": last - first + 1}
+    )
 
 
 def _write_reference(before: list[Path], pieces: list[Path], reference: Path, out: Path) -> None:
-    """Chunk after chunk, each over all inputs, so that one of those before is in memory at a time."""
-    import numpy as np
-
-    from ane_sweep.worker.feeds.arrays import Inputs, StackWriter
-    from ane_sweep.worker.runtimes.reference import ReferenceRuntime
-
+    """Write inputs and outputs of the pieces, chunk after chunk over all inputs: one chunk is in memory at a time."""
     values = list(Inputs(reference))
     for path in before:
         runtime = ReferenceRuntime([path], "fp32")

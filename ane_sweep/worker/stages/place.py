@@ -1,4 +1,4 @@
-"""place: which unit Core ML plans to run each op on, as MLComputePlan says it. macOS only.
+"""place: records the unit on which Core ML plans to run each op, from MLComputePlan. macOS only.
 
 params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"), device, host
 inputs  program, compiled (a .mlmodelc of each)
@@ -28,7 +28,7 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.hwx import copies
 from ane_sweep.machine import host
-from ane_sweep.mil import analytics
+from ane_sweep.mil import analytics, identity, package
 from ane_sweep.placement.path import count_segments
 from ane_sweep.worker.coreml import trace
 from ane_sweep.worker.coreml.compiled import describe_compiled
@@ -50,7 +50,7 @@ _NOTES = ("backend", "estimated_ms", "why_not_ane")  # of analytics.mil, taken i
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises Unavailable off macOS, and where Core ML has no plan for any op (low deployment targets); StageError."""
+    """Plan all programs. Raises Unavailable off macOS, and if Core ML plans no op (low deployment targets); StageError."""
     if reason := coreml.available():
         raise Unavailable(reason)
 
@@ -76,7 +76,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
 
 def rank_costs(table: list[dict[str, Any]]) -> dict[str, Any]:
-    """The ops that Core ML's plan gives the largest shares of the cost."""
+    """Return the ops with the largest shares of the cost in Core ML's plan."""
     total = sum(row["cost"] for row in table) or 1.0
     chunks = list(dict.fromkeys(row["chunk"] for row in table))
     worst = sorted(table, key=lambda row: -row["cost"])[:COSTLY]
@@ -89,9 +89,7 @@ def rank_costs(table: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _plan_programs(params: dict[str, Any], inputs: dict[str, Path], keep: Path) -> list[dict[str, Any]]:
-    """One step per program and function, in the order they run."""
-    from ane_sweep.mil import package
-
+    """Plan each program and function in a step of its own, in the order they run."""
     found = []
     programs = package.program_paths(inputs["program"])
     for program, compiled in zip(programs, coreml.find_compiled(inputs["compiled"], programs)):
@@ -106,9 +104,7 @@ def _plan_programs(params: dict[str, Any], inputs: dict[str, Path], keep: Path) 
 
 
 def _list_functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
-    """(function, compiled program of which it is the default): one of each, or (None, compiled) where there is one."""
-    from ane_sweep.mil import identity, package
-
+    """Return each function with a compiled program whose default it is, or (None, compiled) if there is only one."""
     described = package.read(program, kinds=("mlProgram", "pipeline")).spec.description
     names = [item.name for item in described.functions]
     if not names:
@@ -123,7 +119,7 @@ def _list_functions(program: Path, compiled: Path) -> list[tuple[str | None, Pat
 
 
 def plan_step(request: dict[str, Any]) -> dict[str, Any]:
-    """In a process of its own: the plan of one compiled program, with the compiler's notes."""
+    """Return the plan of one compiled program, with the compiler's notes; runs in a process of its own."""
     params, begun = request["params"], time.time()
     if params.get("device") == "usb":
         plan = _remote.load_plan(Path(request["program"]), params["compute_units"])
@@ -143,7 +139,7 @@ def plan_step(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:
-    """One row an op of an MLModelStructure in file order, blocks inside ops after their op.
+    """Return a row for each op of an MLModelStructure in file order, blocks inside ops after their op.
 
     function, name (its first output), op_type (without opset), preferred unit or None, supported units, cost weight.
     Of a multifunction program only the function `wanted`; of a pipeline its ML Programs.
@@ -190,12 +186,12 @@ def _list_block_rows(block: Any, function: str, plan: Any) -> list[dict[str, Any
 
 
 def name_unit(device: Any) -> str | None:
-    """ "cpu", "gpu" or "ane" of a compute device; its class may be coremltools' own or a remote device's."""
+    """Return "cpu", "gpu" or "ane" for a compute device; its class may be coremltools' own or a remote device's."""
     return next((_UNITS[kind.__name__] for kind in type(device).__mro__ if kind.__name__ in _UNITS), None)
 
 
 def add_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with what the compiler noted about the op of the same name and type, where it did."""
+    """Return rows with the compiler's notes on the op of the same name and type, if there are any."""
     by_name = {(entry["name"], entry["op_type"]): entry for entry in noted}
     found = []
     for row in rows:
@@ -205,7 +201,7 @@ def add_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> li
 
 
 def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) -> Placement:
-    """The record's placement entry. Raises Unavailable when no op has a device: then there is no plan to speak of."""
+    """Return the record's placement entry. Raises Unavailable if no op has a device."""
     placed = [row for row in table if row["preferred"] is not None]
     if not placed:
         raise Unavailable(
@@ -249,7 +245,7 @@ def _sum_shares(rows: Sequence[dict[str, Any]]) -> Shares:
 
 
 def group_reasons(rows: Sequence[dict[str, Any]]) -> list[Reason]:
-    """Why ops are not planned for the Neural Engine, in the compiler's own words, most costly first."""
+    """Return the reasons why ops are not planned for the Neural Engine, in the compiler's words, most costly first."""
     total = sum(row["cost"] for row in rows) or 1.0
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

@@ -1,4 +1,4 @@
-"""predict: where each op of a program is expected to run, on chips that are not here. Any host, cached.
+"""predict: predicts on which unit each op of a program runs, on chips that are not here. Any host, cached.
 
 params  chips (["m1", "m4", ...]), compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 inputs  program: model.mlpackage or chunk_01.mlpackage ...
@@ -10,10 +10,12 @@ Metrics are of kind "predicted" (the latency: "estimated") and carry the chip. N
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.figures import Metric, Placement, as_plain
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.mil import package
+from ane_sweep.placement import chips, predict, programs
+from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -26,16 +28,21 @@ SCHEMA = 1
 _SOURCE = "ane_sweep/placement: rules and cost model of an M4, see METHOD.md"
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Raises PackageError for a program that cannot be read, ConfigError for an unknown chip or units."""
-    from ane_sweep.mil import package
-    from ane_sweep.placement import chips, predict, programs
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
 
-    wanted = [chips.get(name) for name in params["chips"]]
+    chips: list[str]
+    compute_units: str
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Predict for each chip. Raises PackageError for an unreadable program, ConfigError for an unknown chip or units."""
+    settings = Params.read(params)
+    selected = [chips.get(name) for name in settings.chips]
     loaded = programs.load_chain(package.program_paths(inputs["program"]))
     result = StageResult()
-    for chip in wanted:
-        prediction = predict.predict_chain(loaded, chip, params["compute_units"])
+    for chip in selected:
+        prediction = predict.predict_chain(loaded, chip, settings.compute_units)
         summary = prediction.summary()
         result.placement.append(summary)
         result.metrics += _list_metrics(summary, prediction)
@@ -49,18 +56,18 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return result
 
 
-def _list_metrics(summary: Placement, prediction: Any) -> list[Metric]:
+def _list_metrics(summary: Placement, prediction: predict.Prediction) -> list[Metric]:
     chip = summary.chip
 
     def predicted(name: str, value: float) -> Metric:
         return Metric(name, value, "1", kind="predicted", source=_SOURCE, chip=chip)
 
-    found = [predicted(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
-    found.append(predicted("cost_share_ane", summary.cost_share.ane))
-    found += [predicted("segments", summary.segments), predicted("transitions", summary.transitions)]
+    metrics = [predicted(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
+    metrics.append(predicted("cost_share_ane", summary.cost_share.ane))
+    metrics += [predicted("segments", summary.segments), predicted("transitions", summary.transitions)]
     estimate = prediction.estimate
     if estimate is None:  # the summary says why
-        return found
+        return metrics
     for name, value in (("latency", estimate.ms), ("latency_low", estimate.low_ms), ("latency_high", estimate.high_ms)):
-        found.append(Metric(f"{name}_ms", value, "ms", kind="estimated", source=estimate.anchor, chip=chip))
-    return found
+        metrics.append(Metric(f"{name}_ms", value, "ms", kind="estimated", source=estimate.anchor, chip=chip))
+    return metrics

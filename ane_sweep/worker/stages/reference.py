@@ -1,4 +1,4 @@
-"""reference: what fp32 torch says, for every cell of a model to be compared with.
+"""reference: computes the outputs of fp32 torch, with which every cell of a model is compared.
 
 params  model, weights, seq_len, texts {count, seed, text: digest, tokenizer: digest or null},
         options {those that change inputs or outputs and are not at their default}
@@ -6,17 +6,25 @@ inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
         outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is;
         calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
-        of a module of the user's own (own_module.py), inputs of whatever shape
+        of a module of the user's own (own_module.py), inputs have any shape
 """
 
 import hashlib
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import building
+import msgspec
+import numpy as np
+
+from ane_sweep.bridge import building, model_tasks
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker.feeds import own_module
+from ane_sweep.worker import params
+from ane_sweep.worker.feeds import own_module, seeds, tokens
+from ane_sweep.worker.feeds.arrays import StackWriter
+from ane_sweep.worker.feeds.own_module import Arrays
+from ane_sweep.worker.models._ports import Ports
+from ane_sweep.worker.params import Model, Texts
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -28,64 +36,65 @@ STAGE = Stage(
 CALIBRATION = 8  # inputs to calibrate on
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; the model's builder reads more of the same JSON."""
+
+    model: Model
+    texts: Texts
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Leave inputs and outputs of the model. Without a tokenizer the ids are seeded: texts = "synthetic"."""
     import torch
 
-    from ane_sweep.worker.feeds.arrays import StackWriter
     from ane_sweep.worker.models import _build, _turns
 
-    if params["model"]["task"] == "tensors":
-        return own_module.write_reference(params, inputs, out)
-    model, checkpoint = params["model"], inputs.get("checkpoint")
-    options = building.options(params)
+    settings = Params.read(params)
+    if settings.model.task == "tensors":
+        return own_module.write_reference(params, settings.model, settings.texts, inputs, out)
+    model = msgspec.to_builtins(settings.model)
     module, its_ports = _build.build(params, inputs, "original", lazy=True)
-    ports = its_ports()
-    full, count = options.head == "last", params["texts"]["count"]
+    ports: Ports = its_ports()
+    full, count = building.options(params).head == "last", settings.texts.count
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
-        if model["task"] == "features" or all(port.seeded for port in ports.inputs):
-            said, feeds, valid = _draw_feeds(params, ports, first, number)
+        if settings.model.task == "features" or all(port.seeded for port in ports.inputs):
+            realised, feeds, valid = _draw_feeds(settings.texts, ports, first, number)
         else:
-            source, ids, valid = _encode_texts(params, checkpoint, ports, first, number, full)
-            feeds, said = (
-                {port.name: make_feed(port.name, ids, valid, model, module) for port in ports.inputs},
-                {"texts": source},
-            )
+            source, ids, valid = _encode_texts(settings, inputs.get("checkpoint"), ports, first, number, full)
+            feeds = {port.name: make_feed(port.name, ids, valid, model, module) for port in ports.inputs}
+            realised = {"texts": source}
         write_stacks(out / name, {**feeds, "valid": valid})
     rows = [tuple(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs) for index in range(len(valid))]
     with StackWriter(out / "outputs.npz", len(valid)) as stack:
         for index, results in enumerate(_turns.results(module, rows)):
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
     digest = hashlib.sha256((out / "inputs.npz").read_bytes()).hexdigest()[:16]
-    return StageResult(realised={**said, "texts_count": len(valid), "texts_digest": digest})
+    return StageResult(realised={**realised, "texts_count": len(valid), "texts_digest": digest})
 
 
-def _draw_feeds(params: dict[str, Any], ports, first: int, count: int) -> tuple[dict[str, str], dict[str, Any], Any]:
-    """(what they are, numbers by input, all of them valid) for a model that takes no text."""
-    import numpy as np
-
-    from ane_sweep.worker.feeds import seeds
-
-    random = np.random.default_rng(params["texts"]["seed"] + bool(first))
+def _draw_feeds(texts: Texts, ports: Ports, first: int, count: int) -> tuple[dict[str, str], Arrays, np.ndarray]:
+    """Draw inputs of a model that takes no text; return their description, the arrays, and `valid`, all True."""
+    random = np.random.default_rng(texts.seed + bool(first))
     feeds = {
         port.name: np.stack([seeds.draw_values(port, random) for _ in range(count)]).astype(port.dtype)
         for port in ports.inputs
     }
-    said = ", ".join(f"{port.name}: {seeds.describe_values(port)}" for port in ports.inputs)
-    return {"inputs": said}, feeds, np.ones((count, 1), bool)
+    described = ", ".join(f"{port.name}: {seeds.describe_values(port)}" for port in ports.inputs)
+    return {"inputs": described}, feeds, np.ones((count, 1), bool)
 
 
-def _encode_texts(params: dict[str, Any], checkpoint: Path | None, ports, first: int, count: int, full: bool):
-    """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool) of `count` texts from the `first` on. With `full`, no
-    window is shorter than S if the text allows it: the last position is the one that counts."""
-    from ane_sweep.bridge import model_tasks
-    from ane_sweep.worker.feeds import tokens
+def _encode_texts(
+    settings: Params, checkpoint: Path | None, ports: Ports, first: int, count: int, full: bool
+) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return ("real" | "synthetic", ids (N,S) int32, valid (N,S) bool) of `count` texts from the `first` on.
 
-    wish, model, (_, seq_len) = params["texts"], params["model"], ports.inputs[0].shape[:2]
-    vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
-    decoder = model["task"] == "causal_lm"
-    if wish["tokenizer"] is None:
-        ids, valid = tokens.draw_ids(count, seq_len, vocabulary, wish["seed"] + bool(first), full=decoder)
+    With `full`, no window is shorter than S if the text allows it, because the last position is scored.
+    """
+    texts, model, (_, seq_len) = settings.texts, settings.model, ports.inputs[0].shape[:2]
+    vocabulary = model_tasks.vocabulary(model.task, model.arch)
+    decoder = model.task == "causal_lm"
+    if texts.tokenizer is None:
+        ids, valid = tokens.draw_ids(count, seq_len, vocabulary, texts.seed + bool(first), full=decoder)
         if (last := ports.inputs[0].last) is not None:
             ids[range(count), valid.sum(axis=1) - 1] = last
         return "synthetic", ids, valid
@@ -97,9 +106,8 @@ def _encode_texts(params: dict[str, Any], checkpoint: Path | None, ports, first:
     return "real", *tokens.encode_sentences(tokenizer, count, seq_len, vocabulary, first)
 
 
-def make_feed(name: str, ids, valid, model: dict[str, Any], module):
-    """What one graph input is fed with, (N, 1, ...)."""
-    import numpy as np
+def make_feed(name: str, ids: np.ndarray, valid: np.ndarray, model: dict[str, Any], module: Any) -> np.ndarray:
+    """Return the values of one graph input for ids (N, S), as (N, 1, ...)."""
     import torch
 
     if name == "input_ids":
@@ -109,22 +117,24 @@ def make_feed(name: str, ids, valid, model: dict[str, Any], module):
     if name == "causal_mask":
         from ane_sweep.worker.models._hf import causal_mask
 
-        return np.repeat(causal_mask(ids.shape[1]).numpy()[None], len(ids), axis=0)
+        mask: np.ndarray = np.repeat(causal_mask(ids.shape[1]).numpy()[None], len(ids), axis=0)
+        return mask
     if name == "decoder_input_ids":  # the same text, one to the right, as in training
         start = np.full((len(ids), 1), model["arch"].get("decoder_start_token_id", 0), np.int32)
-        return np.concatenate([start, ids[:, :-1]], axis=1)[:, None]
+        shifted: np.ndarray = np.concatenate([start, ids[:, :-1]], axis=1)[:, None]
+        return shifted
     if name == "inputs_embeds":
         from ane_sweep.worker.models import _turns
 
         hf = getattr(module, "inner", module).hf  # beneath the padding, where there is one
         (rows,) = _turns.results(hf.get_input_embeddings(), [(torch.from_numpy(ids),)])
-        return rows.numpy()[:, None]
+        embeddings: np.ndarray = rows.numpy()[:, None]
+        return embeddings
     raise ValueError(f"do not know what to feed the graph input {name!r} with")
 
 
-def write_stacks(path: Path, arrays: dict[str, Any]) -> None:
-    from ane_sweep.worker.feeds.arrays import StackWriter
-
+def write_stacks(path: Path, arrays: Arrays) -> None:
+    """Write arrays of (N, ...) to one .npz."""
     with StackWriter(path, len(arrays["valid"])) as stack:
         for index in range(len(arrays["valid"])):
             stack.put(index, {name: array[index] for name, array in arrays.items()})

@@ -1,4 +1,4 @@
-"""score: outputs of a runtime against those of fp32 torch, on the same inputs.
+"""score: compares a runtime's outputs with those of fp32 torch, on the same inputs.
 
 params  model, runtime, and what that runtime needs (compute_units; weights, variant, seq_len ...)
 inputs  program (or checkpoint), reference
@@ -11,14 +11,19 @@ pairs by similarity. Outputs of which nothing is known: feeds/by_output.py.
 """
 
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.model_tasks import EMBED
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker import runtimes
-from ane_sweep.worker.feeds import by_output
+from ane_sweep.stats import psnr
+from ane_sweep.worker import params, runtimes
+from ane_sweep.worker.feeds import agreement, by_output
+from ane_sweep.worker.feeds.arrays import Inputs, StackWriter, map_arrays, pad_rows, to_array
+from ane_sweep.worker.params import Model
+from ane_sweep.worker.runtimes._runtime import Arrays
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -28,18 +33,23 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
-    from ane_sweep.worker.feeds.arrays import Inputs, StackWriter, map_arrays
+class Params(params.Params, frozen=True):
+    """Parameters of this stage; the runtime reads more of the same JSON."""
 
+    model: Model
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Score the outputs. Raises StageError if one is missing, of another shape or not finite."""
+    model = Params.read(params).model
     runtime = runtimes.load(params, inputs)
-    if params["model"]["task"] == "tensors":
-        is_pipeline = params["model"]["arch"].get("form") == "pipeline"
+    if model.task == "tensors":
+        is_pipeline = model.arch.get("form") == "pipeline"
         return by_output.score_outputs(
             runtime, inputs["reference"], out, _check_padded_output if is_pipeline else check_output
         )
     feeds, expected = Inputs(inputs["reference"]), map_arrays(inputs["reference"] / "outputs.npz")
-    scores = _Scores(params["model"]["task"])
+    scores = _Scores(model.task)
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
             runtime.reset()  # each input is a sequence of its own
@@ -52,11 +62,8 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(metrics=scores.metrics(), realised={**runtime.realised, **outputs})
 
 
-def check_output(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
-    import numpy as np
-
-    from ane_sweep.worker.feeds.arrays import to_array
-
+def check_output(name: str, got: Arrays, shape: tuple[int, ...], index: int) -> np.ndarray:
+    """Return an output as float32. Raises StageError if it is missing, of another shape or not finite."""
     if name not in got:
         raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
     value = to_array(got[name])
@@ -74,54 +81,49 @@ def check_output(name: str, got: dict[str, Any], shape: tuple[int, ...], index: 
     return array
 
 
-def _check_padded_output(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
-    """As `checked`, of a pipeline whose last model may leave fewer rows than the reference has."""
-    from ane_sweep.worker.feeds.arrays import pad_rows, to_array
-
+def _check_padded_output(name: str, got: Arrays, shape: tuple[int, ...], index: int) -> np.ndarray:
+    """Check an output of a pipeline, whose last model may leave fewer rows than the reference has."""
     value = to_array(got[name]) if name in got else None
     rows = shape[0] if shape else 0
     return check_output(name, got if value is None else {**got, name: pad_rows(value, rows)}, shape, index)
 
 
 class _Scores:
-    """Figures of one task, fed input by input."""
+    """Running figures of one model, updated input by input."""
 
     def __init__(self, task: str):
-        from ane_sweep.stats import psnr
-        from ane_sweep.worker.feeds import agreement
-
-        self.m, self.task, self.close = agreement, task, psnr.Outputs()
+        self.task, self.close = task, psnr.Outputs()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
-        self.pooled: tuple[list, list] = ([], [])
+        self.pooled: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
 
-    def add(self, name: str, reference, candidate, valid) -> None:
-        """One output plane: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
-        rows: Any = slice(None)
+    def add(self, name: str, reference: np.ndarray, candidate: np.ndarray, valid: np.ndarray) -> None:
+        """Add an output: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
+        rows: slice | np.ndarray = slice(None)
         if reference.ndim == 3:
             rows = valid if reference.shape[1] == len(valid) else rows
             reference, candidate = reference[0], candidate[0]
         if self.task in EMBED:
-            self.pooled[0].append(self.m.mean_pool(reference, rows))
-            self.pooled[1].append(self.m.mean_pool(candidate, rows))
+            self.pooled[0].append(agreement.mean_pool(reference, rows))
+            self.pooled[1].append(agreement.mean_pool(candidate, rows))
         reference, candidate = reference[rows], candidate[rows]
         self.close.add(name, reference=reference, candidate=candidate)
         if name == "logits":
-            kl = self.m.kl_rows(reference=reference, candidate=candidate)
+            kl = agreement.kl_rows(reference=reference, candidate=candidate)
             self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
-            self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()
+            self.same += agreement.same_top1(reference=reference, candidate=candidate).tolist()
 
     def metrics(self) -> list[Metric]:
-        found = [Metric(name, value, self.m.UNITS.get(name, "1")) for name, value in self.close.figures().items()]
+        metrics = [Metric(name, value, agreement.UNITS.get(name, "1")) for name, value in self.close.figures().items()]
         if self.kl_count:
-            found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
+            metrics.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
         same = self.same
         if len(self.pooled[0]) >= 3:  # with two sentences, the other one is always the nearest
-            import numpy as np
-
             reference, candidate = (np.stack(vectors) for vectors in self.pooled)
-            same = same or (self.m.nearest_other(reference) == self.m.nearest_other(candidate)).tolist()
-            found.append(Metric("rank_agreement", self.m.rank_agreement(reference=reference, candidate=candidate), "1"))
+            nearest = [agreement.nearest_other(vectors) for vectors in (reference, candidate)]
+            same = same or (nearest[0] == nearest[1]).tolist()
+            order = agreement.rank_agreement(reference=reference, candidate=candidate)
+            metrics.append(Metric("rank_agreement", order, "1"))
         if same:
-            found.append(Metric("top1_agreement", sum(same) / len(same), "1"))
-        return found
+            metrics.append(Metric("top1_agreement", sum(same) / len(same), "1"))
+        return metrics

@@ -1,7 +1,7 @@
-"""throughput: how long many inputs take one after the other, in a tight loop, as a user with a pile of texts would run it.
+"""throughput: times many inputs one after the other, in a tight loop, as a user with many texts would run them.
 
-The run of experiments-coreml-ane-distilbert: 1,821 sentences (the size of SST-2's test split), prepared before the clock
-starts, one at a time or `batch` at a time. Ours are our own sentences, not SST-2's, repeated until there are as many: see
+The method is that of experiments-coreml-ane-distilbert: 1,821 sentences (the size of SST-2's test split), prepared before
+the clock starts, one at a time or `batch` at a time. The sentences are our own, not SST-2's, repeated in turn: see
 realised.throughput.
 
 With cache=stateful an input is a window whose last tokens are decoded one by one (realised.decoded_tokens).
@@ -14,12 +14,13 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import Unavailable
-from ane_sweep.worker import runtimes
+from ane_sweep.worker import params, runtimes
+from ane_sweep.worker.feeds.arrays import Inputs
+from ane_sweep.worker.runtimes._runtime import Arrays
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -32,36 +33,39 @@ WARMUP = 3
 Feed = TypeVar("Feed")
 
 
-def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
-    """metrics   throughput_per_s, throughput_total_s. Raises Unavailable where this host has no such runtime."""
-    from ane_sweep.worker.feeds.arrays import Inputs
+class Params(params.RuntimeParams, frozen=True):
+    """Parameters of this stage; the runtime reads more of the same JSON."""
 
-    runtime = runtimes.get(params["runtime"])
-    if reason := runtime.available():
-        raise Unavailable(f"runtime={params['runtime']} {reason}")
+    throughput: int
+
+
+def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
+    """Measure throughput_per_s and throughput_total_s. Raises Unavailable if this host lacks the runtime."""
+    settings = Params.read(params)
+    runtimes.check_available(settings.runtime)
     feeds = list(Inputs(inputs["reference"]))
     loaded = runtimes.load(params, inputs)
     feeds = [loaded.prepare(values) for values in feeds]
 
-    def predict(values: dict[str, Any]) -> None:
+    def predict(values: Arrays) -> None:
         loaded.reset()  # each input is a sequence of its own
         loaded.predict(values)
 
-    calls = -(-params["throughput"] // loaded.batch)
+    calls = -(-settings.throughput // loaded.batch)
     count = calls * loaded.batch
     seconds = time_predictions(predict, feeds, calls, time.perf_counter)
-    told = {"inputs": count, "distinct": min(count, len(feeds)), "order": "repeated in turn", "warmup": WARMUP}
+    described = {"inputs": count, "distinct": min(count, len(feeds)), "order": "repeated in turn", "warmup": WARMUP}
     metrics = [
-        Metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),
-        Metric("throughput_total_s", seconds, "s", source=params["runtime"]),
+        Metric("throughput_per_s", count / seconds, "1/s", source=settings.runtime),
+        Metric("throughput_total_s", seconds, "s", source=settings.runtime),
     ]
-    return StageResult(metrics, {**loaded.realised, "throughput": told})
+    return StageResult(metrics, {**loaded.realised, "throughput": described})
 
 
 def time_predictions(
-    predict: Callable[[Feed], Any], feeds: Sequence[Feed], count: int, clock: Callable[[], float]
+    predict: Callable[[Feed], object], feeds: Sequence[Feed], count: int, clock: Callable[[], float]
 ) -> float:
-    """Seconds that `count` predictions take, the feeds in turn, after WARMUP calls. No garbage collection meanwhile."""
+    """Return the seconds of `count` predictions, the feeds in turn, after WARMUP calls; garbage collection is off."""
     for index in range(WARMUP):
         predict(feeds[index % len(feeds)])
     turn = [feeds[index % len(feeds)] for index in range(count)]

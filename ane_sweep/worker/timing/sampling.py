@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 TICKS = 1000  # a sample lasts at least this many ticks of the clock: reading it then costs at most 0.1 %
 _MOST_LOOPS = 100_000
@@ -15,11 +14,11 @@ Clock = Callable[[], float]
 
 @dataclass
 class Samples:
-    """Seconds a call: the very first, the early ones (warm-ups), those that count, and one after a pause of `idle_s`.
+    """Seconds per call: the first, the early ones (warm-ups), the steady ones, and one after a pause of `idle_s`.
 
-    loops      calls that one steady sample is the mean of; 1 unless calls are short against the clock
-    starts     when each of them began by that clock, in the order in which they were taken
-    native_s   what the runtime itself says a steady call took, where it does; never with loops
+    loops      number of calls whose mean is one steady sample; 1 unless calls are short against the clock
+    starts     start of each sample by that clock, in the order of sampling
+    native_s   the runtime's own times of steady calls, if it has any; never with loops
     """
 
     first_s: float
@@ -33,7 +32,7 @@ class Samples:
 
 
 def measure(
-    call: Callable[[], Any],
+    call: Callable[[], object],
     *,
     clock: Clock,
     warmup: int,
@@ -46,9 +45,9 @@ def measure(
 ) -> Samples:
     """Time `call` once, then `warmup` times, then take up to `samples` samples; last, one call after a pause.
 
-    After `max_seconds` (of the clock, counted from the first call) no further call begins, the one after the pause
-    excepted; at least one steady sample is taken all the same. Python's garbage collector is off meanwhile. `native`
-    gives the milliseconds that the runtime says the last call took; it is asked between samples.
+    After `max_seconds` (of the clock, counted from the first call) no further call begins, except the one after the
+    pause; at least one steady sample is always taken. Python's garbage collector is off meanwhile. `native` returns the
+    runtime's own milliseconds of the last call; it is called between samples.
     """
     deadline = clock() + max_seconds
     was_on = gc.isenabled()
@@ -62,9 +61,9 @@ def measure(
         taken.loops = choose_loops([taken.first_s, *taken.warmup_s][-1], tick_s)
         while not taken.steady_s or (len(taken.steady_s) < samples and clock() < deadline):
             taken.steady_s.append(_time_calls(call, clock, starts, taken.loops))
-            said = native() if taken.loops == 1 else None
-            if said is not None:
-                taken.native_s.append(said / 1000)
+            native_ms = native() if taken.loops == 1 else None
+            if native_ms is not None:
+                taken.native_s.append(native_ms / 1000)
         if idle_s:
             sleep(idle_s)
             taken.idle_s, taken.after_idle_s = idle_s, _time_calls(call, clock, starts)
@@ -74,7 +73,7 @@ def measure(
     return taken
 
 
-def _time_calls(call: Callable[[], Any], clock: Clock, starts: list[float], loops: int = 1) -> float:
+def _time_calls(call: Callable[[], object], clock: Clock, starts: list[float], loops: int = 1) -> float:
     if loops == 1:
         start = clock()
         call()
@@ -90,14 +89,14 @@ def _time_calls(call: Callable[[], Any], clock: Clock, starts: list[float], loop
 
 
 def choose_loops(call_s: float, tick_s: float) -> int:
-    """How many calls of `call_s` make a sample of at least TICKS ticks."""
+    """Return the number of calls of `call_s` that make a sample of at least TICKS ticks."""
     if tick_s <= 0 or call_s >= TICKS * tick_s:
         return 1
     return min(_MOST_LOOPS, math.ceil(TICKS * tick_s / max(call_s, tick_s)))
 
 
 def measure_tick(clock: Clock, reads: int = 50) -> float:
-    """The smallest step, in seconds, that `clock` was seen to make; 0 for a clock that stands still."""
+    """Return the smallest step of `clock` among some readings, in seconds; 0 for a clock that stands still."""
     steps = []
     before = clock()
     for _ in range(reads):

@@ -1,4 +1,4 @@
-"""What to say about samples that deserve doubt, each with what to do. One text a kind, so that reports can count them."""
+"""Warnings about samples, each with a remedy. A kind of warning has one text, so that reports can count them."""
 
 from ane_sweep.stats.samples import Summary, quantile
 from ane_sweep.worker.timing.sampling import Samples
@@ -10,19 +10,19 @@ _FEWEST = 8  # samples: with fewer, neither outliers nor a trend can be told
 
 
 def describe_instability(summary: Summary) -> str | None:
-    """Samples that scatter too much to be quoted; None when they do not. This one makes a cell `degraded`."""
+    """Return a warning if samples scatter too much to be quoted, else None. It makes a cell `degraded`."""
     if summary.iqr_share <= UNSTABLE_IQR_SHARE:
         return None
     return f"timing is unstable: the middle half of the samples spreads over more than {UNSTABLE_IQR_SHARE:.0%} of their median"
 
 
 def list_notes(taken: Samples) -> list[str]:
-    """Outliers, and samples that still fall or begin to rise: worth knowing, though the median bears them."""
+    """Return the warnings about outliers and trends, which the median bears."""
     return [note for note in (describe_outliers(taken), describe_trend(taken)) if note]
 
 
 def describe_outliers(taken: Samples) -> str | None:
-    """Steady samples beyond Tukey's far fence, where the IQR is not zero."""
+    """Return a warning if steady samples lie beyond Tukey's far fence and the IQR is not zero, else None."""
     steady = taken.steady_s
     if len(steady) < _FEWEST:
         return None
@@ -37,7 +37,7 @@ def describe_outliers(taken: Samples) -> str | None:
 
 
 def describe_trend(taken: Samples) -> str | None:
-    """Whether the first and the last third of the steady samples differ, clearly against their scatter."""
+    """Return a warning if the first and last third of the steady samples differ beyond their scatter, else None."""
     third = len(taken.steady_s) // 3
     if len(taken.steady_s) < _FEWEST:
         return None
