@@ -19,6 +19,9 @@ SERVES = Serves(
     model_types=("qwen3",),
     layers="num_hidden_layers",
     longest="max_position_embeddings",
+    norms="rms",
+    gated=True,
+    unbuilt={"use_sliding_window": True},  # given a ready mask, transformers' module would leave the window out
     tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports

@@ -200,5 +200,7 @@ SERVES = Serves(
     layers="num_layers",
     longest="n_positions",
     otherwise=512,
+    norms="rms",
+    gated="feed_forward_proj",
 )
 VARIANTS = {"original": original, "split_einsum": split_einsum}
