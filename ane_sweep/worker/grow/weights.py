@@ -123,7 +123,7 @@ class _Streams:
         return content
 
     def _tensor(self, name: str) -> np.ndarray:
-        return _lazy.made(self.tensors[name]).detach().numpy()
+        return _lazy.materialise(self.tensors[name]).detach().numpy()
 
     def _refuse_equal(self, name: str, shape: tuple[int, ...], content: np.ndarray, dtype: str) -> None:
         """Equal constants are one in a conversion, and here they would be two."""
@@ -161,5 +161,7 @@ def _check_the_rest(module: Any, lists: list[Repeat], used: set[str]) -> None:
                 like = f"{one.path}.{one.before + 1 + (number - 1) % one.period}.{name.removeprefix(place)}"
                 if name in used or first[id(tensors[name])] in used or tensors[name] is tensors.get(like):
                     continue
-                if like not in tensors or not torch.equal(_lazy.made(tensors[name]), _lazy.made(tensors[like])):
+                if like not in tensors or not torch.equal(
+                    _lazy.materialise(tensors[name]), _lazy.materialise(tensors[like])
+                ):
                     raise Unlike(f"{name} is not {like}, and is in no constant of its own")

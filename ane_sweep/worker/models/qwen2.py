@@ -11,7 +11,7 @@ FAMILY = replace(
     _llama.FAMILY,
     hf="Qwen2ForCausalLM",
     config="Qwen2Config",
-    window=_layouts.full_attention,
+    window=_layouts.refuse_window,
 )
 SERVES = Serves(
     architectures={"Qwen2ForCausalLM": "causal_lm"},

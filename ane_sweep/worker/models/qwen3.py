@@ -12,7 +12,7 @@ FAMILY = replace(
     hf="Qwen3ForCausalLM",
     config="Qwen3Config",
     head_norms=("self_attn.q_norm", "self_attn.k_norm"),
-    window=_layouts.full_attention,
+    window=_layouts.refuse_window,
 )
 SERVES = Serves(
     architectures={"Qwen3ForCausalLM": "causal_lm"},

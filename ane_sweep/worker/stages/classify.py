@@ -30,7 +30,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     channel = Channel(params["channel"])
     classifier = channel.open(lambda: Classifier(params, inputs))
-    channel.say("ready", load_ms=classifier.load_ms, tokenizer=classifier.said, realised=dict(classifier.realised))
+    channel.send("ready", load_ms=classifier.load_ms, tokenizer=classifier.said, realised=dict(classifier.realised))
 
     def answer(asked: dict[str, Any]) -> None:
         rows = [classifier.row(text) for text in asked["texts"]]
@@ -39,9 +39,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         else:
             made, timing = [classifier.predict(row) for row in rows], None
         for number, (row, (logits, model_ms)) in enumerate(zip(rows, made)):
-            channel.say("label", number=number, **row.told, model_ms=model_ms, **classifier.labelled(logits))
+            channel.send("label", number=number, **row.told, model_ms=model_ms, **classifier.labelled(logits))
         if timing:
-            channel.say("timing", **timing)
+            channel.send("timing", **timing)
 
     channel.serve(answer)
     return StageResult(realised=dict(classifier.realised))
@@ -60,15 +60,15 @@ class Classifier:
         from ane_sweep.worker import runtimes
         from ane_sweep.worker.talk import programs, tokens
 
-        programs.check(params["runtime"])
+        programs.check_runtime(params["runtime"])
         self.params, self.model = params, params["model"]
-        self.tokenizer, self.said = tokens.find(params, inputs)
-        self.feeds = programs.Feeds(params, inputs)
+        self.tokenizer, self.said = tokens.load_tokenizer(params, inputs)
+        self.feeds = programs.GraphInputs(params, inputs)
         began = time.perf_counter()
         self.runtime = runtimes.load(params, inputs)
         self.load_ms = 1000 * (time.perf_counter() - began)
         self.realised = self.runtime.realised
-        self.names = programs.config(self.model).id2label
+        self.names = programs.load_config(self.model).id2label
 
     def row(self, text: str) -> Row:
         """Raises ConfigError for a text of no token. One that is too long is cut, which is said."""
@@ -93,9 +93,9 @@ class Classifier:
         """The likeliest label, and each one's probability. Raises StageError for what is no choice between classes."""
         from scipy.special import softmax
 
-        from ane_sweep.worker.talk.programs import finite
+        from ane_sweep.worker.talk.programs import check_finite
 
-        row = finite(logits.reshape(-1))
+        row = check_finite(logits.reshape(-1))
         if row.size < 2:
             raise StageError("the model gives one number and no classes to choose between")
         shares = softmax(row.astype("float64")).tolist()

@@ -84,14 +84,14 @@ def _convert_functions(
 def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> dict[str, Any]:
     """One function, written as `package`; what is in it. Grown from a few of its blocks where that gives the same bytes."""
 
-    from ane_sweep.worker.models._cache import present
+    from ane_sweep.worker.models._cache import select_present
 
     def plain(target: Path) -> grow.Converted:
         kept = {name: state for name, state in states.items() if name in module.names}
-        return _converted(module, present(module, ports), kept, params, target)
+        return _converted(module, select_present(module, ports), kept, params, target)
 
     def examples() -> tuple[Any, ...]:
-        return _examples(module, present(module, ports), params)
+        return _examples(module, select_present(module, ports), params)
 
     try:
         if os.environ.get(grow.VARIABLE) == "0":
@@ -130,7 +130,7 @@ def _trace(module, ports, params: dict[str, Any]):
     from ane_sweep.worker.models import _half
 
     halves = any(_half.is_half(port, building.options(params)) for port in ports.inputs)
-    widened = _half.widened(module, ports) if halves else nullcontext()
+    widened = _half.widen_inputs(module, ports) if halves else nullcontext()
     examples = _examples(module, ports, params)
     with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
@@ -203,7 +203,7 @@ def _classifier(ct, model: dict[str, Any], ports) -> Any:
 
     (output,) = ports.outputs
     return ct.ClassifierConfig(
-        _classes.names(model["arch"], output.shape[-1]),
+        _classes.class_names(model["arch"], output.shape[-1]),
         predicted_feature_name=_classes.CLASS,
         predicted_probabilities_output=output.name,
     )

@@ -35,22 +35,22 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep.worker.talk.channel import Channel
 
     channel = Channel(params["channel"])
-    tokenizer, said = channel.open(lambda: tokens.find(params, inputs))
+    tokenizer, said = channel.open(lambda: tokens.load_tokenizer(params, inputs))
     began = time.perf_counter()
-    program = programs.load(params, inputs)
+    program = programs.load_program(params, inputs)
     load_ms = 1000 * (time.perf_counter() - began)
     vocabulary = model_tasks.vocabulary(params["model"]["task"], params["model"]["arch"])
-    talker = decoding.Talker(program)
+    talker = decoding.ProgramModel(program)
     is_bytes = params["tokenizer"] is None and params["weights"]["kind"] == "random"
-    end = None if is_bytes else programs.config(params["model"]).eos_token_id
+    end = None if is_bytes else programs.load_config(params["model"]).eos_token_id
 
     def answer(asked: dict[str, Any]) -> None:
         before = time.perf_counter()
         prompt = tokens.encode(tokenizer, asked["prompt"], vocabulary)
         prompt_s = time.perf_counter() - before
         limit = _limit(len(prompt), len(program.begin(prompt)), asked["max_new_tokens"], params)
-        channel.say("prompt", tokens=len(prompt))
-        how = decoding.settings(asked, limit, end)
+        channel.send("prompt", tokens=len(prompt))
+        how = decoding.make_settings(asked, limit, end)
         for number in range(asked["samples"]):
             set_seed(asked["seed"] + number)
             talker.kept = [] if asked["keep"] else None
@@ -58,20 +58,20 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             ids = decoding.decode(talker, tokenizer, program.begin(prompt), how, heard)
             if talker.kept is not None:
                 np.save(out / f"logits-{number}.npy", np.stack(talker.kept))
-            channel.say(
+            channel.send(
                 "sample", sample=number, ids=ids, text=tokenizer.decode(ids, skip_special_tokens=True),
                 pieces=[tokenizer.decode([one]) for one in ids],
                 stopped=_stopped(ids, limit, asked["max_new_tokens"], end),
-                timing=decoding.summary(talker.times.rows, prompt_s),
+                timing=decoding.summarise(talker.times.rows, prompt_s),
             )  # fmt: skip
 
-    channel.say("ready", load_ms=load_ms, tokenizer=said, realised=dict(program.realised))
+    channel.send("ready", load_ms=load_ms, tokenizer=said, realised=dict(program.realised))
     channel.serve(answer)
     return StageResult(realised=dict(program.realised))
 
 
 def _heard(channel: Any, number: int, text: str) -> None:
-    channel.say("text", sample=number, text=text)
+    channel.send("text", sample=number, text=text)
 
 
 def _limit(prompt: int, start: int, wished: int | None, params: dict[str, Any]) -> int:
