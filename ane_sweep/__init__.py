@@ -8,16 +8,18 @@ The functions here are what the verbs of the command line call (ane_sweep/docs/n
 a type of ane_sweep.errors, whose text is the sentence that the terminal prints. Importing this loads nothing heavy.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
     import numpy as np
 
-    from ane_sweep.api.sweeps import Planned, Sweep
-    from ane_sweep.hwx.program import Program
+    from ane_sweep.api.sweeps import Found, Planned, Sweep
+    from ane_sweep.hwx.program import CompiledProgram
     from ane_sweep.placement.judge import Verdict
 
 __version__ = "0.1.0"
@@ -58,6 +60,31 @@ def load(run: "str | os.PathLike[str]" = "last", out: "str | os.PathLike[str] | 
     return sweeps.load(run, out)
 
 
+def best(*words: str, **axes: Any) -> "Found":
+    """Search a matrix for its best cell, and time no more cells than that takes; return the winners and all records.
+
+    words   as `sweep`'s, with limits: "model=minilm precision=fp16,p6,p4", "psnr_db>=40 package_mb<=25"
+    axes    as `sweep`'s; minimise and maximise name figures: minimise="package_mb", minimise=["latency_ms", "package_mb"]
+
+    Raises what `sweep` does. `.best` is empty if no cell keeps to the limits.
+    """
+    from ane_sweep.api import sweeps
+
+    return sweeps.best(words, axes)
+
+
+def get(run: str, folder: "str | os.PathLike[str]", *, out: "str | os.PathLike[str] | None" = None) -> "list[Path]":
+    """Copy one cell's packages into a new folder, with a README.md that says how to load them; return their paths.
+
+    run   "last:variant=split_einsum,chunks=2", or a run's name in place of last
+
+    Raises RunNotFound, ConfigError if the words mean several cells, and StoreError.
+    """
+    from ane_sweep.api import sweeps
+
+    return sweeps.get(run, folder, out)
+
+
 def lint(
     package: "str | os.PathLike[str]",
     *,
@@ -79,7 +106,7 @@ def lint(
     return judge.judge(package, chip=chip, compute_units=compute_units, min_ane_share=min_ane_share, share=share)
 
 
-def read_hwx(path: "str | os.PathLike[str]") -> "Program":
+def read_hwx(path: "str | os.PathLike[str]") -> "CompiledProgram":
     """A compiled program of the Neural Engine (.hwx): target, compiler, tensors, constants and tasks. On any host.
 
     Raises PackageError for what cannot be read.
@@ -111,3 +138,9 @@ def predict(
     from ane_sweep.api import packages
 
     return packages.predict(package, inputs, function=function, numerics=numerics, device=device)
+
+
+if "IPython" in sys.modules:  # it completes keywords by a function's signature
+    from ane_sweep.api.signatures import name_axes
+
+    name_axes(plan, sweep, best)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.style import Style
-from rich.text import Text
 
 from ane_sweep import installed, tracking
 from ane_sweep.bridge import disk, record
@@ -25,23 +23,25 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, machines, page, screen
 from ane_sweep.results import assemble, timeline
-from ane_sweep.runner import afar, display, walk
+from ane_sweep.runner import display
+from ane_sweep.runner.executors import load_execute
+from ane_sweep.runner.task_runner import Display
 from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
 
 
-class View(walk.Display, Protocol):
-    """What is seen while a plan runs."""
+class View(Display, Protocol):
+    """A display of a plan that runs."""
 
     def close(self) -> None: ...
 
 
 class Terminal:
-    """Whom a sweep is told to: a person, or a log, at the command line."""
+    """Show a sweep's progress and results at the command line."""
 
     def tell(self, line: str) -> None:
-        """What goes on, and doubts."""
+        """Show one line of progress or a warning."""
         say(line)
 
     def result(self, line: str) -> None:
@@ -81,7 +81,7 @@ def begun() -> Iterator[None]:
 
 @contextmanager
 def held(run: runs.Run) -> Iterator[None]:
-    """Whatever ends a run lets go of it: this process may live on, and go on with it."""
+    """Release a run when the block ends, so that this process may continue the run later."""
     try:
         yield
     except BaseException:
@@ -136,21 +136,20 @@ def watched(
     audience: Terminal,
     outcomes: dict[str, Outcome] | None = None,
 ) -> dict[str, Outcome]:
-    """Run what is not among `outcomes`, which it is added to, while somebody looks on. Raises KeyboardInterrupt."""
+    """Run the remaining tasks under a progress display and add their outcomes to `outcomes`. Raises KeyboardInterrupt."""
     done = outcomes or {}
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
         budget = memory.memory_budget(settings["memory_gib"])
-        if settings["executor"]["name"] != "local":
-            return afar.execute(plan, run, store, settings, view, budget, outcomes)
-        beside = partial(tracking.make_ready, settings["tracking"], run.folder.parent.parent)
-        return walk.execute(plan, run, store, settings, view, budget, outcomes, beside)
+        meanwhile = partial(tracking.make_ready, settings["tracking"], run.folder.parent.parent)
+        execute = load_execute(settings["executor"]["name"])
+        return execute(plan, run, store, settings, view, budget, outcomes, meanwhile)
     finally:
         view.close()
 
 
 def all_of_it(plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
-    """Run what is not done; the records of all cells."""
+    """Run the remaining tasks and return the records of all cells."""
     return assemble.make_records(
         plan,
         watched(plan, run, settings, store, audience),
@@ -181,7 +180,7 @@ def publish(
 
 
 def exit_code(records: list[Record]) -> int:
-    """What the cells of a sweep amount to. A cell that is refused beside others that ran is told, and does not count."""
+    """Return the exit code of a sweep's records. A refused cell counts only if no other cell ran."""
     found = {record.status for record in records} - {Status.OK, Status.REFUSED}
     if found - {Status.DEGRADED, Status.SKIPPED}:
         return NOT_ALL_OK
@@ -213,7 +212,7 @@ def write_report(folder: Path, records: list[Record], store: Store, audience: Te
 
 @contextmanager
 def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
-    """What follows the records costs neither them nor what follows it, not even by a mistake of ours."""
+    """Turn any error of a step after the records into a warning, so that the records and later steps survive."""
     try:
         yield
     except AneSweepError as error:
@@ -239,11 +238,6 @@ def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
 
 
 def show_links(pages: dict[str, str]) -> None:
-    """A page as one line on a terminal, which opens the whole address however much of it is seen (OSC 8); all of it elsewhere."""
-    console, width = Console(), columns()
+    """Print each address whole, on a narrow terminal too: what is cut can neither be copied nor opened."""
     for name, address in pages.items():
-        if name == "MLflow" or not console.is_terminal or console.is_dumb_terminal:
-            print(f"{name}: {address}")
-            continue
-        seen = address if len(name) + 2 + len(address) <= width else address[: width - len(name) - 5] + "..."
-        console.print(Text(f"{name}: ") + Text(seen, style=Style(link=address)), width=width, soft_wrap=True)
+        print(f"{name}: {address}")

@@ -4,6 +4,7 @@
     ├── ConfigError                a wrong word: unknown option, key, type, range      -> exit 2, nothing ran
     │   └── Away                   a model's weights are on a hub that is out of reach
     ├── StoreError                 the outputs folder, or a bundle, cannot be used      -> exit 2, nothing ran
+    │   └── Unfit                  a file of a shared store is too long, or no file
     ├── TrackingError              the tracker cannot be reached; records are kept     -> a doubt, never a lost record
     ├── Unfinished                 a sweep that had begun could not go on               -> exit 1, it can be gone on with
     ├── RunNotFound                a verb was asked for a run that is not there        -> exit 2
@@ -49,6 +50,10 @@ class Away(ConfigError):
 
 class StoreError(AneSweepError):
     pass
+
+
+class Unfit(StoreError):
+    """A file of a shared store is longer than it may be, or is no file: a pipe, say."""
 
 
 class TrackingError(AneSweepError):

@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         read: Callable[[str], Any] = str,
         default: Callable[[], Any] | None = None,
     ) -> None:
-        """A word `name=value`; its value, or the default where it is not given, is an attribute of what `read` returns."""
+        """A word `name=value`; its value, or its default, is an attribute of the result of `read`."""
         self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
 
     def json(self, holds: str, instead: str) -> None:

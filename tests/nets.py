@@ -18,12 +18,12 @@ def computed(tmp_path, function, x, target="iOS18"):
     import coremltools as ct
 
     from ane_sweep import reference
-    from ane_sweep.worker.stages import _hints, _more_ops
+    from ane_sweep.worker.conversion import hints, torch_ops
 
     module = function if isinstance(function, nn.Module) else Net(function)
     with torch.no_grad():
         traced = torch.jit.trace(module.eval(), x.clone(), check_trace=False)
-    with _hints.explained(), _more_ops.registered():
+    with hints.explain_failures(), torch_ops.register_ops():
         ct.convert(
             traced, inputs=[ct.TensorType("x", x.shape)], skip_model_load=True,
             outputs=None if module is function else [ct.TensorType("y")],

@@ -21,7 +21,7 @@ HOST = {
 STEADY = (10.0, 10.1, 9.9, 10.05, 9.95)
 
 
-def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=None, host=None, sweep="s", load=(5.0,) * 5,
+def cell(medians=STEADY, *, psnr=80.0, worst=None, size=1000, ane=90, status="ok", reason=None, host=None, sweep="s", load=(5.0,) * 5,
          toolchain="9.0", prefill=(), estimates=(), **request):  # fmt: skip
     asked = {"model": "gpt2", "family": "gpt2", "size": "s", "chunks": 1, "latency": {"samples": 5}, **request}
     timings = [Timing(n, m, b) for n, (m, b) in enumerate(zip(medians, load), 1)]
@@ -29,6 +29,7 @@ def cell(medians=STEADY, *, psnr=80.0, size=1000, ane=90, status="ok", reason=No
     figures = {
         "latency_median_ms": (sorted(medians) or [None])[len(medians) // 2],
         "psnr_db": psnr,
+        "psnr_worst_db": worst,
         "package_bytes": size,
         "latency_prefill_median_ms": (sorted(prefill) or [None])[len(prefill) // 2],
     }

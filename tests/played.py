@@ -7,7 +7,8 @@ from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.task import Task, TaskResult
-from ane_sweep.runner import isolate, walk
+from ane_sweep.runner import isolate
+from ane_sweep.runner.executors import local
 from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -62,7 +63,9 @@ class Stage:
         self.said.clear()
         folder = self.out / "runs" / run
         with Store(self.out / "cache") as store:
-            found = walk.execute(plan(), Run(folder, {}), store, SETTINGS | settings, self, 1 << 30, beside=self.beside)
+            found = local.execute(
+                plan(), Run(folder, {}), store, SETTINGS | settings, self, 1 << 30, meanwhile=self.beside
+            )
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
     def stored(self, stage: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.runner import isolate
-from ane_sweep.runner.warm import Parents
+from ane_sweep.runner.fork_server import ForkServers
 
 REPO = Path(isolate.__file__).resolve().parents[2]
 LOADS = ("json",)  # what a parent of theirs has loaded: as good as nothing
@@ -15,8 +15,8 @@ LOADS = ("json",)  # what a parent of theirs has loaded: as good as nothing
 class Room:
     """Runs stages given as source text in real workers."""
 
-    def __init__(self, base: Path, parents: Parents | None = None):
-        self.base, self.parents = base, parents
+    def __init__(self, base: Path, fork_servers: ForkServers | None = None):
+        self.base, self.fork_servers = base, fork_servers
         self.folder = base / "task"
         self.children = isolate.Children()
         self.path = base / "path"
@@ -39,7 +39,7 @@ class Room:
         return {"PYTHONPATH": f"{self.path}{os.pathsep}{REPO}", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def how(self) -> dict[str, object]:
-        return {"children": self.children, "parents": self.parents, "loads": LOADS}
+        return {"children": self.children, "fork_servers": self.fork_servers, "loads": LOADS}
 
     def run(self, body: str = "return StageResult()", *, timeout_s=30.0, watch_memory=False, **more) -> TaskResult:
         task = self.task(body, **more)

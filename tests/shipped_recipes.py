@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from ane_sweep.bridge import recipes
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 
 SEQ = 32
 FEED = {"input_ids": (np.arange(SEQ, dtype=np.int32)[None] * 7) % 900}
-OPTIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "precision").glob("*.yaml"))}
+OPTIONS = options.all_shipped("precision")
 
 
 def recipe(name: str) -> dict:

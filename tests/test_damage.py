@@ -5,7 +5,7 @@ import os
 import pytest
 from played import Stage
 
-from ane_sweep.runner import isolate, walk
+from ane_sweep.runner import isolate, task_runner
 from ane_sweep.store import files
 
 AGAIN = "made again, as the stored one could not be used"
@@ -99,7 +99,7 @@ def test_a_stage_that_leaves_no_file_is_cached_with_what_it_printed(stage, monke
             (task.out / "weight.bin").unlink()
         return result
 
-    monkeypatch.setattr(walk, "HEARD", set())
+    monkeypatch.setattr(task_runner, "_KEEPS_STDERR", set())
     monkeypatch.setattr(isolate, "run_task", leave_nothing)
     (stage.stored("score") / "weight.bin").unlink()
     assert stage.sweep("second")["score"].status == "ok"

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 import ane_sweep
 from ane_sweep.bridge import declared
 from ane_sweep.bridge.runtimes import RUNTIMES, Traits, traits
 from ane_sweep.bridge.stages import ALL, STAGES, Stage
 from ane_sweep.errors import ConfigError
+from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
+from ane_sweep.terminal import IN_DOUBT
 
 PACKAGE = Path(ane_sweep.__file__).parent
 TINY = (
@@ -64,6 +67,21 @@ def load(params, inputs):
     loaded.realised["runtime"] = "echo"
     return loaded
 """
+EXECUTOR = """
+from ane_sweep.bridge.executors import Executor
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus
+
+EXECUTOR = Executor(help="a machine that declines every task")
+
+
+def execute(plan, run, store, settings, display, budget, outcomes=None, meanwhile=None):
+    outcomes = {} if outcomes is None else outcomes
+    for task in plan.tasks.values():
+        outcomes[task.key] = Outcome(StageStatus.SKIPPED, "declined by its executor")
+        display.end(task, outcomes[task.key])
+    return outcomes
+"""
 VERB = '''"""`ane-sweep greet NAME`: says hello to somebody"""
 
 from ane_sweep.terminal import OK
@@ -105,6 +123,16 @@ def house(tmp_path) -> House:
     return House(tmp_path)
 
 
+def test_one_more_executor_is_one_module(house):
+    house.write("ane_sweep/runner/executors/decline.py", EXECUTOR)
+    assert house.written == 1
+    assert "executor=decline: a machine that declines every task" in " ".join(house.run("help", "keys").split())
+    house.run(*TINY, "executor=decline", code=(IN_DOUBT,))
+    (records,) = (house.root / "outputs" / "runs").glob("*/records.jsonl")
+    record = json.loads(records.read_text())
+    assert (record["status"], record["reason"]) == ("skipped", "reference: declined by its executor")
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(house):
@@ -143,7 +171,7 @@ def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(h
 
 def test_one_more_family_is_one_module_and_one_yaml(house):
     house.write("ane_sweep/worker/models/gpt9.py", (PACKAGE / "worker/models/gpt2.py").read_text())
-    text = (conf_dir() / "model/tiny-gpt2.yaml").read_text()
+    text = yaml.safe_dump(options.shipped("model", "tiny-gpt2"), sort_keys=False)
     house.write(
         "conf/model/nine.yaml", text.replace("name: tiny-gpt2", "name: nine").replace("family: gpt2", "family: gpt9")
     )

@@ -7,6 +7,7 @@ from tiny import ONCE, RAN
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status, read_records
+from ane_sweep.report.table import as_markdown
 
 NETS = '''
 import torch
@@ -57,6 +58,24 @@ def unseeded():
     net = nn.Linear(4, 4)
     net.weight.data = torch.from_numpy(numpy.random.default_rng().random((4, 4), numpy.float32))
     return net
+
+
+class Two(nn.Module):
+    """The second output is a small rest of large numbers, of which fp16 keeps little."""
+
+    def forward(self, x):
+        return {"large": 900 * torch.relu(x), "rest": (900 + x) - 900}
+
+
+class Deep(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(depth))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
 
 
 class Lacks(nn.Module):
@@ -127,6 +146,14 @@ def test_an_lstm_stack_is_cut_and_keeps_its_outputs(swept, runtime):
         assert set(record.realised["outputs"]) == {"output_0", "output_1"}
 
 
+def test_a_gate_looks_at_the_worst_of_two_outputs(swept):
+    _, (record,) = swept("model.path=nets.py:Two", "model.inputs={x: [1,64]}", "precision.min_psnr_db=40")
+    outputs = {name: found["psnr_db"] for name, found in record.realised["outputs"].items()}
+    assert record.value("psnr_worst_db") == outputs["rest"] < 40 < 60 < record.value("psnr_db") < outputs["large"] + 10
+    assert record.status is Status.DEGRADED and "PSNR of the worst output" in record.reason
+    assert "PSNR dB, worst output" in as_markdown([record], notes=False)
+
+
 @pytest.mark.slow
 def test_an_automodel_that_no_family_serves_comes_through_the_door(swept):
     code, (record,) = swept("model.path=nets.py:electra", IDS)
@@ -164,6 +191,15 @@ def test_a_net_of_a_collection_comes_through_the_door(swept, tmp_path, package, 
     code, (record,) = swept(f"model.path=vision.py:{name}", "model.inputs={x: [1,3,64,64]}", "weights=random")
     assert code in RAN and record.value("psnr_db") > 45, record.reason
     assert package in record.realised["packages"]
+
+
+@pytest.mark.slow
+def test_a_record_says_how_many_blocks_were_grown(swept):
+    _, records = swept(
+        "model.path=nets.py:Deep", "model.inputs={x: [1,8]}", "variant=original", "+model.kwargs.depth=12"
+    )
+    assert [record.realised["grown_blocks"] for record in records] == [9]
+    assert records[0].status in (Status.OK, Status.DEGRADED), records[0].reason
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_the_wheel_holds_options_data_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for needed in (
         "conf/config.yaml",
-        "conf/model/gpt2-xl.yaml",
+        "conf/model/gpt2.yaml",
         "conf/sweep/crash_test.yaml",
         "conf/sweep/notebooks/gpt2-family.yaml",
         "data/sentences.txt",

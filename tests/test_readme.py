@@ -23,7 +23,8 @@ from tests.bench.__main__ import NAMES
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TOPICS = sorted((ROOT / "ane_sweep" / "docs").glob("*.md"))
-TEXTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *TOPICS)}
+BENCHES = sorted((ROOT / "tests" / "bench").glob("*.md"))
+TEXTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *TOPICS, *BENCHES)}
 ALL = "\n".join(TEXTS.values())
 COMMANDS = sorted(set(re.findall(r"^ {4,}(?:.*&& )?(ane-sweep [^\n#]*?)(?: +#.*)?$", ALL, re.MULTILINE)))
 PLACEHOLDERS = ("NAME", "FAMILY", "STAMP")
@@ -115,7 +116,7 @@ def test_every_module_that_is_run_exists():
 def test_every_benchmark_exists():
     benchmarks = {name for names in named(r"tests\.bench ([\w ]+)`") for name in names.split()}
     assert benchmarks and benchmarks <= set(NAMES)
-    assert benchmarks == set(NAMES), "figures.md lists them"
+    assert benchmarks == set(NAMES), "FIGURES.md lists them"
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

@@ -23,7 +23,7 @@ from tiny import ONCE, RAN, gpt2_checkpoint
 from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status, Weights, read_records, write_records
-from ane_sweep.runner import walk
+from ane_sweep.runner import task_runner
 
 TINY = [
     "model=tiny-gpt2", "weights=random", "seq_len=16", "latency.samples=5", "latency.warmup=1", ONCE,
@@ -390,7 +390,7 @@ def test_a_cheap_program_is_timed_in_four_processes_and_a_long_one_in_one(tmp_pa
     assert run(tmp_path, *args) in RAN
     assert main(["compare", *(folder.name for folder in runs(tmp_path)), f"out={tmp_path}"]) in (0, 1)
     assert "1 cell tested" in (said := capsys.readouterr().out) or "regression: 1 slower" in said
-    monkeypatch.setattr(walk, "CHEAP_S", 0.01)
+    monkeypatch.setattr(task_runner, "CHEAP_S", 0.01)
     assert run(tmp_path, *args) in RAN
     *_, cheap, long = [read_records(folder)[0] for folder in runs(tmp_path)]
     assert cheap.value("latency_processes") == 4 and long.value("latency_processes") is None

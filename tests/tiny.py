@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from safetensors.numpy import save_file
 
 from ane_sweep.bridge import axes
 from ane_sweep.bridge.building import Options
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 
 ONCE = "latency.repeats=1"  # for sweeps that are about something else: the default times in four processes
 RAN = (0, 3)  # exit codes of a sweep that went well: 3 where some timing scattered, as it may on any machine
@@ -58,7 +57,7 @@ def _byte_tokenizer() -> dict:
 
 def option(name: str) -> dict:
     """A shipped model option."""
-    return yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
+    return options.shipped("model", name)
 
 
 def refused(chosen: Options, given: Mapping[str, Any] = {}, **more: Any) -> str | None:

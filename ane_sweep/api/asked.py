@@ -11,11 +11,17 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.words import asks_help
 
 
-def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, list[str]]:
-    """The request, and the words that a command line would ask for it with. Raises ConfigError."""
+def all_words(words: Iterable[str], axes: Mapping[str, Any]) -> list[str]:
+    """Return the words that a command line would ask for a matrix with. Raises ConfigError."""
     args = ["-m", *as_words(words), *(word for key, value in axes.items() for word in as_word(key, value))]
     if asks_help(args):
         raise ConfigError("--help: the keys are shown by `ane-sweep --help`, and these functions by help(ane_sweep)")
+    return args
+
+
+def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, list[str]]:
+    """The request, and the words that a command line would ask for it with. Raises ConfigError."""
+    args = all_words(words, axes)
     with compose.apart():
         return config.load(args), args
 

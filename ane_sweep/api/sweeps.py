@@ -1,5 +1,6 @@
 """A plan, a sweep and its records as a notebook has them. The engine is the command line's own."""
 
+import html
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -9,22 +10,40 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep import engine
 from ane_sweep.api import asked, inline
-from ane_sweep.bridge import record
+from ane_sweep.bridge import metrics, record
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
+from ane_sweep.bundles import delivery
+from ane_sweep.compare import judge, show, sides, two_runs
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
-from ane_sweep.planner import overview
-from ane_sweep.report import document, page, screen
+from ane_sweep.planner import compose, config, free, overview
+from ane_sweep.report import document, page, screen, table
+from ane_sweep.report.doubts import doubts
+from ane_sweep.results.difference import LEAST_PERCENT, LEVEL
+from ane_sweep.search import answer, goal
+from ane_sweep.search import run as searching
 from ane_sweep.store import runs
+from ane_sweep.store.cache import open_store
 from ane_sweep.terminal import OK
+from ane_sweep.tracking import naming
 
 if TYPE_CHECKING:
     import pandas
 
 _ONE = threading.Lock()  # a sweep has the machine to itself: another thread's waits
 _WIDTH = 120
+_HEADLINE = (
+    "latency_median_ms",
+    "latency_ms",
+    "psnr_db",
+    "psnr_worst_db",
+    "package_bytes",
+    *(spec.name for spec in metrics.scores()),
+    "ops_ane",
+    "ops_total",
+)
 
 
 @dataclass(frozen=True)
@@ -71,19 +90,60 @@ class Sweep:
         return engine.exit_code(self.records) == OK
 
     def frame(self) -> "pandas.DataFrame":
-        """One row a cell, its index the cell's key: the axes that vary, with the model; `status` and `reason`; and every
-        figure under its kind, a chip's with the chip: `measured.latency_median_ms`, `predicted.m4.ops_ane`."""
+        """Return one row a cell, named by its axes: `minilm chunks=2`.
+
+        The columns: the axes that vary, with the model; `status`; every figure under its kind, a chip's with the chip
+        (`measured.latency_median_ms`, `predicted.m4.ops_ane`), the headline figures first; `reason` and `cell_key`.
+        """
         import pandas
 
         cells = [record.flat_cell(one) for one in self.records]
         axes = list(dict.fromkeys(["model", *record.varying_names(cells)]))
+        labels = dict.fromkeys(metric.label for one in self.records for metric in one.metrics)
+        figures = dict.fromkeys(sorted(labels, key=_headline))
         rows = [
             {record.as_typed(axis): cell.get(axis) for axis in axes}
-            | {"status": str(one.status), "reason": one.reason}
+            | {"status": str(one.status)}
+            | figures
             | {metric.label: metric.value for metric in one.metrics}
+            | {"reason": one.reason, "cell_key": one.cell_key}
             for one, cell in zip(self.records, cells)
         ]
-        return pandas.DataFrame(rows, index=pandas.Index([one.cell_key for one in self.records], name="cell_key"))
+        names = [naming.words(one, axes, {}) for one in self.records]
+        return pandas.DataFrame(rows, index=pandas.Index(names, name="cell"))
+
+    def get(self, folder: "str | os.PathLike[str]", **axes: Any) -> list[Path]:
+        """Copy one cell's packages into a new folder: `found.get("./minilm", variant="split_einsum", chunks=2)`.
+
+        Returns their paths in the order in which they run. Raises ConfigError if the axes mean several cells, or none.
+        """
+        chosen = ",".join(f"{axis}={sides.text_of(value)}" for axis, value in axes.items())
+        return get(f"{self.path}:{chosen}" if chosen else str(self.path), folder, self.path.parent.parent)
+
+    def compare(self, before: "str | os.PathLike[str] | Sweep", *, across_hosts: bool = False) -> "Compared":
+        """Return what changed from an earlier run to this one: timings by a test, everything else by its own measure.
+
+        before        a sweep, or as for `ane-sweep compare`: "good", a run's name or folder, "NAME:chunks=1"
+        across_hosts  compare what does not depend on the host, too
+
+        Raises RunNotFound, and ConfigError if the two cannot be compared.
+        """
+        first, second = str(before.path) if isinstance(before, Sweep) else os.fspath(before), str(self.path)
+        found = two_runs.comparison(self.path.parent.parent, first, second)
+        if reason := two_runs.not_comparable(found, across_hosts=across_hosts):
+            raise ConfigError(reason.replace("--across-hosts compares", "across_hosts=True compares"))
+        headline = show.verdict(found)
+        text = show.as_markdown(found, first, second, headline=headline, level=LEVEL, least_percent=LEAST_PERCENT)
+        return Compared(found, text)
+
+    def _repr_html_(self) -> str:
+        """Return the table of the sweep, as Jupyter shows it."""
+        parts = table.list_columns(self.records) if self.records else []
+        heads = "".join(f"<th>{html.escape(part.head)}</th>" for part in parts)
+        rows = ("".join(f"<td>{html.escape(part.cells[n])}</td>" for part in parts) for n in range(len(self.records)))
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        notes = "".join(f"<div>{html.escape(line)}</div>" for line in [*doubts(self.records), f"records: {self.path}"])
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def report(self, height: int = 800) -> inline.Page:
         """The report, which Jupyter shows in place, `height` pixels high; `.save(path)` writes it as one HTML file."""
@@ -92,6 +152,49 @@ class Sweep:
     def __repr__(self) -> str:
         doubts = [line for line in self.said if line.startswith("doubt: ")]
         return "\n".join([screen.as_text(self.records, width=_WIDTH), *doubts, f"records: {self.path}"])
+
+
+@dataclass(frozen=True)
+class Found(Sweep):
+    """What a search for the best cell found: a sweep of which some cells were timed.
+
+    best   the best cell's record, or those that no other beats; empty if no cell fits
+    text   the answer in words
+    """
+
+    best: list[Record] = field(default_factory=list)
+    text: str = ""
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What changed between two runs.
+
+    found      the pairs of cells, the changes and the tests (ane_sweep.compare.judge.Comparison)
+    regressed  True if a cell became worse
+    text       the comparison as Markdown
+    """
+
+    found: judge.Comparison
+    text: str
+
+    @property
+    def regressed(self) -> bool:
+        return bool(self.found.regressed)
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _headline(label: str) -> int:
+    name = label.rpartition(".")[2]
+    return _HEADLINE.index(name) if name in _HEADLINE else len(_HEADLINE)
 
 
 def plan(words: Iterable[str], axes: Mapping[str, Any]) -> Planned:
@@ -115,3 +218,31 @@ def load(run: "str | os.PathLike[str]", out: "str | os.PathLike[str] | None") ->
     if not (named / record.FILE_NAME).is_file():
         named = runs.find_run(outputs_folder(None if out is None else os.fspath(out)), os.fspath(run)).folder
     return Sweep(named.absolute(), record.read_records(named))
+
+
+def best(words: Iterable[str], axes: Mapping[str, Any]) -> Found:
+    wishes = {name: value for name, value in axes.items() if name in ("minimise", "maximise")}
+    wanted, rest = goal.parse([*asked.as_words(words), *(f"{way}={_joined(names)}" for way, names in wishes.items())])
+    args = asked.all_words([], {name: value for name, value in axes.items() if name not in wishes})
+    args[1:1] = rest
+    audience = inline.Reader()
+    with compose.apart():
+        space = free.space(args)
+        request = config.load(args) if space is None else searching.first(space)
+        wanted = goal.of_settings(request.settings["search"], wanted)
+        with _ONE:
+            out = outputs_folder(request.settings["out"])
+            found, records = searching.best(request, wanted, out, args, space, audience)
+    said = answer.answer_text(found, records, explain=False)
+    return Found(found.run.folder, records, audience.said, answer.choose_winners(found.goal, records), said)
+
+
+def _joined(names: Any) -> str:
+    return names if isinstance(names, str) else ",".join(names)
+
+
+def get(run: str, folder: "str | os.PathLike[str]", out: "str | os.PathLike[str] | None") -> list[Path]:
+    place = outputs_folder(None if out is None else os.fspath(out))
+    one = delivery.one(sides.side(place, run).records, run)
+    with open_store(place, writes=False) as store:
+        return delivery.deliver(one, store, Path(folder))

@@ -4,6 +4,7 @@ Their constraints are what every file of ours holds and every file from elsewher
 never written stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -16,20 +17,20 @@ Name = Annotated[str, Meta(min_length=1, max_length=500)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
-# What a task over a file gave (score=...), as the stage evaluate names it -> digits that are shown.
-TASK_FIGURES = {
-    "perplexity": 3, "perplexity_torch": 3, "accuracy": 3, "accuracy_torch": 3, "label_agreement": 3, "task_top1_agreement": 3,
-    "task_top5_agreement": 3, "task_kl": 5, "embedding_rank_agreement": 3, "embedding_cosine": 4, "embedding_spearman": 3,
-    "embedding_spearman_torch": 3,
+# Names that a metric of a record has beside those of the registry (metrics.py); stages make NAMED_FIGURES of parts and units.
+FIGURES = {
+    "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "cost_share_ane", "segments", "transitions", "ane_tasks", "plan_agreement",
+    "psnr_db", "psnr_worst_db", "cosine", "kl", "rank_agreement", "top1_agreement", "equal_values", "score_rows",
+    "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s", "package_bytes", "bits_per_weight",
+    "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "peak_memory_bytes", "footprint_bytes", "footprint_peak_bytes",
+    "ane_compiler_peak_bytes", "die_celsius", "throughput_per_s", "throughput_total_s", "first_predict_ms",
+    "first_predict_cold_ms", "latency_processes", "latency_copies_ratio", "perplexity", "perplexity_torch", "accuracy",
+    "accuracy_torch", "label_agreement", "task_top1_agreement", "task_top5_agreement", "task_kl", "embedding_rank_agreement",
+    "embedding_cosine", "embedding_spearman", "embedding_spearman_torch",
 }  # fmt: skip
-# Those of them that say how good a program is -> (head, unit, divisor of the stored value, +1 where more is better).
-SCORES = {
-    "perplexity": ("perplexity", "", 1.0, -1),
-    "accuracy": ("accuracy", "", 1.0, 1),
-    "label_agreement": ("label agreement", "", 1.0, 1),
-    "task_top1_agreement": ("top1 agreement", "", 1.0, 1),
-    "embedding_rank_agreement": ("embedding rank agreement", "", 1.0, 1),
-}
+NAMED_FIGURES = re.compile(
+    r"(latency|load)_(\w+_)?ms|service_\w+_(bytes|cpu_s)|machine_\w+_bytes|(energy|power)_\w+_m[jw]"
+)
 _UNWRITTEN = {
     "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
     "prefill_median_ms",

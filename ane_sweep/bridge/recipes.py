@@ -10,7 +10,7 @@
     sparsity            share of each weight set to zero, or "n:m" (n of every m inputs); with linear or palettized the
                         rest is compressed as well (joint compression)
     candidates          mixed: the widths a weight may get
-    min_psnr_db         mixed, in place of bits: the smallest size whose measured PSNR reaches it
+    min_psnr_db         mixed, in place of bits: the smallest size at which the PSNR of each output reaches it
     activations         null | int8: inputs and outputs of linear, conv, pool and add ops, calibrated on sentences
     min_elements        weights with fewer numbers stay as they are (1-D ones always do)
     skip                patterns (`*layer_0*`, `gather`) of weights that stay: name of the weight, or name or type of an op

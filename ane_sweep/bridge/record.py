@@ -16,8 +16,18 @@ import msgspec
 from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk, kept
-from ane_sweep.bridge.figures import Artifact, Count, Kind, Metric, Placement, Timing, as_plain
-from ane_sweep.errors import RunNotFound, StoreError
+from ane_sweep.bridge.figures import (
+    FIGURES,
+    NAMED_FIGURES,
+    Artifact,
+    Count,
+    Kind,
+    Metric,
+    Placement,
+    Timing,
+    as_plain,
+)  # fmt: skip
+from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
 from ane_sweep.outward import credentials
 
 SCHEMA = 1
@@ -93,8 +103,9 @@ class Record:
     to), `observed` (cpu, gpu, ane or null), `verdict_reasons` (sentences), and `evidence`, what the second pass found: of
     each source `measured` or why not, `predictions`, `findings` of the system log (verdict.py, stages/evidence.py).
     `ane_compiled`: the programs that Core ML made for the Neural Engine, where they could be read: files, targets, tasks,
-    and ops a task as `planned` and as `predicted` (stages/_compiled.py).
+    and ops a task as `planned` and as `predicted` (worker/coreml/compiled.py).
     `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
+    `grown_blocks`: blocks that were not converted themselves (worker/grow/); 0 where all were.
     """
 
     sweep: File
@@ -114,9 +125,25 @@ class Record:
     schema: int = SCHEMA
 
     def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
-        """The value of a metric, or None where the record has none of that name, kind and chip."""
-        wanted = (name, kind, chip)
-        return next((metric.value for metric in self.metrics if metric.what == wanted), None)
+        """Return the value of a metric, or None if the record has none of that name, kind and chip.
+
+        Raises ConfigError for a name that no record has.
+        """
+        found = self.read(name, kind, chip)
+        own = dict.fromkeys(metric.name for metric in self.metrics)
+        if found is None and name not in own and name not in FIGURES and not NAMED_FIGURES.fullmatch(name):
+            known = own or dict.fromkeys(sorted(FIGURES))
+            raise ConfigError(f"{name}: no figure has that name{suggestion(name, known)}; known: {', '.join(known)}")
+        return found
+
+    def read(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
+        """Return the value of a metric of any name, or None if the record has none of that name, kind and chip."""
+        found = self.metric(name, kind, chip)
+        return None if found is None else found.value
+
+    def metric(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Metric | None:
+        """Return the metric of that name, kind and chip, or None."""
+        return next((metric for metric in self.metrics if metric.what == (name, kind, chip)), None)
 
     def placed(self, kind: Kind) -> Iterator[Placement]:
         """Its placements of one kind."""
@@ -229,6 +256,12 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
 def has_random_weights(record: Record) -> bool:
     """Whether any weights are random numbers: asked for, or drawn by a given module's own code."""
     return record.weights.kind == "random" or DRAWN in record.realised
+
+
+def worst_psnr(record: Record) -> Any:
+    """Return the PSNR in dB of the output that fares worst, which is that of the program if it has one output; or None."""
+    worst = record.value("psnr_worst_db")
+    return record.value("psnr_db") if worst is None else worst
 
 
 def flat_cell(record: Record) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
         RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, names.hide), indent=1),
     }
     if (found := drift.read(run_folder)) is not None:
-        texts[DRIFT] = json.dumps(msgspec.to_builtins(found.told(names.hide)), indent=1)
+        texts[DRIFT] = json.dumps(msgspec.to_builtins(found.with_texts(names.hide)), indent=1)
     contents = {name: text.encode() for name, text in texts.items()}
     manifest = {
         "format": FORMAT,

@@ -74,7 +74,7 @@ def program(record: Record, store: Store) -> Path:
 def _readme(record: Record, paths: list[Path]) -> str:
     specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in paths]
     function = record.realised.get("function") or ""
-    first, outputs = chain.inputs(specs, function), chain.outputs(specs, paths[0].parent, function)
+    first, outputs = chain.find_inputs(specs, function), chain.find_outputs(specs, paths[0].parent, function)
     units = str(record.cell.get("compute_units", "all"))
     asked = " ".join(f"{as_typed(axis)}={text_of(value)}" for axis, value in flat_cell(record).items()
                      if axis in ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target"))  # fmt: skip

@@ -11,10 +11,10 @@ from ane_sweep import outward, terminal
 from ane_sweep.bridge import record
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare import match
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, figures
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
 from ane_sweep.errors import RunNotFound
-from ane_sweep.stats.student import middle
+from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, figures_by_round
+from ane_sweep.stats.student import trimmed_mean
 from ane_sweep.store import runs
 
 RUNS = 60
@@ -48,13 +48,13 @@ class Series:
 
 
 def level(values: list[float]) -> float:
-    """What several figures agree on: trimmed mean of their logs."""
-    return math.exp(middle([math.log(value) for value in values]).mean) if len(values) > 1 else values[0]
+    """Return the typical value of several figures: the trimmed mean of their logs."""
+    return math.exp(trimmed_mean([math.log(value) for value in values]).mean) if len(values) > 1 else values[0]
 
 
 def typical(record: Record, name: str = "median_ms") -> float | None:
-    """What the processes of one record agree on in a figure of theirs; None where none has it."""
-    values = list(figures(record.timings, name).values())
+    """Return the typical value of one figure over the processes of a record, or None if none has it."""
+    values = list(figures_by_round(record.timings, name).values())
     return level(values) if values else None
 
 
@@ -101,7 +101,7 @@ def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
 
 
 def changed_with(cell: Series, step: Step) -> list[str]:
-    """What else became different between the two runs that a step lies between."""
+    """Return the other differences between the two runs that a step lies between."""
     return match.marks(cell.records[step.index - 1], cell.records[step.index])
 
 

@@ -1,34 +1,27 @@
-"""What changed between two records of one request, each change in its bucket; which of them are regressions."""
+"""The judgement of two sweeps: every change between two records of one request, in its bucket, and which are regressions."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.figures import SCORES, Placement
+from ane_sweep.bridge.figures import Placement
+from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL, Difference, figures, timing_difference
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.compare.sides import FINE
+from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, Difference, compare_timings, figures_by_round
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
-PSNR_DB, PSNR_CEILING = 1.0, 100.0  # a change counts from 1 dB on, and not among programs that agree to 100 dB and more
-SIZE_SHARE = SCORE_SHARE = ESTIMATE_SHARE = 0.01  # no noise to exceed: sizes and estimates are functions of the package
+ESTIMATE_SHARE = 0.01  # no noise to exceed: an estimate is a function of the package
 MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
 
 TIMED = {"median_ms": "latency_median_ms", "prefill_median_ms": "latency_prefill_median_ms", "load_ms": "load_ms"}
 SAID = {"median_ms": "", "prefill_median_ms": "prefill: ", "load_ms": "load: "}
-REGRESSIONS = (
-    "stopped working",
-    "slower",
-    "loads slower",
-    "estimated slower",
-    "off the ANE",
-    "less accurate",
-    "larger",
-)
-IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", "more accurate", "smaller")
+_WORSE, _BETTER = compare_buckets(shown_in("compare"))
+REGRESSIONS = ("stopped working", "slower", "loads slower", "estimated slower", "off the ANE", *_WORSE)
+IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", *_BETTER)
 NOTES = (
     "fails otherwise",
     "placement moved",
@@ -67,7 +60,7 @@ class Comparison:
 
     @property
     def tested(self) -> int:
-        """Cells whose latency was tested."""
+        """Return the number of cells whose latency was tested."""
         return len(self.pairs) - len(self.untested)
 
     @property
@@ -79,10 +72,10 @@ class Comparison:
 
 
 def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAST_PERCENT) -> Comparison:
-    """Every change of every pair. Timings are tested together: at `level` for all of them, and from `least_percent` on."""
+    """Return every change of every pair. Timings are tested together at `level`; changes under `least_percent` are no regression."""
     found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
     for pair in matched.pairs:
-        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_accuracy(pair), *_size(pair)]
+        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_metrics(pair)]
     _timings(found, level, least_percent)
     return found
 
@@ -94,7 +87,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
         if why := _untested(pair):
             found.untested[pair.label] = why
         for name in TIMED:
-            if not figures(pair.a.timings, name) or not figures(pair.b.timings, name):
+            if not figures_by_round(pair.a.timings, name) or not figures_by_round(pair.b.timings, name):
                 continue
             if pair.unlike:
                 if name == "median_ms":
@@ -109,7 +102,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
             )
             if key not in tested:  # cells that share a timing are one test
                 paired = pair.a.sweep == pair.b.sweep
-                tested[key] = timing_difference(pair.a.timings, pair.b.timings, name=name, paired=paired, level=level)
+                tested[key] = compare_timings(pair.a.timings, pair.b.timings, name=name, paired=paired, level=level)
             asked.append((pair, name, key))
             found.timings.setdefault(pair.label, {})[name] = tested[key]
     sure = dict(zip(tested, holm([one.p for one in tested.values()], level)))
@@ -120,8 +113,8 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
 
 
 def _untested(pair: Pair) -> str | None:
-    """Why the latency of a cell cannot be tested; None where it can."""
-    least = min(len(figures(side.timings, "median_ms")) for side in (pair.a, pair.b))
+    """Return the reason why a cell's latency cannot be tested, or None if it can."""
+    least = min(len(figures_by_round(side.timings, "median_ms")) for side in (pair.a, pair.b))
     if not least:
         return "not timed on both sides"
     if pair.unlike:
@@ -151,7 +144,7 @@ def _evidence(one: Difference) -> str:
 
 
 def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[str]:
-    """Where nearly all programs moved one way, the machine is the likelier cause."""
+    """Return a warning if nearly all programs moved one way, which the machine explains better than the programs."""
     percents = [one.percent for one in tested]
     if len(percents) < 5:
         return []
@@ -233,30 +226,30 @@ def _place_key(entry: Placement) -> tuple[Any, ...]:
 
 
 def _ane_share(entry: Placement | None) -> float | None:
-    """To the whole per cent that is printed: what no reader would see move has not moved."""
+    """Return the ANE share rounded to the whole per cent that is printed, so that an invisible move is none; None without ops."""
     return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
 
 
-def _accuracy(pair: Pair) -> list[Change]:
-    changes = []
-    was, now = pair.a.value("psnr_db"), pair.b.value("psnr_db")
-    if was is not None and now is not None and abs(min(was, PSNR_CEILING) - min(now, PSNR_CEILING)) >= PSNR_DB:
-        bucket = "less accurate" if now < was else "more accurate"
-        changes.append(Change(bucket, pair.label, _figures(pair, "psnr_db", "dB")))
-    for name, (head, _, _, sign) in SCORES.items():
-        was, now = pair.a.value(name), pair.b.value(name)
-        if was is None or now is None or abs(now - was) < SCORE_SHARE * abs(was) or now == was:
-            continue
-        bucket = "more accurate" if sign * (now - was) > 0 else "less accurate"
-        changes.append(Change(bucket, pair.label, f"{head}: {_number(was)} -> {_number(now)}"))
-    return changes
+def _metrics(pair: Pair) -> list[Change]:
+    """Return the changes of the metrics that the registry compares: without a test, as they have no noise to exceed."""
+    changed = [spec for spec in shown_in("compare") if _has_changed(spec, pair)]
+    return [_metric_change(spec, pair) for spec in changed]
 
 
-def _size(pair: Pair) -> list[Change]:
-    was, now = pair.a.value("package_bytes"), pair.b.value("package_bytes")
-    if not was or not now or abs(now / was - 1) < SIZE_SHARE:
-        return []
-    return [Change("larger" if now > was else "smaller", pair.label, _figures(pair, "package_bytes", "bytes"))]
+def _has_changed(spec: MetricSpec, pair: Pair) -> bool:
+    was, now = (side.read(spec.name, spec.kind) for side in (pair.a, pair.b))
+    if was is None or now is None:
+        return False
+    step = abs(min(now, spec.ceiling) - min(was, spec.ceiling))
+    return bool(step > 0 and step >= max(spec.least_change, spec.least_share * abs(was)))
+
+
+def _metric_change(spec: MetricSpec, pair: Pair) -> Change:
+    was, now = (side.read(spec.name, spec.kind) for side in (pair.a, pair.b))
+    bucket = spec.improved if spec.better * (now - was) > 0 else spec.worse
+    unit = "" if spec.unit == "1" else spec.unit
+    label = "" if spec.name in RANKED else f"{spec.short}: "  # the bucket says what these are
+    return Change(bucket, pair.label, f"{label}{_figures(pair, spec.name, unit)}".rstrip())
 
 
 def _figures(pair: Pair, name: str, unit: str) -> str:
@@ -269,7 +262,7 @@ def _number(value: Any) -> str:
 
 
 def _marks(pairs: Sequence[Pair]) -> list[str]:
-    """What else differs, said once with the number of cells it holds for."""
+    """Return each mark of the pairs once, with the number of cells that it holds for."""
     counts: dict[str, int] = {}
     for mark in (mark for pair in pairs for mark in pair.marks):
         counts[mark] = counts.get(mark, 0) + 1

@@ -1,4 +1,4 @@
-"""Which cells of two sweeps are the same request, and whether what was measured may be compared: like with like."""
+"""The matching of two sweeps' cells by request, with the reasons why two measurements may not be compared."""
 
 import json
 from collections import Counter
@@ -115,7 +115,7 @@ def _pair(label: str, a: Record, b: Record) -> Pair:
 
 
 def machine(record: Record) -> dict[str, Any]:
-    """What HOST names, part by part: of cores, the kind that differs is told."""
+    """Return the differences between two machines, part by part of HOST; for cores, the kind that differs."""
     parts: dict[str, Any] = {}
     for name in HOST:
         value = record.host.get(name)
@@ -124,7 +124,7 @@ def machine(record: Record) -> dict[str, Any]:
 
 
 def marks(a: Record, b: Record) -> list[str]:
-    """What differs around two records of one request, and may be why they differ."""
+    """Return the differences in the surroundings of two records of one request, which may explain their figures."""
     how = [{n: v for n, v in flat_cell(r).items() if n.startswith(_HOW)} for r in (a, b)]
     return [
         *_changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS}),

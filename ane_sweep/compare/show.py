@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from typing import Any
 
-from ane_sweep.compare.difference import Difference
 from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, UNTIMED, Comparison
 from ane_sweep.outward import markdown
+from ane_sweep.results.difference import Difference
 
 SHOWN = 20  # cells of one bucket; the JSON has all
 
@@ -36,7 +36,7 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
 
 
 def verdict(found: Comparison) -> str:
-    """`regression: 1 slower, 2 larger`, or among how many cells there is none; what was not tested, what became better."""
+    """Return the headline: `regression: 1 slower, 2 larger`, or no regression among how many cells, then the untested and better ones."""
     worse = [f"{n} {name}" for name in REGRESSIONS if (n := len(found.bucket(name)))]
     better = [f"{n} {name}" for name in IMPROVEMENTS if (n := len(found.bucket(name)))]
     every, tested, untested = len(found.pairs), found.tested, len(found.untested)
@@ -55,7 +55,7 @@ def verdict(found: Comparison) -> str:
 
 
 def still_possible(found: Comparison) -> list[str]:
-    """How much slower the least certain of the unchanged cells may have become: what scatter and few processes hide."""
+    """Return a line on how much slower the least certain of the unchanged cells may be: scatter and few processes hide that much."""
     unchanged = {cell: by["median_ms"] for cell, by in found.timings.items() if "median_ms" in by}
     reach = {cell: one.high for cell, one in unchanged.items() if one.verdict == "same" and one.high is not None}
     if not reach:

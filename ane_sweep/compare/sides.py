@@ -1,4 +1,4 @@
-"""What a word of `ane-sweep compare` means: records of a run, of a file, or of the good nights; and which of their cells.
+"""The two sides of `ane-sweep compare`: each word names records of a run, of a file, or of the good nights, and their cells.
 
     WORD[:axis=value,...]    WORD is a run's name, `last`, `good`, or a path to a folder with records.jsonl, or to that file
 
@@ -19,8 +19,8 @@ from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
 from ane_sweep.bridge.key import worded
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
-from ane_sweep.compare.difference import figures
 from ane_sweep.errors import ConfigError, RunNotFound, suggestion
+from ane_sweep.results.difference import figures_by_round
 from ane_sweep.results.pool import in_vain
 from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
@@ -138,7 +138,7 @@ def is_level(one: Record) -> bool:
 
 def is_testable(one: Record) -> bool:
     """Return True if enough processes timed the cell for a test of its latency."""
-    return len(figures(one.timings, "median_ms")) >= FEWEST
+    return len(figures_by_round(one.timings, "median_ms")) >= FEWEST
 
 
 def good_runs(out: Path) -> list[str]:

@@ -40,7 +40,7 @@ def create(package: Package) -> Path:
         if source.is_file():
             target = folder / "weights" / source.relative_to(weights)
             target.parent.mkdir(parents=True, exist_ok=True)
-            packages.link(source, target)
+            packages.link_or_copy(source, target)
     return folder
 
 

@@ -54,7 +54,7 @@ class LoadedModel:
         self.predict_ns: int | None = None
         self._flexible = {
             feature.name: feature.type.multiArrayType
-            for feature in chain.described(self.spec, function).input
+            for feature in chain.function_description(self.spec, function).input
             if feature.type.WhichOneof("Type") == "multiArrayType"
             and feature.type.multiArrayType.WhichOneof("ShapeFlexibility")
         }

@@ -44,6 +44,17 @@ def distributed() -> Any:
     return found
 
 
+def report_start(topic: str, key: str, machine: str) -> None:
+    """Tell those who listen to a Dask topic that the current task has begun; do nothing outside of a worker's task."""
+    from distributed import get_worker
+
+    try:
+        worker = get_worker()
+    except ValueError:
+        return
+    worker.log_event(topic, {"key": key, "name": worker.get_current_task(), "machine": machine})
+
+
 def security(place: Path) -> Any:
     """Return what every connection of a fleet is made with. Raises ConfigError without certificates."""
     if problem := certificates.missing(place):

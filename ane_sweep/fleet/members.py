@@ -130,7 +130,7 @@ class Activity(msgspec.Struct):
 
 def doing(client: Any) -> Activity:
     """Return what the workers of a fleet do now, each task as people read it."""
-    told = msgspec.convert(client.run_on_scheduler(activity), Activity)
+    told = conversion.convert(client.run_on_scheduler(activity), Activity)
     told.running = {name: [_task(key) for key in keys] for name, keys in told.running.items() if keys}
     return told
 
@@ -193,13 +193,8 @@ def name_label(name: str) -> str:
     return f"NAME-{name}"
 
 
-def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places | None:
-    """What each `machine` of a matrix is; None where this machine does all. Raises ConfigError.
-
-    wait   for workers that fit, as long as executor.wait_s; without it what is there now decides
-    """
-    if settings.get("executor", {}).get("name", "local") == "local":
-        return None
+def places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places:
+    """Return the workers that each `machine` of a matrix stands for (see bridge.executors). Raises ConfigError."""
     at, certificates = link.settings(settings["executor"])
     if not settings.get("store"):
         raise ConfigError(

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ane_sweep.bridge import conversion
 from ane_sweep.fleet import address, link, members
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say, settle
 
@@ -41,7 +42,7 @@ class Request(msgspec.Struct):
 
 def main(text: str) -> None:
     settle()
-    request = msgspec.json.decode(text, type=Request)
+    request = conversion.decode(text, Request)
     try:
         code = asyncio.Runner().run(_serve(request))  # and not closed: that would wait for the threads of tasks
     except Exception as error:  # of the many that Dask wraps its own in

@@ -17,7 +17,7 @@ TENSOR_THREAD = 3  # flavour; any other describes a program
 
 
 @dataclass(frozen=True)
-class Section:
+class FileSection:
     """`data` is empty for what only takes room in memory (inputs, outputs, scratch)."""
 
     segment: str
@@ -49,18 +49,18 @@ class Container:
     path: Path
     size: int
     subtype: int
-    sections: list[Section]
+    sections: list[FileSection]
     threads: list[Thread]
     named: dict[str, int]  # name of an input or output -> address
     banner: str
     symbols: list[Symbol]
     unknown: dict[int, int]  # load command that no table names -> how often
 
-    def section(self, segment: str, name: str) -> Section | None:
+    def section(self, segment: str, name: str) -> FileSection | None:
         return next((item for item in self.sections if (item.segment, item.name) == (segment, name)), None)
 
 
-class Bytes:
+class FileBytes:
     """A file's bytes; reading past their end is a PackageError that says what was read."""
 
     def __init__(self, path: Path, data: bytes) -> None:
@@ -87,31 +87,31 @@ def text_at(data: bytes, offset: int) -> str:
 
 def read(path: Path) -> Container:
     """Raises PackageError for what is no such file, is cut short, or points outside itself."""
-    source = Bytes(path, _content(path))
+    source = FileBytes(path, _read_content(path))
     magic, cpu, subtype, _, count, size = source.unpack("6I", 0, "the header")
     if magic != MAGIC or cpu != CPU_TYPE:
         raise source.wrong(f"it begins with {magic:#010x} and CPU type {cpu:#x}, not {MAGIC:#010x} and {CPU_TYPE:#x}")
-    sections: list[Section] = []
+    sections: list[FileSection] = []
     found = Container(path, len(source.data), subtype, sections, [], {}, "", [], {})
     banner = ""
-    for command, data in _commands(source, count, size):
+    for command, data in _iterate_commands(source, count, size):
         if command == SEGMENT:
-            sections += _sections(source, data)
+            sections += _read_sections(source, data)
         elif command == THREAD:
             found.threads.append(Thread(data.unpack("I", 8, "a thread's flavour")[0], data.data))
         elif command in (NAMED_32, NAMED_64):
-            name, address = _named(command, data)
+            name, address = _read_named_address(command, data)
             found.named[name] = address
         elif command == IDENT:
             banner = text_at(data.data, 8).strip()
         elif command == SYMBOLS:
-            found.symbols.extend(_symbols(source, data))
+            found.symbols.extend(_read_symbols(source, data))
         else:
             found.unknown[command] = found.unknown.get(command, 0) + 1
     return Container(**{**vars(found), "banner": banner})
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         return untrusted.read_file(path, MAX_BYTES)
     except IsADirectoryError:
@@ -122,33 +122,33 @@ def _content(path: Path) -> bytes:
         raise PackageError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _commands(source: Bytes, count: int, size: int) -> Iterator[tuple[int, Bytes]]:
+def _iterate_commands(source: FileBytes, count: int, size: int) -> Iterator[tuple[int, FileBytes]]:
     """(what it is, its bytes) of each load command."""
     at = 32
     for number in range(count):
         command, length = source.unpack("2I", at, f"load command {number}")
         if length < 8 or at + length > 32 + size:
             raise source.wrong(f"load command {number} of {count} says {length} bytes, all of them have {size}")
-        yield command, Bytes(source.path, source.slice(at, length, f"load command {number}"))
+        yield command, FileBytes(source.path, source.slice(at, length, f"load command {number}"))
         at += length
 
 
-def _sections(source: Bytes, command: Bytes) -> Iterator[Section]:
+def _read_sections(source: FileBytes, command: FileBytes) -> Iterator[FileSection]:
     count, _ = command.unpack("2I", 64, "a segment")
     for number in range(count):
         at = 72 + 80 * number
         address, size, offset, _, _, relocations = command.unpack("2Q4I", at + 32, "a section")
         name, segment = (text_at(command.slice(at + where, 16, "a section"), 0) for where in (0, 16))
         held = source.slice(offset, size, f"section {segment},{name}") if offset else b""
-        yield Section(segment, name, address, size, offset, relocations, memoryview(held))
+        yield FileSection(segment, name, address, size, offset, relocations, memoryview(held))
 
 
-def _named(command: int, data: Bytes) -> tuple[str, int]:
+def _read_named_address(command: int, data: FileBytes) -> tuple[str, int]:
     where, _, address = data.unpack("2II" if command == NAMED_32 else "2IQ", 8, "a named address")
     return text_at(data.data, where), address
 
 
-def _symbols(source: Bytes, command: Bytes) -> Iterator[Symbol]:
+def _read_symbols(source: FileBytes, command: FileBytes) -> Iterator[Symbol]:
     table, count, strings, size = command.unpack("4I", 8, "the symbol table")
     names = source.slice(strings, size, "the names of symbols")
     entries = source.slice(table, 16 * count, "the symbol table")

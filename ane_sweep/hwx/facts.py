@@ -38,14 +38,14 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Block:
+class RegisterBlock:
     name: str
     base: int
     words: int
 
 
 @cache
-def rows(table: str) -> tuple[dict[str, str], ...]:
+def read_rows(table: str) -> tuple[dict[str, str], ...]:
     """A table of `data/`."""
     with open(_DATA / f"{table}.csv", encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
@@ -54,7 +54,7 @@ def rows(table: str) -> tuple[dict[str, str], ...]:
 @cache
 def generation(subtype: int) -> Generation:
     """Of a CPU subtype; of one that no table has, a generation named after the number, whose stream is not decoded."""
-    for row in rows("generations"):
+    for row in read_rows("generations"):
         if int(row["subtype"]) == subtype:
             return Generation(
                 subtype, row["generation"], row["chips"], int(row["isa"]), row["layout"],
@@ -69,46 +69,46 @@ def fields(layout: str) -> dict[str, Field]:
         row["field"]: Field(
             row["field"], int(row["address"], 16), int(row["low"]), int(row["high"]), row["register"], row["source"]
         )
-        for row in rows("registers")
+        for row in read_rows("registers")
         if layout in row["layout"].split()
     }
 
 
 @cache
-def blocks(layout: str) -> tuple[Block, ...]:
+def blocks(layout: str) -> tuple[RegisterBlock, ...]:
     return tuple(
-        Block(row["block"], int(row["base"], 16), int(row["words"]))
-        for row in rows("blocks")
+        RegisterBlock(row["block"], int(row["base"], 16), int(row["words"]))
+        for row in read_rows("blocks")
         if layout in row["layout"].split()
     )
 
 
 @cache
-def names(layout: str) -> dict[int, str]:
+def register_names(layout: str) -> dict[int, str]:
     """address -> register, where a table names it; of the sixteen coefficient registers the first."""
     return {field.address: field.register for field in fields(layout).values()}
 
 
-def block_of(layout: str, address: int) -> Block | None:
+def find_block(layout: str, address: int) -> RegisterBlock | None:
     return next((item for item in blocks(layout) if item.base <= address < item.base + 4 * item.words), None)
 
 
 @cache
 def operations() -> dict[tuple[str, int], str]:
     """(field, its value) -> what the hardware does."""
-    return {(row["register"], int(row["value"])): row["operation"] for row in rows("operations")}
+    return {(row["register"], int(row["value"])): row["operation"] for row in read_rows("operations")}
 
 
 @cache
 def engines() -> dict[int, str]:
     """task type -> NE or PE."""
-    return {int(row["value"]): row["engine"] for row in rows("operations") if row["register"] == "task_type"}
+    return {int(row["value"]): row["engine"] for row in read_rows("operations") if row["register"] == "task_type"}
 
 
 @cache
 def elements() -> dict[int, tuple[str, int]]:
     """code -> (its name, bits)."""
-    return {int(row["code"]): (row["element"], int(row["bits"])) for row in rows("elements")}
+    return {int(row["code"]): (row["element"], int(row["bits"])) for row in read_rows("elements")}
 
 
 @cache
@@ -116,7 +116,7 @@ def header_fields(layout: str) -> dict[str, Field]:
     """Fields of a task's header; `address` is the number of the word."""
     return {
         row["field"]: Field(row["field"], int(row["word"]), int(row["low"]), int(row["high"]), "header", row["source"])
-        for row in rows("headers")
+        for row in read_rows("headers")
         if layout in row["layout"].split()
     }
 
@@ -124,7 +124,7 @@ def header_fields(layout: str) -> dict[str, Field]:
 @cache
 def descriptor(flavour: int) -> dict[str, int]:
     """Where a program's LC_THREAD of a flavour says what, in bytes from the command; {} where no table has it."""
-    for row in rows("descriptors"):
+    for row in read_rows("descriptors"):
         if int(row["flavour"]) == flavour:
             return {name: int(value, 0) for name, value in row.items() if name not in ("flavour", "source") and value}
     return {}

@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.hwx import beside, netplist, program
+from ane_sweep.hwx import comparison, netplist, program
 from ane_sweep.hwx.netplist import NetPlist
-from ane_sweep.hwx.program import Program
+from ane_sweep.hwx.program import CompiledProgram
 
 MAX_FILES = 1000  # of one folder
 _NAMES = ("*.hwx", "net.plist")
 
 
 @dataclass
-class Read:
+class ReadFiles:
     """What was read of some paths; `errors` has a sentence for each that could not be."""
 
-    programs: list[Program] = field(default_factory=list)
+    programs: list[CompiledProgram] = field(default_factory=list)
     plists: list[NetPlist] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -27,18 +27,18 @@ class Read:
         return all(item.undecoded is None and item.agrees is not False for item in self.programs)
 
     def to_dict(self) -> dict[str, Any]:
-        differing = [beside.differences(self.programs[0], other) for other in self.programs[1:]]
+        differing = [comparison.compare_programs(self.programs[0], other) for other in self.programs[1:]]
         found: dict[str, Any] = {"programs": [item.to_dict() for item in self.programs]}
         found |= {"plists": [item.to_dict() for item in self.plists], "differences": differing}
         return {**found, "errors": self.errors} if self.errors else found
 
 
-def read(paths: list[Path]) -> Read:
+def read(paths: list[Path]) -> ReadFiles:
     """Compiled programs (.hwx) and the lists of layers they were made from (net.plist); folders are searched."""
-    found = Read()
+    found = ReadFiles()
     for path in paths:
         try:
-            for file in _files(path):
+            for file in _find_files(path):
                 if _is_plist(file):
                     found.plists.append(netplist.read(file))
                 else:
@@ -48,7 +48,7 @@ def read(paths: list[Path]) -> Read:
     return found
 
 
-def _files(path: Path) -> list[Path]:
+def _find_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     inside = sorted(item for pattern in _NAMES for item in path.rglob(pattern) if item.is_file())

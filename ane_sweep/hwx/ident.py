@@ -17,14 +17,14 @@ class Compiler:
     flags: dict[str, str]
 
 
-def read(banner: str) -> Compiler:
+def read_banner(banner: str) -> Compiler:
     """The banner of a program; what is not there is None or empty."""
     version = _VERSION.search(banner)
     modules: list[dict[str, str]] = []
     flags: dict[str, str] = {}
     for line in (line.strip() for line in banner.splitlines()):
         if line.startswith("-"):
-            name, value = _flag(line)
+            name, value = _parse_flag(line)
             flags[name] = value
         elif module := _MODULE.match(line):
             modules.append({"module": module[1]})
@@ -33,7 +33,7 @@ def read(banner: str) -> Compiler:
     return Compiler(version[1] if version else None, version[2] if version else None, flags.get("-t"), modules, flags)
 
 
-def _flag(line: str) -> tuple[str, str]:
+def _parse_flag(line: str) -> tuple[str, str]:
     """`--name=value`, `-t h13`, and a bare flag, whose value is empty."""
     name, between, value = line.partition("=" if line.startswith("--") and "=" in line else " ")
     return name.strip(), value.strip() if between else ""

@@ -62,44 +62,44 @@ def read(path: Path) -> NetPlist:
         found = plistlib.loads(content)
     except _BROKEN as error:
         raise PackageError(f"{path}: not a property list: {type(error).__name__} {error}".rstrip()) from None
-    if not isinstance(found, dict) or not _names(found.get("Networks")):
+    if not isinstance(found, dict) or not _as_names(found.get("Networks")):
         raise PackageError(f"{path}: a property list without Networks: not what the Neural Engine's compiler takes")
-    networks = [_network(name, _dict(found.get(name))) for name in _names(found["Networks"])]
+    networks = [_read_network(name, _as_dict(found.get(name))) for name in _as_names(found["Networks"])]
     return NetPlist(path, str(found["Version"]) if "Version" in found else None, networks)
 
 
-def _network(name: str, found: dict[str, Any]) -> Network:
+def _read_network(name: str, found: dict[str, Any]) -> Network:
     def described(key: str) -> dict[str, dict[str, Any]]:
-        return {item: _plain(_dict(found.get(item))) for item in _names(found.get(key))}
+        return {item: _to_json(_as_dict(found.get(item))) for item in _as_names(found.get(key))}
 
-    units = [_unit(item, _dict(found.get(item))) for item in _names(found.get("Units"))]
-    return Network(name, described("Inputs"), described("Outputs"), _names(found.get("Weights")), units)
+    units = [_read_unit(item, _as_dict(found.get(item))) for item in _as_names(found.get("Units"))]
+    return Network(name, described("Inputs"), described("Outputs"), _as_names(found.get("Weights")), units)
 
 
-def _unit(name: str, found: dict[str, Any]) -> Unit:
+def _read_unit(name: str, found: dict[str, Any]) -> Unit:
     below = found.get("Bottom")
-    inputs = [str(below)] if isinstance(below, str) else _names(below)
+    inputs = [str(below)] if isinstance(below, str) else _as_names(below)
     channels = found.get("OutputChannels")
-    params = _plain(_dict(found.get("Params")))
+    params = _to_json(_as_dict(found.get("Params")))
     return Unit(
         name, str(found.get("Type", "?")), inputs, channels if isinstance(channels, int) else None,
         str(found["OutputType"]) if "OutputType" in found else None, params,
     )  # fmt: skip
 
 
-def shape(described: dict[str, Any]) -> str:
+def format_shape(described: dict[str, Any]) -> str:
     """`1x3x224x224`, as far as an input says it."""
     return "x".join(str(described.get(size, "?" if size != "BatchSize" else 1)) for size in _SIZES)
 
 
-def text(found: NetPlist) -> str:
+def format_text(found: NetPlist) -> str:
     lines = [f"{found.path}: net.plist, version {found.version or '?'}"]
     for network in found.networks:
         types = Counter(unit.type for unit in network.units)
         kinds = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
         lines.append(f"  network {network.name}: {len(network.units)} units ({kinds or 'none'})")
         lines += [
-            f"    input   {name} {shape(item)} {item.get('InputType', '')}".rstrip()
+            f"    input   {name} {format_shape(item)} {item.get('InputType', '')}".rstrip()
             for name, item in network.inputs.items()
         ]
         for unit in network.units:
@@ -115,20 +115,20 @@ def text(found: NetPlist) -> str:
     return "\n".join(lines)
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _names(value: Any) -> list[str]:
+def _as_names(value: Any) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _to_json(value: Any, depth: int = 0) -> Any:
     """What JSON has; bytes and dates as text, and nothing nested beyond reason."""
     if depth > 16:
         return "..."
     if isinstance(value, dict):
-        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+        return {str(key): _to_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item, depth + 1) for item in value]
+        return [_to_json(item, depth + 1) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)

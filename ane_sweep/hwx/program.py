@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.hwx import container, facts, ident, meaning, stream, tensors
-from ane_sweep.hwx.container import TENSOR_THREAD, Container, Section, Symbol
+from ane_sweep.hwx import container, facts, ident, stream, tensors
+from ane_sweep.hwx import tasks as meaning
+from ane_sweep.hwx.container import TENSOR_THREAD, Container, FileSection, Symbol
 from ane_sweep.hwx.facts import Generation
 from ane_sweep.hwx.ident import Compiler
-from ane_sweep.hwx.meaning import Task
-from ane_sweep.hwx.tensors import Tensor
+from ane_sweep.hwx.tasks import TaskDescriptor
+from ane_sweep.hwx.tensors import TensorBinding
 
 _BARS = 128  # base address numbers of a program at most
 _GLOBAL = 0x0F  # kind of a symbol that is defined in a section, and seen from outside
@@ -30,20 +31,20 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Program:
+class CompiledProgram:
     """`told_tasks` is the container's own count; `undecoded` says why there are no tasks, None where they were decoded."""
 
     path: Path
     bytes: int
     generation: Generation
     compiler: Compiler
-    tensors: list[Tensor]
+    tensors: list[TensorBinding]
     constants: list[Constants]
     scratch_bytes: int
-    tasks: list[Task]
+    tasks: list[TaskDescriptor]
     told_tasks: int | None
     undecoded: str | None
-    sections: list[Section]
+    sections: list[FileSection]
     relocations: int
     unknown_commands: dict[int, int]
 
@@ -77,33 +78,33 @@ class Program:
         }
 
 
-def _task_dict(task: Task) -> dict[str, Any]:
+def _task_dict(task: TaskDescriptor) -> dict[str, Any]:
     return {**asdict(task), "registers": {f"{at:#07x}": word for at, word in task.registers.items()}}
 
 
-def read(path: Path) -> Program:
+def read(path: Path) -> CompiledProgram:
     """Raises PackageError where it cannot be read, or its tasks are not what its generation writes."""
     held = container.read(path)
     generation = facts.generation(held.subtype)
-    told = _descriptor(held)
+    told = _read_descriptor(held)
     text = held.section("__TEXT", "__text")
-    undecoded = _undecoded(generation, text)
-    tasks: list[Task] = []
+    undecoded = _explain_undecoded(generation, text)
+    tasks: list[TaskDescriptor] = []
     if text is not None and undecoded is None:
-        places = meaning.Places(_named(held), _bars(held))
+        places = meaning.Places(_name_addresses(held), _read_bars(held))
         try:
             found = stream.read(text.data, generation, told.get("first_words"), told.get("count"))
         except PackageError as error:
             raise PackageError(f"{path}: {error}") from None
-        tasks = [meaning.task(index, one, generation.layout, places) for index, one in enumerate(found)]
-    return Program(
-        path, held.size, generation, ident.read(held.banner), tensors.read(held), _constants(held),
+        tasks = [meaning.read_task(index, one, generation.layout, places) for index, one in enumerate(found)]
+    return CompiledProgram(
+        path, held.size, generation, ident.read_banner(held.banner), tensors.read(held), _read_constants(held),
         sum(item.size for item in held.sections if item.segment == "__DATA"), tasks, told.get("count"), undecoded,
         held.sections, sum(item.relocations for item in held.sections), held.unknown,
     )  # fmt: skip
 
 
-def _undecoded(generation: Generation, text: Section | None) -> str | None:
+def _explain_undecoded(generation: Generation, text: FileSection | None) -> str | None:
     if text is None:
         return "it holds no __TEXT,__text section"
     if not generation.layout:
@@ -111,7 +112,7 @@ def _undecoded(generation: Generation, text: Section | None) -> str | None:
     return None
 
 
-def _descriptor(held: Container) -> dict[str, int]:
+def _read_descriptor(held: Container) -> dict[str, int]:
     """What the program's thread says: count of tasks, words of the first; {} where its flavour is in no table."""
     for thread in held.threads:
         if thread.flavour == TENSOR_THREAD or not (where := facts.descriptor(thread.flavour)):
@@ -126,7 +127,7 @@ def _descriptor(held: Container) -> dict[str, int]:
     return {}
 
 
-def _bars(held: Container) -> dict[int, int]:
+def _read_bars(held: Container) -> dict[int, int]:
     """Number of a base address -> what stands there in the program's thread."""
     for thread in held.threads:
         if where := facts.descriptor(thread.flavour):
@@ -140,13 +141,13 @@ def _bars(held: Container) -> dict[int, int]:
     return {}
 
 
-def _named(held: Container) -> dict[int, str]:
+def _name_addresses(held: Container) -> dict[int, str]:
     """address -> tensor, or section."""
     sections = {item.address: f"{item.segment},{item.name}" for item in held.sections if item.address}
     return {**sections, **{address: name for name, address in held.named.items()}}
 
 
-def _constants(held: Container) -> list[Constants]:
+def _read_constants(held: Container) -> list[Constants]:
     found = []
     for section in held.sections:
         if section.segment.startswith("__KERN") or (section.segment, section.name) == ("__TEXT", "__const"):
@@ -158,6 +159,6 @@ def _constants(held: Container) -> list[Constants]:
     return found
 
 
-def _is_kernel(symbol: Symbol, section: Section) -> bool:
+def _is_kernel(symbol: Symbol, section: FileSection) -> bool:
     inside = section.address <= symbol.address < section.address + section.size
     return inside and symbol.kind == _GLOBAL and symbol.name.startswith("K")

@@ -20,7 +20,7 @@ _FRAME = 4  # words
 
 
 @dataclass
-class Stream:
+class TaskStream:
     """One task as it stands in the file. `bars`: address -> number of the base address that is added on loading."""
 
     offset: int
@@ -31,19 +31,19 @@ class Stream:
     bars: dict[int, int] = field(default_factory=dict)
 
 
-def read(text: memoryview, generation: Generation, first_words: int | None, count: int | None) -> list[Stream]:
+def read(text: memoryview, generation: Generation, first_words: int | None, count: int | None) -> list[TaskStream]:
     """The tasks of a text section. Raises PackageError where it is not what its generation writes."""
     words = memoryview(bytes(text[: len(text) // 4 * 4])).cast("I")
-    spans = _linked(words, first_words, count) if generation.linked else _aligned(words)
-    found: list[Stream] = []
+    spans = _walk_linked(words, first_words, count) if generation.linked else _walk_aligned(words)
+    found: list[TaskStream] = []
     for offset, size in spans:
         if len(found) == MAX_TASKS:
             raise PackageError(f"the program has more than {MAX_TASKS} tasks")
-        found.append(_task(words[offset : offset + size], 4 * offset, generation))
+        found.append(_read_task(words[offset : offset + size], 4 * offset, generation))
     return found
 
 
-def _linked(words: memoryview, size: int | None, count: int | None) -> Iterator[tuple[int, int]]:
+def _walk_linked(words: memoryview, size: int | None, count: int | None) -> Iterator[tuple[int, int]]:
     """(offset, size) in words. Without a count the list ends at a pointer of 0."""
     at, seen = 0, set[int]()
     if size is None:
@@ -63,7 +63,7 @@ def _linked(words: memoryview, size: int | None, count: int | None) -> Iterator[
         at = pointer // 4
 
 
-def _aligned(words: memoryview) -> Iterator[tuple[int, int]]:
+def _walk_aligned(words: memoryview) -> Iterator[tuple[int, int]]:
     at = 0
     while at < len(words):
         size = words[at] >> 16 & 0x7FF
@@ -74,23 +74,23 @@ def _aligned(words: memoryview) -> Iterator[tuple[int, int]]:
         at += max(_FRAME, -(-size // _FRAME) * _FRAME)
 
 
-def _task(words: memoryview, offset: int, generation: Generation) -> Stream:
+def _read_task(words: memoryview, offset: int, generation: Generation) -> TaskStream:
     header = tuple(words[: generation.header_words])
     if len(header) < generation.header_words:
         raise PackageError(f"the task at byte {offset} is shorter than a header")
     at = generation.header_words
     extended = words[at] if header[-1] & 3 == 3 and at < len(words) else None
-    made = Stream(offset, len(words), header, extended)
+    made = TaskStream(offset, len(words), header, extended)
     at += extended is not None
     while at < len(words):
-        at = _write(words, at, made, generation.linked)
+        at = _apply_write(words, at, made, generation.linked)
     return made
 
 
-def _write(words: memoryview, at: int, made: Stream, is_h13: bool) -> int:
+def _apply_write(words: memoryview, at: int, made: TaskStream, is_h13: bool) -> int:
     """One write of registers; returns where the next one stands."""
     head = words[at]
-    addresses, bar = (_h13(head), None) if is_h13 else _later(head)
+    addresses, bar = (_h13_addresses(head), None) if is_h13 else _later_addresses(head)
     if at + 1 + len(addresses) > len(words):
         raise PackageError(
             f"the task at byte {made.offset} writes {len(addresses)} registers from {addresses[0]:#x}, and ends before"
@@ -104,12 +104,12 @@ def _write(words: memoryview, at: int, made: Stream, is_h13: bool) -> int:
     return at + 1 + len(addresses)
 
 
-def _h13(head: int) -> list[int]:
+def _h13_addresses(head: int) -> list[int]:
     base, count = head & 0x3FFFFFF, (head >> 26) + 1
     return [base + 4 * number for number in range(count)]
 
 
-def _later(head: int) -> tuple[list[int], int | None]:
+def _later_addresses(head: int) -> tuple[list[int], int | None]:
     base = 4 * (head & 0x7FFF)
     if head >> 31:
         mask = head >> 15 & 0xFFFF

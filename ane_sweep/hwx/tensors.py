@@ -16,7 +16,7 @@ _BINDING, _NAME, _SHAPE, _STRIDES, _BYTES, _OTHER_NAME, _END = 0x14, 0x20, 0x28,
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorBinding:
     """shape N, C, H, W; strides in bytes of the same four; `wasted` is the share of `bytes` that no element fills."""
 
     name: str
@@ -33,12 +33,12 @@ class Tensor:
         return 1 - self.used_bytes / self.bytes if self.bytes else 0.0
 
 
-def read(container: Container) -> list[Tensor]:
+def read(container: Container) -> list[TensorBinding]:
     """In the order of the file. Raises PackageError for one that is cut short."""
-    return [_tensor(thread.data, container) for thread in container.threads if thread.flavour == TENSOR_THREAD]
+    return [_read_tensor(thread.data, container) for thread in container.threads if thread.flavour == TENSOR_THREAD]
 
 
-def _tensor(data: bytes, container: Container) -> Tensor:
+def _read_tensor(data: bytes, container: Container) -> TensorBinding:
     if len(data) < _END:
         raise PackageError(f"{container.path}: the description of a tensor has {len(data)} bytes of at least {_END}")
     (binding,) = struct.unpack_from("<I", data, _BINDING)
@@ -51,4 +51,6 @@ def _tensor(data: bytes, container: Container) -> Tensor:
     named, bits = facts.elements().get(element, (f"element {element}", 0))
     address = container.named.get(symbol, container.named.get(name))
     role = _ROLES.get(binding, f"binding {binding}")
-    return Tensor(name or symbol, role, named, shape, strides, address, size, min(size, -(-prod(shape) * bits // 8)))
+    return TensorBinding(
+        name or symbol, role, named, shape, strides, address, size, min(size, -(-prod(shape) * bits // 8))
+    )

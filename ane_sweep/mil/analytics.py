@@ -1,16 +1,16 @@
-"""analytics.mil: what the compiler of a program for Core ML's e5 runtime noted about each op, and why not the ANE.
+"""Read analytics.mil: the notes of Core ML's e5 compiler about each op, with the reason why an op is not on the ANE.
 
     ~/Library/Caches/<process>/com.apple.e5rt.e5bundlecache/<OS build>/<hash>/<hash>.bundle/<arch>.bundle/analytics.mil
 
-It is a program as text, in which every op carries `BackendSupport`, `EstimatedRuntime` (milliseconds, the planner's
-belief), `SelectedBackend` and, where a backend refuses it, `ValidationMessage`. Not a documented format: this reads what
-a study of an M4 (751K, macOS 27, MIT licence) published, and leaves out what it does not know.
+The file is a program as text, in which every op carries `BackendSupport`, `EstimatedRuntime` (milliseconds, the planner's
+belief), `SelectedBackend` and, if a backend refuses it, `ValidationMessage`. The format is not documented: this reads
+what a study of an M4 (751K, macOS 27, MIT licence) published, and leaves out the rest.
 """
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 # backend -> unit; names from coremltools' own list of intended backends and from the study's files
 UNITS = {
@@ -25,13 +25,25 @@ _PAIR = re.compile(r'\{"(\w+)", (-?[\w.+-]+)\}')
 _TEXT_PAIR = re.compile(r'\{"(\w+)", "((?:[^"\\]|\\.)*)"\}')
 
 
-def find(home: Path) -> list[Path]:
-    """Every analytics.mil under a home folder, oldest first."""
+class OpNote(TypedDict):
+    """The compiler's notes about one op. `backend` and `unit` are None if the file does not name them."""
+
+    name: str
+    op_type: str
+    backend: str | None
+    unit: str | None
+    supported: list[str]
+    estimated_ms: dict[str, float]
+    why_not_ane: str | None
+
+
+def find_files(home: Path) -> list[Path]:
+    """Return every analytics.mil under a home folder, oldest first."""
     return sorted((path for path in home.glob(GLOB) if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file; empty when it cannot be read or is unreasonably large."""
+def read(path: Path) -> list[OpNote]:
+    """Return the notes in a file; an empty list if it cannot be read or is unreasonably large."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
             return []
@@ -41,49 +53,55 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def parse(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """One row an op, in file order: name, op_type, backend, unit, supported (backends), estimated_ms, why_not_ane."""
-    rows = []
+def parse(lines: Iterable[str]) -> list[OpNote]:
+    """Return one note for each op, in file order; lines that are no op with notes are skipped."""
+    rows: list[OpNote] = []
     for line in lines:
-        found = _OP.match(line)
+        match = _OP.match(line)
         start = line.find("[BackendSupport")
-        if not found or start < 0 or found[2].startswith("const"):
+        if not match or start < 0 or match[2].startswith("const"):
             continue
         notes = line[start:]
-        backend = _one(r'SelectedBackend = [^(\n]*\("(\w+)"\)', notes)
-        outputs = _OUTPUT.findall(found[1])
+        backend = _find_group(r'SelectedBackend = [^(\n]*\("(\w+)"\)', notes)
+        outputs = _OUTPUT.findall(match[1])
         rows.append(
             {
                 "name": outputs[0].removesuffix(_INTERNAL) if outputs else "",
-                "op_type": found[2],
+                "op_type": match[2],
                 "backend": backend,
                 "unit": UNITS.get(backend or ""),
-                "supported": [name for name in _listed(notes) if name != "unsupported"],
-                "estimated_ms": {name: _number(text) for name, text in _PAIR.findall(_dict(notes, "EstimatedRuntime"))},
-                "why_not_ane": _messages(notes).get("ane"),
+                "supported": [name for name in _list_backends(notes) if name != "unsupported"],
+                "estimated_ms": {
+                    name: _parse_number(text)
+                    for name, text in _PAIR.findall(_find_dictionary(notes, "EstimatedRuntime"))
+                },
+                "why_not_ane": _read_messages(notes).get("ane"),
             }
         )
     return rows
 
 
-def _one(pattern: str, text: str) -> str | None:
-    found = re.search(pattern, text)
-    return found[1] if found else None
+def _find_group(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text)
+    return match[1] if match else None
 
 
-def _listed(notes: str) -> list[str]:
-    return re.findall(r'"(\w+)"', _one(r"BackendSupport = [^(\n]*\(\[([^\]]*)\]\)", notes) or "")
+def _list_backends(notes: str) -> list[str]:
+    return re.findall(r'"(\w+)"', _find_group(r"BackendSupport = [^(\n]*\(\[([^\]]*)\]\)", notes) or "")
 
 
-def _dict(notes: str, key: str) -> str:
-    """The text between the braces of `key = dict<...>({...})`."""
-    return _one(rf"{key} = [^(\n]*\((\{{.*?\}}\}})\)", notes) or ""
+def _find_dictionary(notes: str, key: str) -> str:
+    """Return the text between the braces of `key = dict<...>({...})`."""
+    return _find_group(rf"{key} = [^(\n]*\((\{{.*?\}}\}})\)", notes) or ""
 
 
-def _messages(notes: str) -> dict[str, str]:
-    return {name: text.replace('\\"', '"') for name, text in _TEXT_PAIR.findall(_dict(notes, "ValidationMessage"))}
+def _read_messages(notes: str) -> dict[str, str]:
+    return {
+        name: text.replace('\\"', '"')
+        for name, text in _TEXT_PAIR.findall(_find_dictionary(notes, "ValidationMessage"))
+    }
 
 
-def _number(text: str) -> float:
-    """Decimal or hexadecimal, as MIL text has both."""
+def _parse_number(text: str) -> float:
+    """Return a decimal or hexadecimal number, as MIL text has both."""
     return float.fromhex(text) if "0x" in text else float(text)

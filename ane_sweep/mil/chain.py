@@ -1,33 +1,34 @@
-"""A chain of programs as one: what goes in from outside and what comes out of it, for every runtime that drives
-chunks.
-"""
+"""A chain of programs (chunks) seen as one program, and a part of such a chain written as a chain of its own."""
 
 from pathlib import Path
-from typing import Any
 
-from ane_sweep.errors import PackageError
+from ane_sweep.errors import ChunkError, PackageError
+from ane_sweep.mil import package
+from ane_sweep.mil.proto import Model_pb2
 
+Description = Model_pb2.ModelDescription | Model_pb2.FunctionDescription
 OUTPUTS_KEY = "ane_sweep.outputs"  # in a chunk's metadata: names of the whole program's outputs, in order
 
 
 def outputs_key(function: str = "") -> str:
-    """The metadata key for a function of several; "" for the only one."""
+    """Return the metadata key that lists the outputs of a function; `function` is "" if there is only one."""
     return f"{OUTPUTS_KEY}.{function}" if function else OUTPUTS_KEY
 
 
-def described(spec: Any, function: str = "") -> Any:
-    """What holds the features of a function: its own description where functions are listed, else the model's."""
+def function_description(spec: Model_pb2.Model, function: str = "") -> Description:
+    """Return the message that lists a function's features: its own description, or the model's if none is listed."""
     name = function or spec.description.defaultFunctionName
     return next((listed for listed in spec.description.functions if listed.name == name), spec.description)
 
 
-def inputs(specs: list[Any], function: str = "") -> dict[str, Any]:
-    """Feature descriptions of what the chain needs from outside, by name, in order. `specs` are Model messages in
-    order; `function` is one of several, "" the default one.
+def find_inputs(specs: list[Model_pb2.Model], function: str = "") -> dict[str, Model_pb2.FeatureDescription]:
+    """Return the feature descriptions of the inputs that the chain needs from outside, by name, in order.
+
+    `specs` are the chain's Model messages in order; `function` is "" for the default one.
     """
     made: set[str] = set()
-    needed: dict[str, Any] = {}
-    for description in (described(spec, function) for spec in specs):
+    needed: dict[str, Model_pb2.FeatureDescription] = {}
+    for description in (function_description(spec, function) for spec in specs):
         for feature in description.input:
             if feature.name not in made:
                 needed.setdefault(feature.name, feature)
@@ -35,16 +36,19 @@ def inputs(specs: list[Any], function: str = "") -> dict[str, Any]:
     return needed
 
 
-def outputs(specs: list[Any], where: Path, function: str = "") -> dict[str, Any]:
-    """Feature descriptions of what the chain is for, by name, in order: without the values that chunks hand over.
+def find_outputs(
+    specs: list[Model_pb2.Model], where: Path, function: str = ""
+) -> dict[str, Model_pb2.FeatureDescription]:
+    """Return the feature descriptions of the chain's outputs, by name, in order, without values that chunks hand over.
 
-    Chunks that we made say so in their metadata; otherwise it is what no later program reads.
+    Chunks that were cut here list the outputs in their metadata; otherwise they are the values that no later program reads.
+    `where` is named in the PackageError that is raised if the chunks are not of one program.
     """
-    descriptions = [described(spec, function) for spec in specs]
+    descriptions = [function_description(spec, function) for spec in specs]
     made = {feature.name: feature for description in descriptions for feature in description.output}
     several = len(specs[0].description.functions) > 1
     key = outputs_key((function or specs[0].description.defaultFunctionName) if several else "")
-    noted = [spec.description.metadata.userDefined.get(key) for spec in specs]
+    noted = [spec.description.metadata.userDefined.get(key, "") for spec in specs]
     if len(specs) > 1 and all(noted):
         names = noted[0].split(",")
         missing = [name for name in names if name not in made]
@@ -56,3 +60,37 @@ def outputs(specs: list[Any], where: Path, function: str = "") -> dict[str, Any]
     read = {feature.name for description in descriptions for feature in description.input}
     last = {feature.name for feature in descriptions[-1].output}
     return {name: feature for name, feature in made.items() if name in last or name not in read}
+
+
+def take_pieces(paths: list[Path], first: int, last: int, out: Path) -> list[Path]:
+    """Write pieces `first` to `last` of the chain `paths`, counted from 1, into `out` and return the new paths.
+
+    Several become a chain `chunk_01.mlpackage` and on, one becomes `model.mlpackage`. Weight files are linked. Raises
+    errors.ChunkError if there are fewer pieces.
+    """
+    if last > len(paths):
+        raise ChunkError(
+            f"pieces={first}-{last}: the program came to {len(paths)} chunks; give pieces from 1 to {len(paths)}"
+        )
+    specs = [package.read(path).spec for path in paths]
+    names = ",".join(_select_outputs(specs, first, last, paths[0].parent))
+    written = []
+    for index in range(first - 1, last):
+        target = out / (package.chunk_name(index + 1 - first) if last > first else "model.mlpackage")
+        weights = package.read(paths[index]).model_path.parent / "weights" / "weight.bin"
+        place = package.create(target)
+        if weights.is_file():
+            package.link_or_copy(weights, place)
+        spec = specs[index]
+        spec.description.metadata.userDefined[OUTPUTS_KEY] = names
+        package.write(target, spec)
+        written.append(target)
+    return written
+
+
+def _select_outputs(specs: list[Model_pb2.Model], first: int, last: int, where: Path) -> list[str]:
+    """Return the names of the pieces' outputs that the whole program gives or a later piece reads."""
+    wanted = set(find_outputs(specs, where))
+    wanted |= {feature.name for spec in specs[last:] for feature in spec.description.input}
+    own = [feature.name for spec in specs[first - 1 : last] for feature in spec.description.output]
+    return [name for name in dict.fromkeys(own) if name in wanted]

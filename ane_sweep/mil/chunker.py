@@ -1,13 +1,13 @@
-"""Cuts one ML Program into n that run in a chain and compute the same bits.
+"""Cut one ML Program into n that run in a chain and compute the same bits.
 
-No op that computes is repeated. Constants (and what depends on them alone) go to every chunk that uses them. A
+No op that computes is repeated. Constants (and ops that depend on them alone) go to every chunk that uses them. A
 chunk's inputs are the program's own inputs that it reads, then the values of earlier chunks that it reads; its
-outputs are the program's own outputs that it makes, then the values that later chunks read. So whoever drives the
-chain keeps all tensors by name and gives each chunk what it asks for. A state lives in one chunk. Weights are streamed
-from file to file and never parsed. Functions of one package are cut at the same places and share each chunk's weights.
+outputs are the program's own outputs that it makes, then the values that later chunks read. So the caller that drives
+the chain keeps all tensors by name and gives each chunk its inputs by name. A state lives in one chunk. Weights are
+streamed from file to file and never parsed. Functions of one package are cut at the same places and share each chunk's
+weights.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,63 +16,65 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import cuts, ends, graph, joint, package, pipeline, places, writer
-from ane_sweep.mil.cut_words import Place
-from ane_sweep.mil.element_types import Varying
+from ane_sweep.mil import cuts, graph, joint, package, pipeline, places, writer
+from ane_sweep.mil.cut_words import CutWord
+from ane_sweep.mil.element_types import FlexibleShape
 from ane_sweep.mil.graph import Op
-from ane_sweep.mil.line import Line, line_up
+from ane_sweep.mil.line import OpLine, line_up
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.mil.writer import Chunk
 
 AUTO = "auto"
-UNEVEN = 1.5  # times an equal share: more than that in one chunk is said
+UNEVEN = 1.5  # times an equal share: more than that in one chunk is worth a note
 OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("embeddings", "head")}
 
 
 @dataclass(frozen=True)
-class Request:
-    """How a program is to be cut.
+class ChunkRequest:
+    """Options that say how a program is cut.
 
     count    how many chunks, or "auto": the fewest that keep each under `program_bytes` of weights
-    by       what is balanced: "bytes", "layers" or "time" (cuts.py)
+    by       balanced quantity: "bytes", "layers" or "time" (cuts.py)
     own      chunks of their own: "none", "embeddings", "head" or "both"; they are among the `count`
     times    by="time": estimated cost by the first value that an op makes
-    at       places of one's own (places.py), in place of all that
+    at       explicit places (places.py), in place of all that
     program_bytes, mapped_bytes   limits of "auto": a chunk's weights, and those of all chunks together (None: no limit)
-    varying  follows the sizes of a program that takes several shapes: (package, function) -> those of its values. Without it
-             what has no fixed size does not cross
+    varying  returns the sizes of the values of (package, function) if the program takes several shapes. Without it values of
+             no fixed size do not cross a cut
     """
 
     count: int | str
     by: str = "bytes"
     own: str = "none"
     times: Mapping[str, float] = field(default_factory=dict)
-    at: tuple[Place, ...] = ()
+    at: tuple[CutWord, ...] = ()
     program_bytes: int | None = None
     mapped_bytes: int | None = None
-    varying: Callable[[package.Package, str], Mapping[str, Varying]] | None = None
+    varying: Callable[[package.Package, str], Mapping[str, FlexibleShape]] | None = None
 
 
-def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
-    """Write `source` as packages `chunk_01.mlpackage` ... into `out`.
+def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
+    """Write `source` as packages `chunk_01.mlpackage` ... into `out` and return facts about the cut.
 
-    Of a pipeline its one ML Program is cut, and the other models are left out. Returns facts: `chunks`, `chunk_bytes`
-    (weight bytes of each), `boundary_bytes` (what is handed over at each cut, by all functions), `cut_points` (legal
-    cuts), `largest_tensor_bytes` (some chunk holds it; numbers, table and scale of a compressed weight are one), and where
-    there are any `left_out` (kinds of models) and `notes` (sentences); of cuts of one's own `cut_behind`, the ops that chunks
-    end with. Raises errors.ChunkError when the program cannot be cut as asked, errors.PackageError when it cannot be read.
+    Of a pipeline its one ML Program is cut, and the other models are left out. Facts: `chunks`, `chunk_bytes` (weight bytes of
+    each), `boundary_bytes` (handed over at each cut, by all functions), `cut_points` (legal cuts), `largest_tensor_bytes` (some
+    chunk holds it; numbers, table and scale of a compressed weight are one), and if there are any `left_out` (kinds of models)
+    and `notes` (sentences); of explicit cuts `cut_behind`, the ops that chunks end with. Raises errors.ChunkError if the program
+    cannot be cut as requested, errors.PackageError if it cannot be read.
     """
-    read, left_out = _program(source)
+    read, left_out = _read_program(source)
     default = graph.default_function(read.spec)
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
-    lines = {name: line_up(_viewed(read, name, request)) for name in names}
+    lines = {name: line_up(_view_program(read, name, request)) for name in names}
     joined = joint.join(list(lines.values()))
-    chosen, notes = _chosen(joined.line, request, source.name)
-    parts = {name: pieces(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())}
+    chosen, notes = _resolve_cuts(joined.line, request, source.name)
+    parts = {
+        name: split_at(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())
+    }
     for index in range(len(chosen) + 1):
         target = out / package.chunk_name(index)
         if not chosen:
-            shutil.copytree(source, target, copy_function=_link_or_copy)
+            shutil.copytree(source, target, copy_function=package.link_or_copy)
         else:
             writer.write({name: (line.program, parts[name][index]) for name, line in lines.items()}, target)
     return {
@@ -80,40 +82,40 @@ def chunk(source: Path, out: Path, request: Request) -> dict[str, Any]:
         "chunk_bytes": cuts.weight_bytes(joined.line, chosen),
         "boundary_bytes": [joined.line.crossing[place] for place in chosen],
         "cut_points": len(joined.line.positions),
-        **({"cut_behind": [places.behind(joined.line, cut) for cut in chosen]} if request.at else {}),
+        **({"cut_behind": [places.name_cut(joined.line, cut) for cut in chosen]} if request.at else {}),
         "largest_tensor_bytes": joined.line.largest,
         **({"left_out": left_out} if left_out and chosen else {}),
         **({"notes": notes} if notes else {}),
     }
 
 
-def _chosen(line: Line, request: Request, name: str) -> tuple[list[int], list[str]]:
-    """(the cuts, sentences about them)."""
+def _resolve_cuts(line: OpLine, request: ChunkRequest, name: str) -> tuple[list[int], list[str]]:
+    """Return the cuts, and sentences about them."""
     if request.at:
         return places.resolve(line, request.at, name)
-    chosen = _choose(line, request, name)
-    return chosen, [uneven] if (uneven := _uneven(line, chosen)) else []
+    chosen = _choose_cuts(line, request, name)
+    return chosen, [uneven] if (uneven := _describe_imbalance(line, chosen)) else []
 
 
-def alone(source: Path, target: Path) -> Path:
-    """Write the one ML Program of a pipeline as a package of its own. Raises as `chunk` does."""
-    read, _ = _program(source)
-    program = graph.program(read)
-    (whole,) = pieces(line_up(program), [])
-    writer.write({graph.default_function(read.spec): (program, whole)}, target)
+def extract_program(source: Path, target: Path) -> Path:
+    """Write the one ML Program of a pipeline as a package of its own and return `target`. Raises as `chunk` does."""
+    read, _ = _read_program(source)
+    program = graph.view_program(read)
+    (everything,) = split_at(line_up(program), [])
+    writer.write({graph.default_function(read.spec): (program, everything)}, target)
     return target
 
 
-def _viewed(read: package.Package, name: str, request: Request) -> graph.Program:
-    program = graph.program(read, name)
+def _view_program(read: package.Package, name: str, request: ChunkRequest) -> graph.Program:
+    program = graph.view_program(read, name)
     kinds = (program.tensor_type(own) for own in program.inputs)
     if request.varying is not None and any(kind is not None and not kind.is_static for kind in kinds):
         program.varying = request.varying(read, name)
     return program
 
 
-def _uneven(line: Line, chosen: list[int]) -> str | None:
-    """A sentence about a cut whose largest chunk has far more than its share, with the reason."""
+def _describe_imbalance(line: OpLine, chosen: list[int]) -> str | None:
+    """Return a sentence with the reason if the largest chunk has far more than its share, else None."""
     held = cuts.weight_bytes(line, chosen)
     largest, share = max(held), sum(line.sizes.values()) / len(held)
     if largest <= UNEVEN * share or sum(line.sizes.values()) < cuts.TINY_BYTES_PER_OP * len(line.compute):
@@ -125,31 +127,22 @@ def _uneven(line: Line, chosen: list[int]) -> str | None:
     )
 
 
-def _program(source: Path) -> tuple[package.Package, list[str]]:
-    """(the program to cut, kinds of the models of its pipeline that are not cut)."""
-    found = package.read(source, kinds=pipeline.KINDS)
-    programs, others = pipeline.split(found)
+def _read_program(source: Path) -> tuple[package.Package, list[str]]:
+    """Return the program to cut, and the kinds of the models of its pipeline that are not cut."""
+    programs, others = pipeline.split(package.read(source, kinds=pipeline.KINDS))
     if len(programs) > 1:
         raise ChunkError(
-            f"{source.name}: a pipeline of {len(programs)} ML Programs is cut already; take one of them (a pipeline of one "
-            "program and other models is cut)"
+            f"{source.name}: a pipeline of {len(programs)} ML Programs is cut already; give one of them "
+            "(only a pipeline with a single program can be cut)"
         )
     return programs[0], others
 
 
-def _link_or_copy(source: str, target: str) -> None:
-    """Nobody writes into an artifact, so the same file may stand in two."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _choose(line: Line, request: Request, name: str) -> list[int]:
-    wish = _wish(line, request, name)
-    most = cuts.most(line, wish)
+def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:
+    wish = _make_wish(line, request, name)
+    most = cuts.count_most(line, wish)
     if request.count == AUTO:
-        return _automatic(line, request, wish, name)
+        return _choose_fewest(line, request, wish, name)
     count = int(request.count)
     if count < 1:
         raise ChunkError(f"chunks={count}: a program is cut into 1 or more chunks")
@@ -157,8 +150,8 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
         points = len(line.positions)
         least = max(1, wish.own + 1)
         sizes = (
-            f"; at {line.unsized} places what crosses has a size that follows from what it computes, not from the shapes of "
-            "its inputs, and a chunk must declare it: convert the model with one shape"
+            f"; at {line.unsized} places a value crosses whose size does not follow from the shapes of the inputs. A chunk must "
+            "declare its sizes: convert the model with one shape"
         ) * bool(line.unsized)
         if most == 1:
             raise ChunkError(f"chunks={count}: {name} has no place to cut it, so it stays one program{sizes}")
@@ -169,12 +162,12 @@ def _choose(line: Line, request: Request, name: str) -> list[int]:
     return [] if count == 1 else cuts.choose(line, count, wish)
 
 
-def _wish(line: Line, request: Request, name: str) -> cuts.Wish:
+def _make_wish(line: OpLine, request: ChunkRequest, name: str) -> cuts.Wish:
     if request.count == 1:
         return cuts.Wish()
     wanted = OWN[request.own]
-    first = ends.embedding_end(line) if "embeddings" in wanted else None
-    last = ends.head_start(line) if "head" in wanted else None
+    first = cuts.find_embedding_end(line) if "embeddings" in wanted else None
+    last = cuts.find_head_start(line) if "head" in wanted else None
     if "embeddings" in wanted and first is None:
         raise ChunkError(f"own_chunks={request.own}: {name} has no lookup ahead of its layers that could be cut off")
     if "head" in wanted and (last is None or (first is not None and last <= first)):
@@ -182,9 +175,9 @@ def _wish(line: Line, request: Request, name: str) -> cuts.Wish:
     return cuts.Wish(request.by, request.times, first, last)
 
 
-def _automatic(line: Line, request: Request, wish: cuts.Wish, name: str) -> list[int]:
+def _choose_fewest(line: OpLine, request: ChunkRequest, wish: cuts.Wish, name: str) -> list[int]:
     assert request.program_bytes is not None
-    chosen = cuts.fewest(line, request.program_bytes, wish)
+    chosen = cuts.choose_fewest(line, request.program_bytes, wish)
     if chosen is None:
         raise ChunkError(
             f"chunks=auto: {name} cannot be cut so that no chunk has more than {request.program_bytes} bytes of weights: "
@@ -199,9 +192,12 @@ def _automatic(line: Line, request: Request, wish: cuts.Wish, name: str) -> list
     return chosen
 
 
-def _unpacked_bytes(line: Line) -> int:
-    """Bytes that compressed weights take beyond their files when they are mapped: chips with that limit map them dense
-    (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and April 2023, M1 Max)."""
+def _unpacked_bytes(line: OpLine) -> int:
+    """Return the bytes that compressed weights take beyond their files when they are mapped.
+
+    Chips with a limit map them dense (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and
+    April 2023, M1 Max).
+    """
     packed = {op.index: op for op in line.constant.values() if op.type.startswith("constexpr_")}
     feeding = {name for op in packed.values() for name in op.reads}
     stored = {op.index: op for op in line.constant.values() if op.index in packed or not feeding.isdisjoint(op.outputs)}
@@ -212,17 +208,17 @@ def _unpacked_bytes(line: Line) -> int:
     return sum(kind.byte_count for kind in kinds) - held
 
 
-def pieces(line: Line, chosen: list[int]) -> list[Chunk]:
-    """The chunks between the cuts `chosen`."""
+def split_at(line: OpLine, chosen: list[int]) -> list[Chunk]:
+    """Return the chunks between the cuts `chosen`."""
     program = line.program
     edges = [0, *chosen, len(line.compute)]
     made = {name: place for place, op in enumerate(line.compute) for name in op.outputs}
     last_read = {name: place for place, names in enumerate(line.reads) for name in names if name in made}
     unread = set(program.inputs).difference(*line.reads) if line.reads else set(program.inputs)
-    result = []
+    result: list[Chunk] = []
     for start, end in pairwise(edges):
         is_first, is_last = start == 0, end == len(line.compute)
-        read = set().union(*line.reads[start:end])
+        read: set[str] = set().union(*line.reads[start:end])
         if is_last:  # outputs that no computing op makes: constants, or inputs passed through
             read |= {name for name in program.outputs if name not in made}
         own = [name for op in line.compute[start:end] for name in op.outputs]
@@ -231,12 +227,12 @@ def pieces(line: Line, chosen: list[int]) -> list[Chunk]:
         inputs += sorted((name for name in read if made.get(name, start) < start), key=lambda name: (made[name], name))
         outputs = [name for name in program.outputs if name in own or (is_last and name not in made)]
         outputs += [name for name in own if last_read.get(name, -1) >= end and name not in outputs]
-        result.append(Chunk(_with_constants(line, start, end, read), inputs, outputs))
+        result.append(Chunk(_add_constants(line, start, end, read), inputs, outputs))
     return result
 
 
-def _with_constants(line: Line, start: int, end: int, read: set[str]) -> list[Op]:
-    """The ops of a chunk and every constant below them, in the program's order."""
+def _add_constants(line: OpLine, start: int, end: int, read: set[str]) -> list[Op]:
+    """Return the ops of a chunk with every constant below them, in the program's order."""
     needed: dict[int, Op] = {op.index: op for op in line.compute[start:end]}
     open_names = list(read)
     while open_names:

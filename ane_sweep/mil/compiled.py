@@ -1,12 +1,12 @@
-"""A compiled model (.mlmodelc) as a Model message.
+"""Read a compiled model (.mlmodelc) as a Model message.
 
-    model.mil            the program as text (text.py), with the shapes that its inputs take where they are flexible
-    metadata.json        what inputs and outputs are to a user: which of them are pictures
+    model.mil            the program as text (text.py), with the shapes that its inputs take if they are flexible
+    metadata.json        inputs and outputs as a user sees them: which of them are pictures
     model0/, model1/ ..  the models of a pipeline, each compiled, in the order they run
     coremldata.bin       the description in Core ML's own binary form, which is not read here
 
-Apple has not published the layout: this is what compiled models show (compiler versions 3404 to 3520). What is not a
-program keeps nothing but coremldata.bin, so its place in a pipeline is known and its parameters are not.
+Apple has not published the layout: this is how compiled models look (compiler versions 3404 to 3520). A model that is not
+a program keeps only coremldata.bin, so its place in a pipeline is known and its parameters are not.
 """
 
 import json
@@ -15,8 +15,8 @@ from typing import Any
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import text, untrusted
-from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
-from ane_sweep.mil.weights import blob_values
+from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
+from ane_sweep.mil.weights import program_blob_values
 
 TEXT_NAME = "model.mil"
 METADATA_NAME = "metadata.json"
@@ -30,8 +30,6 @@ _COLORS = {
     "Grayscale": _IMAGE.GRAYSCALE,
     "Grayscale16Half": _IMAGE.GRAYSCALE_FLOAT16,
 }
-
-
 SUFFIX = ".mlmodelc"
 
 
@@ -39,27 +37,28 @@ def is_compiled(path: Path) -> bool:
     return path.suffix == SUFFIX or (path / "coremldata.bin").exists()
 
 
-def read(folder: Path) -> Any:
-    """The Model message of a compiled model: an ML Program, or a pipeline. Raises PackageError."""
+def read(folder: Path) -> Model_pb2.Model:
+    """Return the Model message of a compiled model: an ML Program, or a pipeline. Raises PackageError."""
     if (folder / TEXT_NAME).is_file():
         spec = text.read(folder / TEXT_NAME)
-        _describe(spec, _metadata(folder))
+        _describe_features(spec, _read_metadata(folder))
         return spec
     if (folder / "model0").is_dir():
-        return _pipeline(folder)
+        return _read_pipeline(folder)
     raise PackageError(f"{folder}: a compiled model without {TEXT_NAME}; give the .mlpackage that it was compiled from")
 
 
-def _pipeline(folder: Path) -> Any:
+def _read_pipeline(folder: Path) -> Model_pb2.Model:
     spec = Model_pb2.Model()
-    known = _metadata(folder)
-    structure = known.get("modelType", {}).get("structure", [])
+    structure = _read_metadata(folder).get("modelType", {}).get("structure", [])
     index = 0
     while (part := folder / f"model{index}").is_dir() and index < _MOST_PARTS:
         model = spec.pipeline.models.add()
         if (part / TEXT_NAME).is_file():
             model.CopyFrom(read(part))
-            _move_weights(model, f"@model_path/model{index}/")
+            for value in program_blob_values(model.mlProgram):
+                name = value.blobFileValue.fileName
+                value.blobFileValue.fileName = f"@model_path/model{index}/" + name.removeprefix("@model_path/")
         else:
             name = str(structure[index].get("name", "")) if index < len(structure) else ""
             kind = name.removeprefix("MLModelType_")
@@ -71,75 +70,66 @@ def _pipeline(folder: Path) -> Any:
         index += 1
     spec.specificationVersion = max(model.specificationVersion for model in spec.pipeline.models)
     programs = [model for model in spec.pipeline.models if model.WhichOneof("Type") == "mlProgram"]
-    if programs:  # what goes in and comes out of the programs: of the others nothing is known
+    if programs:  # the programs' own inputs and outputs: the other models are not known
         spec.description.input.extend(programs[0].description.input)
         spec.description.output.extend(programs[-1].description.output)
     return spec
 
 
-def _move_weights(model: Any, prefix: str) -> None:
-    for function in model.mlProgram.functions.values():
-        for block in function.block_specializations.values():
-            for proto in block.operations:
-                for value in blob_values(proto):
-                    name = value.blobFileValue.fileName
-                    value.blobFileValue.fileName = prefix + name.removeprefix("@model_path/")
-
-
-def _metadata(folder: Path) -> dict[str, Any]:
-    """metadata.json, or nothing where it is missing or of another form: it only adds to what the program says."""
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    """Return metadata.json; {} if it is missing or of another form, as it only adds to the program."""
     try:
-        found = untrusted.read_json(folder / METADATA_NAME)
+        content = untrusted.read_json(folder / METADATA_NAME)
     except (OSError, ValueError, json.JSONDecodeError):
         return {}
-    first = found[0] if isinstance(found, list) and found else found
+    first = content[0] if isinstance(content, list) and content else content
     return first if isinstance(first, dict) else {}
 
 
-def _describe(spec: Any, metadata: dict[str, Any]) -> None:
+def _describe_features(spec: Model_pb2.Model, metadata: dict[str, Any]) -> None:
+    described: dict[str, Model_pb2.ModelDescription | Model_pb2.FunctionDescription] = {}
+    described.update((listed.name, listed) for listed in spec.description.functions)
     for name, function in spec.mlProgram.functions.items():
-        described = next((one for one in spec.description.functions if one.name == name), spec.description)
-        flexible = _stated(function)
-        for feature in described.input:
-            _size(feature, flexible)
+        description = described.get(name, spec.description)
+        flexible = _read_flexible_shapes(function)
+        for feature in description.input:
+            _apply_shape(feature, flexible)
         listed = metadata.get("inputSchema", []), metadata.get("outputSchema", [])
-        for features, schema in zip((described.input, described.output), listed):
-            pictures = {
-                str(one.get("name")): one for one in schema if isinstance(one, dict) and one.get("type") == "Image"
-            }
+        for features, schema in zip((description.input, description.output), listed):
+            entries = [entry for entry in schema if isinstance(entry, dict)]
+            pictures = {str(entry.get("name")): entry for entry in entries if entry.get("type") == "Image"}
             for feature in features:
                 if feature.name in pictures:
-                    _picture(feature, pictures[feature.name])
+                    _describe_image(feature, pictures[feature.name])
 
 
-def _stated(function: Any) -> dict[str, dict[str, Any]]:
-    """{"DefaultShapes": {input: value}, "RangeDims" or "EnumeratedShapes": ...} as Value messages."""
+def _read_flexible_shapes(function: MIL_pb2.Function) -> dict[str, dict[str, MIL_pb2.Value]]:
+    """Return the flexible shapes of a function's inputs as Value messages.
+
+    {"DefaultShapes": {input: value}, "RangeDims" or "EnumeratedShapes": ...}
+    """
     if FLEXIBLE not in function.attributes:
         return {}
     parts = function.attributes[FLEXIBLE].immediateValue.tuple.values
-    found = {}
-    for part in parts:
-        pair = part.immediateValue.tuple.values
-        if len(pair) == 2:
-            found[_word(pair[0])] = _pairs(pair[1])
-    return found
+    pairs = [pair for part in parts if len(pair := part.immediateValue.tuple.values) == 2]
+    return {_decode_string(name): _decode_dictionary(value) for name, value in pairs}
 
 
-def _word(value: Any) -> str:
+def _decode_string(value: MIL_pb2.Value) -> str:
     strings = value.immediateValue.tensor.strings.values
     return strings[0] if strings else ""
 
 
-def _pairs(value: Any) -> dict[str, Any]:
-    return {_word(pair.key): pair.value for pair in value.immediateValue.dictionary.values}
+def _decode_dictionary(value: MIL_pb2.Value) -> dict[str, MIL_pb2.Value]:
+    return {_decode_string(pair.key): pair.value for pair in value.immediateValue.dictionary.values}
 
 
-def _numbers(value: Any) -> list[int]:
+def _decode_numbers(value: MIL_pb2.Value) -> list[int]:
     return list(value.immediateValue.tensor.ints.values)
 
 
-def _size(feature: Any, stated: dict[str, dict[str, Any]]) -> None:
-    """Default shape and flexibility of an input, as the function's attribute says them."""
+def _apply_shape(feature: Model_pb2.FeatureDescription, stated: dict[str, dict[str, MIL_pb2.Value]]) -> None:
+    """Set the default shape and the flexibility of an input from the function's attribute."""
     array, name = feature.type.multiArrayType, feature.name
     if array.WhichOneof("ShapeFlexibility") is None:
         return
@@ -147,23 +137,23 @@ def _size(feature: Any, stated: dict[str, dict[str, Any]]) -> None:
         feature.shortDescription = NO_DEFAULT
         return
     del array.shape[:]
-    array.shape.extend(_numbers(stated["DefaultShapes"][name]))
-    options = [_pairs(option) for option in stated.get("EnumeratedShapes", {}).values()]
+    array.shape.extend(_decode_numbers(stated["DefaultShapes"][name]))
+    options = [_decode_dictionary(option) for option in stated.get("EnumeratedShapes", {}).values()]
     if options and all(name in option for option in options):
         for option in options:
-            array.enumeratedShapes.shapes.add().shape.extend(_numbers(option[name]))
+            array.enumeratedShapes.shapes.add().shape.extend(_decode_numbers(option[name]))
     elif name in stated.get("RangeDims", {}):
         del array.shapeRange.sizeRanges[:]
         for bounds in stated["RangeDims"][name].immediateValue.list.values:
-            low, high = _numbers(bounds)
+            low, high = _decode_numbers(bounds)
             array.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
 
 
-def _picture(feature: Any, said: dict[str, Any]) -> None:
-    """An array that is given as a picture: the program computes on (1, channels, height, width)."""
-    color = _COLORS.get(str(said.get("colorspace", "RGB")))
+def _describe_image(feature: Model_pb2.FeatureDescription, entry: dict[str, Any]) -> None:
+    """Describe an array as the picture that the user gives: the program computes on (1, channels, height, width)."""
+    color = _COLORS.get(str(entry.get("colorspace", "RGB")))
     try:
-        height, width = int(said["height"]), int(said["width"])
+        height, width = int(entry["height"]), int(entry["width"])
     except (KeyError, ValueError, TypeError):
         return
     if color is None or height < 1 or width < 1:

@@ -1,12 +1,13 @@
-"""Where a program is cut, as one writes it: `cuts=[1811MB]`, `[0.6]`, `[layer:24]`, `[op:NAME]`. Standard library only.
+"""Parse the words that say where a program is cut: `cuts=[1811MB]`, `[0.6]`, `[layer:24]`, `[op:NAME]`.
 
 Each word is the end of a chunk: so many bytes of weights, such a share of them, that many layers, or that op are ahead of
-the cut. What a word comes to in a program is mil/places.py's.
+the cut. places.py finds the cut in a program. Only the standard library is imported.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 UNITS = {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _BYTES = re.compile(rf"(\d+(?:\.\d+)?) ?({'|'.join(UNITS)})")
@@ -14,7 +15,7 @@ FORMS = "bytes as 1811MB, a share of the weights as 0.6, layer:24, op:NAME"
 
 
 @dataclass(frozen=True)
-class Place:
+class CutWord:
     """One word: `number` bytes, share or layer, or the `name` of an op."""
 
     word: str
@@ -23,30 +24,30 @@ class Place:
     name: str = ""
 
 
-def place(word: Any) -> Place | None:
-    """What a word means; None where it is none of FORMS."""
+def parse_place(word: object) -> CutWord | None:
+    """Return the meaning of a word; None if it has none of FORMS."""
     text = str(word)
     if isinstance(word, (int, float)):
-        return Place(text, "share", float(word)) if 0 < word < 1 else None
-    if (found := _BYTES.fullmatch(text)) and float(found[1]) > 0:
-        return Place(text, "bytes", float(found[1]) * UNITS[found[2]])
+        return CutWord(text, "share", float(word)) if 0 < word < 1 else None
+    if (match := _BYTES.fullmatch(text)) and float(match[1]) > 0:
+        return CutWord(text, "bytes", float(match[1]) * UNITS[match[2]])
     kind, _, name = text.partition(":")
     if kind == "layer" and name.isascii() and name.isdecimal() and 0 < int(name) < 10**6:
-        return Place(text, "layer", int(name))
-    return Place(text, "op", name=name) if kind == "op" and name else None
+        return CutWord(text, "layer", int(name))
+    return CutWord(text, "op", name=name) if kind == "op" and name else None
 
 
-def places(words: list[Any]) -> list[Place]:
-    """Those of a list that `problem` finds nothing wrong with."""
-    return [found for word in words if (found := place(word))]
+def parse_places(words: Sequence[object]) -> list[CutWord]:
+    """Return the words of a list that `find_problem` accepts."""
+    return [place for word in words if (place := parse_place(word))]
 
 
-def problem(name: str, words: Any) -> str | None:
-    """What is wrong with a list of words, in one sentence."""
-    said = [place(word) for word in words]
+def find_problem(name: str, words: Sequence[object]) -> str | None:
+    """Return one sentence about the first fault of a list of words, or None."""
+    places = [parse_place(word) for word in words]
     if not words:
-        return f"{name}=[]: expected a place or more: {FORMS}; null: no cuts of one's own"
-    if None in said:
-        return f"{name}: {words[said.index(None)]}: expected {FORMS}"
-    twice = next((one.word for number, one in enumerate(said) if one and one in said[:number]), None)
-    return f"{name}: {twice} stands there twice" if twice else None
+        return f"{name}=[]: expected one place or more ({FORMS}), or null for no explicit cuts"
+    if None in places:
+        return f"{name}: {words[places.index(None)]}: expected {FORMS}"
+    twice = next((place.word for index, place in enumerate(places) if place and place in places[:index]), None)
+    return f"{name}: {twice} is given twice" if twice else None

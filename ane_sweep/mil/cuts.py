@@ -1,33 +1,42 @@
-"""Which of the legal cuts of a line are taken: names and numbers only, no files.
+"""Choose among the legal cuts of a line of ops: names and numbers only, no files.
 
-What is balanced (`by`): bytes of weights; layers (ops that multiply matrices); or an estimated time an op.
+Balanced is (`by`) bytes of weights, layers (ops that multiply matrices), or an estimated time for each op.
 
-Best: the largest chunk as small as possible (or within 5 % of an equal share), the others as near to their share (again
-within 5 %), then the fewest boundary bytes, then the most even chunks, then the earliest cuts. Same program, same cuts.
+The best cuts make the largest chunk as small as possible (or within 5 % of an equal share), the others as near to their
+share (again within 5 %), then take the fewest boundary bytes, then the most even chunks, then the earliest cuts. The same
+program always gets the same cuts.
+
+A chunk of its own is cut off at the legal place where fewest bytes cross, of equals where it is smallest: the embedding
+is every lookup in a table of weights ahead of the first layer; the head is the layers with weights from which no other
+layer follows (the projection onto the vocabulary, also if several share it).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.line import OpLine
 
+Keys = frozenset[Hashable]  # of weights (file, offset), or places of ops
 BY = ("bytes", "layers", "time")
 SLACK = 0.05  # of the ideal share: this much imbalance is accepted for fewer boundary bytes
 LAYERS = {"conv", "conv_transpose", "linear", "matmul", "scaled_dot_product_attention"}
 TINY_BYTES_PER_OP = 256  # below this the weights say nothing about where the work is: chunks are balanced by op count
 
 
+_LOOKUPS = {"gather", "gather_along_axis", "gather_nd", "embedding"}
+
+
 @dataclass(frozen=True)
 class Wish:
-    """How a line is to be cut.
+    """Constraints on how a line is cut.
 
-    by           what is balanced: "bytes", "layers" or "time"
+    by           balanced quantity: "bytes", "layers" or "time"
     times        by="time": estimated cost by the first value that an op makes; any unit
     first, last  places where a cut must be: the first chunk ends, the last chunk begins there (chunks of their own)
-    limit        by="bytes": no chunk larger than this, where that is possible
+    limit        by="bytes": no chunk is larger than this if that is possible
     """
 
     by: str = "bytes"
@@ -38,35 +47,34 @@ class Wish:
 
     @property
     def own(self) -> int:
-        """Chunks that are set from the start."""
+        """Return the number of chunks that are set from the start."""
         return (self.first is not None) + (self.last is not None)
 
 
-PLAIN = Wish()
+DEFAULT = Wish()
 
 
-def most(line: Line, wish: Wish = PLAIN) -> int:
-    """The largest number of chunks that a line can be cut into."""
-    return len(_inner(line, wish)) + 1 + wish.own
+def count_most(line: OpLine, wish: Wish = DEFAULT) -> int:
+    """Return the largest number of chunks that a line can be cut into."""
+    return len(_free_places(line, wish)) + 1 + wish.own
 
 
-def choose(line: Line, count: int, wish: Wish = PLAIN) -> list[int]:
-    """The best `count` - 1 cuts, ascending. `count` is more than `wish.own` and at most `most(line, wish)`."""
-    inner, between = _inner(line, wish), count - wish.own
+def choose(line: OpLine, count: int, wish: Wish = DEFAULT) -> list[int]:
+    """Return the best `count` - 1 cuts, ascending. `count` is more than `wish.own` and at most `count_most(line, wish)`."""
+    inner, between = _free_places(line, wish), count - wish.own
     start, end = wish.first or 0, len(line.compute) if wish.last is None else wish.last
     if between == 1:
         chosen = []
     elif between == len(inner) + 1:
         chosen = inner
     else:
-        chosen = _best(line, [start, *inner, end], between, wish)
+        chosen = _choose_best(line, [start, *inner, end], between, wish)
     return [*([] if wish.first is None else [wish.first]), *chosen, *([] if wish.last is None else [wish.last])]
 
 
-def fewest(line: Line, limit: int, wish: Wish = PLAIN) -> list[int] | None:
-    """The cuts of the least number of chunks of which none has more than `limit` bytes of weights; None when there is
-    no such number."""
-    inner = _inner(line, wish)
+def choose_fewest(line: OpLine, limit: int, wish: Wish = DEFAULT) -> list[int] | None:
+    """Return the cuts of the fewest chunks that each hold at most `limit` bytes of weights; None if that is impossible."""
+    inner = _free_places(line, wish)
     marks = [
         0,
         *sorted({*inner, *(place for place in (wish.first, wish.last) if place is not None)}),
@@ -76,28 +84,28 @@ def fewest(line: Line, limit: int, wish: Wish = PLAIN) -> list[int] | None:
         return None
     count = max(1 + wish.own, -(-sum(line.sizes.values()) // limit))
     while True:
-        chosen = choose(line, min(count, most(line, wish)), replace(wish, limit=limit))
+        chosen = choose(line, min(count, count_most(line, wish)), replace(wish, limit=limit))
         if max(weight_bytes(line, chosen)) <= limit:
             return chosen
         count += 1
 
 
-def weight_bytes(line: Line, chosen: Sequence[int]) -> list[int]:
-    """Bytes of the distinct weights of each chunk."""
+def weight_bytes(line: OpLine, chosen: Sequence[int]) -> list[int]:
+    """Return the bytes of the distinct weights of each chunk."""
     edges = [0, *chosen, len(line.compute)]
     return [sum(line.sizes[key] for key in frozenset().union(*line.blobs[start:end])) for start, end in pairwise(edges)]
 
 
-def _inner(line: Line, wish: Wish) -> list[int]:
+def _free_places(line: OpLine, wish: Wish) -> list[int]:
     end = len(line.compute) if wish.last is None else wish.last
     return [place for place in line.positions if (wish.first or 0) < place < end]
 
 
-def _best(line: Line, marks: list[int], count: int, wish: Wish) -> list[int]:
+def _choose_best(line: OpLine, marks: list[int], count: int, wish: Wish) -> list[int]:
     uses, sizes = _costs(line, wish)
     segments = _segments(uses, marks)
     least = _least_bound(segments, sizes, count)
-    share = _share(segments, sizes, count, least)
+    share = _target_share(segments, sizes, count, least)
     everything = sum(sizes[key] for key in frozenset().union(*segments))
     bound = max(least, int(everything / count * (1 + SLACK)))
     if wish.limit is not None and uses is line.blobs:
@@ -106,13 +114,15 @@ def _best(line: Line, marks: list[int], count: int, wish: Wish) -> list[int]:
     return [marks[mark] for mark in _best_marks(segments, sizes, crossing, count, bound, share)]
 
 
-def _costs(line: Line, wish: Wish) -> tuple[list[frozenset], dict]:
-    """What each op of the line uses and what that costs: weights by bytes (or, if those are tiny, each op as 1), each
-    layer as 1, or each op's time in millionths of the whole."""
+def _costs(line: OpLine, wish: Wish) -> tuple[Sequence[Keys], Mapping[Hashable, int]]:
+    """Return the things that each op uses and the cost of each thing.
+
+    These are weights by bytes (or, if those are tiny, each op as 1), each layer as 1, or each op's time in millionths.
+    """
     if wish.by == "bytes" and sum(line.sizes.values()) >= TINY_BYTES_PER_OP * len(line.compute):
-        return line.blobs, line.sizes
+        return line.blobs, dict(line.sizes.items())
     places = range(len(line.compute))
-    costs = dict.fromkeys(places, 1)
+    costs: dict[Hashable, int] = dict.fromkeys(places, 1)
     if wish.by == "layers" and any(op.type in LAYERS for op in line.compute):
         costs = {place: int(op.type in LAYERS) for place, op in enumerate(line.compute)}
     elif wish.by == "time" and (total := sum(wish.times.values())):
@@ -120,14 +130,16 @@ def _costs(line: Line, wish: Wish) -> tuple[list[frozenset], dict]:
     return [frozenset([place]) for place in places], costs
 
 
-def _segments(uses: list[frozenset], marks: list[int]) -> list[frozenset]:
-    """What is used between one mark and the next."""
+def _segments(uses: Sequence[Keys], marks: list[int]) -> list[Keys]:
+    """Return the things used between one mark and the next."""
     return [frozenset().union(*uses[start:end]) for start, end in pairwise(marks)]
 
 
-def _least_bound(segments: list[frozenset], sizes: dict, count: int) -> int:
-    """The smallest possible size of the largest of `count` chunks, by bisection: taking as much as fits is optimal,
-    because a chunk's size only grows with its ops."""
+def _least_bound(segments: Sequence[Keys], sizes: Mapping[Hashable, int], count: int) -> int:
+    """Return the smallest possible size of the largest of `count` chunks, by bisection.
+
+    Taking as much as fits is optimal, because a chunk's size only grows with its ops.
+    """
     low = max(sum(sizes[key] for key in keys) for keys in segments)
     high = max(low, sum(sizes.values()))
     while low < high:
@@ -139,8 +151,9 @@ def _least_bound(segments: list[frozenset], sizes: dict, count: int) -> int:
     return low
 
 
-def _chunks_needed(segments: list[frozenset], sizes: dict, bound: int) -> int:
-    count, held, total = 1, set(), 0
+def _chunks_needed(segments: Sequence[Keys], sizes: Mapping[Hashable, int], bound: int) -> int:
+    held: set[Hashable] = set()
+    count, total = 1, 0
     for keys in segments:
         extra = sum(sizes[key] for key in keys if key not in held)
         if total + extra > bound:
@@ -151,9 +164,11 @@ def _chunks_needed(segments: list[frozenset], sizes: dict, bound: int) -> int:
     return count
 
 
-def _share(segments: list[frozenset], sizes: dict, count: int, least: int) -> float:
-    """The size that chunks should have: `least`, but where single segments are larger than an equal share (a vocabulary
-    table, say) these fill chunks of their own and the others share the rest."""
+def _target_share(segments: Sequence[Keys], sizes: Mapping[Hashable, int], count: int, least: int) -> float:
+    """Return the size that chunks should have: `least`, or the share that is left beside giants.
+
+    Single segments larger than an equal share (a vocabulary table, say) fill chunks of their own; the others share the rest.
+    """
     totals = [sum(sizes[key] for key in keys) for keys in segments]
     giants: set[int] = set()
     while len(giants) < count:
@@ -168,10 +183,13 @@ def _share(segments: list[frozenset], sizes: dict, count: int, least: int) -> fl
 
 
 def _best_marks(
-    segments: list[frozenset], sizes: dict, crossing: list[int], count: int, bound: int, share: float
+    segments: Sequence[Keys], sizes: Mapping[Hashable, int], crossing: list[int], count: int, bound: int, share: float
 ) -> list[int]:
-    """Dynamic programme over (mark, number of chunks up to there), with three things to keep small, in this order:
-    how far chunks exceed their share (in steps of SLACK, squared), boundary bytes, and the sum of squared sizes."""
+    """Return the best marks, by a dynamic programme over (mark, number of chunks up to there).
+
+    It keeps three things small, in this order: how far chunks exceed their share (in steps of SLACK, squared), boundary
+    bytes, and the sum of squared sizes.
+    """
     places = len(segments) + 1
     worst = np.iinfo(np.int64).max // 4
     over = np.full((count + 1, places), worst, dtype=np.int64)
@@ -180,7 +198,7 @@ def _best_marks(
     back = np.zeros((count + 1, places), dtype=np.int32)
     over[0, 0] = 0
     size = np.zeros(places)  # size[i] of a chunk from mark i to the mark at hand
-    last_use: dict = {}
+    last_use: dict[Hashable, int] = {}
     for end in range(1, places):
         for key in segments[end - 1]:
             size[last_use.get(key, -1) + 1 : end] += sizes[key]
@@ -204,3 +222,40 @@ def _best_marks(
         end = int(back[chunk, end])
         chosen.append(end)
     return chosen[::-1]
+
+
+def find_embedding_end(line: OpLine) -> int | None:
+    """Return the cut after the embedding; None if there is no lookup or no legal cut behind it."""
+    layers = [place for place, op in enumerate(line.compute) if op.type in LAYERS]
+    first_layer = layers[0] if layers else len(line.compute)
+    lookups = [place for place in range(first_layer) if line.compute[place].type in _LOOKUPS and line.blobs[place]]
+    if not lookups:
+        return None
+    between = [place for place in line.positions if lookups[-1] < place <= first_layer]
+    return min(between, key=lambda place: (line.crossing[place], place), default=None)
+
+
+def find_head_start(line: OpLine) -> int | None:
+    """Return the cut before the head; None if no layer with weights is last, or no legal cut lies before it."""
+    last = set(_find_last_layers(line))
+    others = [place for place, op in enumerate(line.compute) if op.type in LAYERS and place not in last]
+    heads = [place for place in last if line.blobs[place]]
+    after = max(others, default=-1)
+    if not heads or min(heads) <= after:
+        return None
+    between = [place for place in line.positions if max(after, 0) < place <= min(heads)]
+    return min(between, key=lambda place: (line.crossing[place], -place), default=None)
+
+
+def _find_last_layers(line: OpLine) -> list[int]:
+    """Return the places of the layers from which no other layer follows."""
+    leads_to_layer: set[str] = set()
+    found = []
+    for place in range(len(line.compute) - 1, -1, -1):
+        op = line.compute[place]
+        leads = not leads_to_layer.isdisjoint(op.outputs)
+        if op.type in LAYERS and not leads:
+            found.append(place)
+        if op.type in LAYERS or leads:
+            leads_to_layer |= line.reads[place]
+    return found

@@ -1,7 +1,7 @@
-"""The modes of numerics and the effects of `ane`, by name, each effect with its source and confidence. Imports nothing heavy.
+"""List the modes of numerics and the known effects of the Neural Engine's arithmetic, each with source and confidence.
 
 `DEFAULT` are the effects that were measured by more than one party or on more than one chip; the others are there to be
-tried.
+tried. Nothing heavy is imported.
 """
 
 from collections.abc import Iterable
@@ -11,16 +11,14 @@ from ane_sweep.errors import ConfigError
 
 MODES = ("fp16", "fp32", "ane")
 LIMIT = 32768.0  # of the accumulator (Q15.16): at this magnitude a running sum becomes infinite and stays so
-GRAIN = 2.0**-16  # what its products are multiples of
-PRODUCT_NS = (
-    4.0  # what rounding one product takes a core (measured: 3.6 for 128x768x768, 250 times a plain matrix product)
-)
+GRAIN = 2.0**-16  # its products are multiples of this
+PRODUCT_NS = 4.0  # of a core to round one product (measured: 3.6 for 128x768x768, 250 times a plain matrix product)
 RUN = 32  # products summed between two looks at the accumulator; the hardware's own order is not known
 
 
 @dataclass(frozen=True)
 class Effect:
-    """`confidence`: "several" parties or chips measured it, "one" did, or sources "conflict"."""
+    """One effect. `confidence`: "several" parties or chips measured it, "one" did, or sources "conflict"."""
 
     name: str
     what: str
@@ -82,8 +80,8 @@ EFFECTS = {
 DEFAULT = tuple(name for name, effect in EFFECTS.items() if effect.confidence == "several")
 
 
-def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Effects by name, in the order of the table; None stands for DEFAULT. Raises ConfigError for an unknown one."""
+def select_effects(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the effects with these names, in the order of the table; None selects DEFAULT. Raises ConfigError."""
     wanted = DEFAULT if names is None else tuple(names)
     unknown = [name for name in wanted if name not in EFFECTS]
     if unknown:

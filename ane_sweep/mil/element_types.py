@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ MOST_AXES = 64  # a tensor of more is damage, and its sizes are not looked at
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type by its MIL name, and shape; None stands for a size that is only known when the program runs."""
+    """An element type by its MIL name, and a shape; None stands for a size that is only known while the program runs."""
 
     dtype: str
     shape: tuple[int | None, ...]
@@ -52,22 +51,23 @@ class TensorType:
 
     @property
     def count(self) -> int:
-        """Elements of a tensor of this type; sizes that are not known count as 1."""
+        """Return the elements of a tensor of this type; unknown sizes count as 1."""
         return math.prod(length if length is not None else 1 for length in self.shape)
 
     @property
     def byte_count(self) -> int:
-        """Bytes of a tensor of this type; whole bytes an element."""
-        size = NUMPY[self.dtype].itemsize if self.dtype in NUMPY else 1
-        for length in self.shape:
-            size *= length or 1
-        return size
+        """Return the bytes of a tensor of this type, at whole bytes an element; unknown sizes count as 1."""
+        return math.prod(
+            (length or 1 for length in self.shape), start=NUMPY[self.dtype].itemsize if self.dtype in NUMPY else 1
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Varying:
-    """The sizes of a value of a program that takes several shapes: `default`, and either all of its `shapes` (enumerated) or the
-    lowest and the highest size of every axis (`ranges`; None: no limit). Neither where it is of one shape after all.
+class FlexibleShape:
+    """The sizes of one value of a program that takes several shapes.
+
+    `default` is its shape at the default input. Either all of its `shapes` are listed (enumerated), or the lowest and the
+    highest size of every axis (`ranges`; None: no limit); neither if it has one shape after all.
     """
 
     default: tuple[int, ...]
@@ -75,8 +75,8 @@ class Varying:
     ranges: tuple[tuple[int, int | None], ...] = ()
 
 
-def tensor_type(value_type: Any) -> TensorType | None:
-    """TensorType of a ValueType message, or None where it is no tensor."""
+def tensor_type(value_type: MIL_pb2.ValueType) -> TensorType | None:
+    """Return the TensorType of a ValueType message, or None if it is no tensor."""
     if value_type.WhichOneof("type") != "tensorType":
         return None
     tensor = value_type.tensorType

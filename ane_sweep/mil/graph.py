@@ -1,10 +1,10 @@
-"""A light view of an ML Program: ops in order, what each reads and writes, and the constants.
+"""View an ML Program: its ops in order, the values that each reads and writes, and the constants.
 
-The protobuf messages stay as they are and are only looked at; a program of 16,500 ops is viewed in well under a second.
+The protobuf messages are only looked at, never changed; a program of 16,500 ops is viewed in well under a second.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,9 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import package as packages
-from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, TensorType, Varying, tensor_type
-from ane_sweep.mil.weights import Record
+from ane_sweep.mil.element_types import MOST_AXES, NUMPY, PACKED_BITS, FlexibleShape, TensorType, tensor_type
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
+from ane_sweep.mil.weights import BlobRecord
 
 _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not economy
 MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
@@ -30,17 +31,21 @@ class Op:
     index: int
     type: str
     name: str
-    inputs: dict[str, list[Any]]
+    inputs: dict[str, list[str | MIL_pb2.Value]]
     outputs: list[str]
-    proto: Any
+    proto: MIL_pb2.Operation
 
     @property
     def reads(self) -> set[str]:
-        """Names of all values that this op needs, those of its nested blocks included."""
+        """Return the names of all values that this op needs, those of its nested blocks included."""
         names = {argument for arguments in self.inputs.values() for argument in arguments if isinstance(argument, str)}
         for block in self.proto.blocks:
             names |= free_names(block)
         return names
+
+    def names(self, parameter: str) -> list[str]:
+        """Return the names of the values given for a parameter; literal arguments have none."""
+        return [argument for argument in self.inputs.get(parameter, []) if isinstance(argument, str)]
 
     def __str__(self) -> str:
         made = self.outputs[0] if self.outputs else self.name
@@ -49,33 +54,30 @@ class Op:
 
 @dataclass
 class Program:
-    """The main function of a package: `ops` in order, value types by name, and the package for its weights.
+    """One function of a package: `ops` in order, value types by name, and the package for its weights.
 
-    varying: sizes of the values whose types leave some open, as far as somebody has followed them.
+    varying: sizes of the values whose types leave some open, as far as the caller has followed them.
     """
 
     package: packages.Package
-    function: Any
-    block: Any
+    function: MIL_pb2.Function
+    block: MIL_pb2.Block
     opset: str
-    varying: Mapping[str, Varying] = field(default_factory=dict)
+    varying: Mapping[str, FlexibleShape] = field(default_factory=dict)
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Model_pb2.Model:
         return self.package.spec
 
     @cached_property
     def ops(self) -> list[Op]:
-        return [view(index, proto) for index, proto in enumerate(self.block.operations)]
+        return [view_op(index, proto) for index, proto in enumerate(self.block.operations)]
 
     @cached_property
-    def types(self) -> dict[str, Any]:
-        """ValueType message of every value, by name: inputs of the function and outputs of ops."""
-        found = {value.name: value.type for value in self.function.inputs}
-        for proto in self.block.operations:
-            for value in proto.outputs:
-                found[value.name] = value.type
-        return found
+    def types(self) -> dict[str, MIL_pb2.ValueType]:
+        """Return the ValueType message of every value, by name: inputs of the function and outputs of ops."""
+        made = {value.name: value.type for proto in self.block.operations for value in proto.outputs}
+        return {value.name: value.type for value in self.function.inputs} | made
 
     @property
     def inputs(self) -> list[str]:
@@ -86,18 +88,18 @@ class Program:
         return list(self.block.outputs)
 
     def tensor_type(self, name: str) -> TensorType | None:
-        """Type of a value, or None where it is no tensor (a state, list or dictionary)."""
+        """Return the type of a value, or None if it is no tensor (a state, list or dictionary)."""
         return tensor_type(self.types[name])
 
     def default_type(self, name: str) -> TensorType | None:
-        """Type of a value at the default shape, where its sizes are known there."""
+        """Return the type of a value at the default shape, if its sizes are known there."""
         kind = self.tensor_type(name)
         if kind is None or kind.is_static or name not in self.varying:
             return kind
         return TensorType(kind.dtype, self.varying[name].default)
 
     def constant(self, op: Op) -> Any:
-        """What a `const` op holds: see `decode`."""
+        """Return the value of a `const` op: see `decode`."""
         return decode(op.proto.attributes["val"], self.package)
 
 
@@ -108,13 +110,13 @@ def load(path: Path) -> Program:
     if len(functions) != 1:
         names = ", ".join(sorted(functions)) or "none"
         raise PackageError(f"{path}: has {len(functions)} functions ({names}); programs with exactly one are read here")
-    return program(package)
+    return view_program(package)
 
 
-def program(package: packages.Package, function: str = "") -> Program:
-    """View one function of a package that was read; "" is the one that the package declares as default.
+def view_program(package: packages.Package, function: str = "") -> Program:
+    """View one function of a package; "" is the one that the package declares as default.
 
-    Raises errors.PackageError where there is no such function, or none that can be the default.
+    Raises errors.PackageError if there is no such function, or none that can be the default.
     """
     functions = package.spec.mlProgram.functions
     name = function or default_function(package.spec)
@@ -127,14 +129,14 @@ def program(package: packages.Package, function: str = "") -> Program:
     return Program(package, chosen, chosen.block_specializations[chosen.opset], chosen.opset)
 
 
-def default_function(spec: Any) -> str:
-    """Name of the function that runs when none is named."""
+def default_function(spec: Model_pb2.Model) -> str:
+    """Return the name of the function that runs when none is named."""
     functions = spec.mlProgram.functions
     return spec.description.defaultFunctionName or (next(iter(functions)) if len(functions) == 1 else "main")
 
 
-def view(index: int, proto: Any) -> Op:
-    """An Op over an Operation message."""
+def view_op(index: int, proto: MIL_pb2.Operation) -> Op:
+    """Return an Op over an Operation message."""
     inputs = {
         parameter: [binding.name or binding.value for binding in argument.arguments]
         for parameter, argument in in_order(proto.inputs)
@@ -152,10 +154,11 @@ def in_order(held: Any) -> list[tuple[str, Any]]:
     return sorted(held.items(), key=lambda entry: entry[0])
 
 
-def decode(value: Any, package: packages.Package) -> Any:
-    """A Value message as numpy array (tensors, rank 0 included), str or bool array, list, or dict.
+def decode(value: MIL_pb2.Value, package: packages.Package) -> Any:
+    """Return a Value message as numpy array (tensors, rank 0 included), str or array of str, list, or dict.
 
-    Blobs are views into the mapped file. Element types of less than a byte come unpacked, one byte each.
+    Blobs are views into the mapped file. Element types of less than a byte come unpacked, one byte each. Raises
+    errors.PackageError for a damaged value.
     """
     if value.WhichOneof("value") == "blobFileValue":
         return _decode_blob(value, package)
@@ -171,7 +174,7 @@ def decode(value: Any, package: packages.Package) -> Any:
     raise PackageError(f"{package.path}: a constant holds no value; the file is damaged")
 
 
-def _decode_tensor(value: Any, package: packages.Package) -> Any:
+def _decode_tensor(value: MIL_pb2.Value, package: packages.Package) -> np.ndarray | str:
     kind = tensor_type(value.type)
     tensor = value.immediateValue.tensor
     field = tensor.WhichOneof("value")
@@ -181,30 +184,30 @@ def _decode_tensor(value: Any, package: packages.Package) -> Any:
         strings = list(tensor.strings.values)
         if not kind.shape and len(strings) == 1:
             return strings[0]
-        return _shaped(np.array(strings, dtype=object), kind, package, "an immediate constant")
+        return _reshape(np.array(strings, dtype=object), kind, package, "an immediate constant")
     if kind.dtype in PACKED_BITS and field == "bytes":
         raw = np.frombuffer(tensor.bytes.values, np.uint8)
-        return _shaped(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
+        return _reshape(unpack(raw, kind.dtype, kind.count), kind, package, "an immediate constant")
     if kind.dtype not in NUMPY:
         raise PackageError(f"{package.path}: immediate constants of type {kind.dtype} are not read here")
     dtype = NUMPY[kind.dtype]
     if field == "bytes":
-        raw = tensor.bytes.values
-        if kind.dtype not in _RAW or len(raw) % dtype.itemsize:
+        data = tensor.bytes.values
+        if kind.dtype not in _RAW or len(data) % dtype.itemsize:
             raise PackageError(
-                f"{package.path}: an immediate {kind.dtype} constant has {len(raw)} bytes; it is damaged"
+                f"{package.path}: an immediate {kind.dtype} constant has {len(data)} bytes; it is damaged"
             )
-        flat = np.frombuffer(raw, dtype=dtype)
+        flat = np.frombuffer(data, dtype=dtype)
     else:
         try:
             flat = np.array(getattr(tensor, field).values).astype(dtype)
         except (ValueError, OverflowError, TypeError) as error:
             raise PackageError(f"{package.path}: a constant says {kind.dtype} and holds {field}: {error}") from error
-    return _shaped(flat, kind, package, "an immediate constant")
+    return _reshape(flat, kind, package, "an immediate constant")
 
 
 def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
-    """`count` elements of less than a byte, packed lowest bits first across bytes, as one byte each (int4: signed)."""
+    """Return `count` elements of less than a byte, packed lowest bits first, as one byte each (int4: signed)."""
     bits = PACKED_BITS[dtype]
     if raw.size < -(-count * bits // 8):
         count = raw.size * 8 // bits  # too few: the caller sees that the shape is not filled
@@ -224,16 +227,16 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
     return flat
 
 
-def stored(value: Any, package: packages.Package) -> Record:
-    """The weight record that a Value message refers to, held against what the program says of it. Raises PackageError.
+def check_record(value: MIL_pb2.Value, package: packages.Package) -> BlobRecord:
+    """Return the weight record that a Value message refers to, checked against the program's declaration.
 
-    Nothing of the payload is read: whoever only looks at a program and whoever runs it refuse the same files.
+    Raises PackageError. The payload is not read, so viewing a program and running it refuse the same files.
     """
     kind = tensor_type(value.type)
     reference = value.blobFileValue
     blobs = package.blobs(reference.fileName)
     record = blobs.record(reference.offset)
-    where = _place(value, package)
+    where = _describe_place(value, package)
     if kind is None or not kind.is_static or (kind.dtype not in NUMPY and kind.dtype not in PACKED_BITS):
         raise PackageError(f"{package.path}: {where} has type {kind.dtype if kind else 'none'}, which is not read here")
     if record.dtype_name != kind.dtype and not (kind.dtype == "bool" and record.dtype in (3, 4)):
@@ -248,21 +251,21 @@ def stored(value: Any, package: packages.Package) -> Record:
     return record
 
 
-def _place(value: Any, package: packages.Package) -> str:
+def _describe_place(value: MIL_pb2.Value, package: packages.Package) -> str:
     reference = value.blobFileValue
     return f"the weight record at byte {reference.offset} of {package.blobs(reference.fileName).path}"
 
 
-def _decode_blob(value: Any, package: packages.Package) -> np.ndarray:
-    stored(value, package)
+def _decode_blob(value: MIL_pb2.Value, package: packages.Package) -> np.ndarray:
+    check_record(value, package)
     kind = tensor_type(value.type)
     assert kind is not None  # `stored` refuses the rest
     payload = package.blobs(value.blobFileValue.fileName).payload(value.blobFileValue.offset)
     flat = unpack(payload, kind.dtype, kind.count) if kind.dtype in PACKED_BITS else payload.view(NUMPY[kind.dtype])
-    return _shaped(flat, kind, package, _place(value, package))
+    return _reshape(flat, kind, package, _describe_place(value, package))
 
 
-def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what: str) -> np.ndarray:
+def _reshape(flat: np.ndarray, kind: TensorType, package: packages.Package, what: str) -> np.ndarray:
     shape = tuple(length or 0 for length in kind.shape)
     count = math.prod(shape)
     if len(shape) > 32:
@@ -274,33 +277,32 @@ def _shaped(flat: np.ndarray, kind: TensorType, package: packages.Package, what:
     raise PackageError(f"{package.path}: {what} of shape {kind.shape} holds {flat.size} values; the file is damaged")
 
 
-def check_sizes(block: Any, where: object) -> None:
-    """Refuse declared tensors that cannot be: damage, or an attempt to make a reader count with them or reserve them."""
+def check_sizes(block: MIL_pb2.Block, where: object) -> None:
+    """Refuse declared tensors that cannot exist, in a block and the blocks nested in it. Raises errors.PackageError.
+
+    They are damage, or an attempt to make a reader count with them or reserve them. `where` is named in the message.
+    """
     for proto in block.operations:
         for value in proto.outputs:
             kind = tensor_type(value.type)
             if kind is None:
                 continue
             if len(kind.shape) >= MOST_AXES or math.prod(length or 1 for length in kind.shape) > MOST_ELEMENTS:
-                raise too_large(where, value.name, kind)
+                raise size_error(where, value.name, kind.dtype, kind.shape)
         for inner in proto.blocks:
             check_sizes(inner, where)
 
 
-def too_large(where: object, name: str, kind: Any) -> PackageError:
-    """`kind`: anything with a dtype and a shape."""
-    sizes = list(kind.shape) if len(kind.shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
+def size_error(where: object, name: str, dtype: str, shape: Sequence[int | None]) -> PackageError:
+    """Return the error for a declared tensor that cannot exist."""
+    sizes = list(shape) if len(shape) < MOST_AXES else f"of {MOST_AXES} axes or more"
     return PackageError(
-        f"{where}: `{name}` is declared as {kind.dtype} {sizes}, which no machine can hold; the file is damaged"
+        f"{where}: `{name}` is declared as {dtype} {sizes}, which no machine can hold; the file is damaged"
     )
 
 
-def free_names(block: Any) -> set[str]:
-    """Names that a nested block reads from outside itself."""
-    made = {value.name for value in block.inputs}
-    read = set(block.outputs)
-    for proto in block.operations:
-        op = view(0, proto)
-        read |= op.reads
-        made.update(op.outputs)
-    return read - made
+def free_names(block: MIL_pb2.Block) -> set[str]:
+    """Return the names that a nested block reads from outside itself."""
+    ops = [view_op(index, proto) for index, proto in enumerate(block.operations)]
+    made = {value.name for value in block.inputs}.union(*(op.outputs for op in ops))
+    return set(block.outputs).union(*(op.reads for op in ops)) - made

@@ -1,54 +1,52 @@
-"""A package that no system has seen: the same program under a new identity, so that no cache can know it.
+"""Copy a package under a new identity, so that no cache of compiled programs can know it.
 
-Core ML's compiled programs are cached by what they were compiled from and by who loads them (a published study of an M4
-and M6 forces a new compilation with a new process name; another one patches cached programs, so the cache looks no
-deeper than that). The copy differs in its path, its metadata and one entry of the program's `buildInfo`, which is
-carried into the compiled program's text; nothing that is computed differs, and the weights are the same files.
+Core ML's compiled programs are cached by the program that they were compiled from and by the process that loads them (a
+published study of an M4 and M6 forces a new compilation with a new process name; another one patches cached programs, so
+the cache looks no deeper than that). The copy differs in its path, its metadata and one entry of the program's `buildInfo`,
+which is carried into the compiled program's text; it computes the same, and the weights are the same files.
 """
 
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.mil import package
-from ane_sweep.mil.proto import MIL_pb2
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 
 KEY = "ane-sweep-identity"
 
 
-def fresh_copy(source: Path, target: Path, identity: str) -> Path:
-    """Write the package `source` to `target` with `identity` in it; weights are hard links where that is possible."""
+def write_fresh_copy(source: Path, target: Path, identity: str) -> Path:
+    """Write the package `source` to `target` with `identity` in it and return `target`; weights are hard links if possible."""
     found = package.read(source, kinds=("mlProgram", "pipeline"))
     found.spec.description.metadata.userDefined[KEY] = identity
-    for program in _programs(found.spec):
+    for program in _list_programs(found.spec):
         _set_build_info(program, identity)
-    return _write(found, target)
+    return _write_copy(found, target)
 
 
-def with_default(source: Path, target: Path, function: str) -> Path:
-    """Write the multifunction package `source` to `target` with another function as its default."""
+def write_with_default(source: Path, target: Path, function: str) -> Path:
+    """Write the multifunction package `source` to `target` with `function` as its default; return `target`."""
     found = package.read(source)
     found.spec.description.defaultFunctionName = function
-    return _write(found, target)
+    return _write_copy(found, target)
 
 
-def _write(found: package.Package, target: Path) -> Path:
+def _write_copy(found: package.Package, target: Path) -> Path:
     weights = package.create(target).parent
     for file in sorted((found.model_path.parent / "weights").glob("*")):
-        package.link(file, weights / file.name)
+        package.link_or_copy(file, weights / file.name)
     package.write(target, found.spec)
     return target
 
 
-def _programs(spec: Any) -> list[Any]:
-    if spec.WhichOneof("Type") == "pipeline":
-        return [program for model in spec.pipeline.models for program in _programs(model)]
-    return (
-        [spec.mlProgram] if spec.WhichOneof("Type") == "mlProgram" else []
-    )  # asking others for it would make them one
+def _list_programs(spec: Model_pb2.Model) -> list[MIL_pb2.Program]:
+    kind = spec.WhichOneof("Type")
+    if kind == "pipeline":
+        return [program for model in spec.pipeline.models for program in _list_programs(model)]
+    return [spec.mlProgram] if kind == "mlProgram" else []  # reading mlProgram of another kind would turn it into one
 
 
-def _set_build_info(program: Any, identity: str) -> None:
-    """One more entry in `buildInfo`, a dictionary from text to text, as coremltools 9.0 itself writes it."""
+def _set_build_info(program: MIL_pb2.Program, identity: str) -> None:
+    """Add one entry to `buildInfo`, a dictionary from text to text, as coremltools 9.0 itself writes it."""
     info = program.attributes["buildInfo"]
     text = MIL_pb2.ValueType()
     text.tensorType.dataType = MIL_pb2.DataType.STRING

@@ -1,4 +1,4 @@
-"""Several functions of one package cut at the same places, so that chunk i of each uses the same weights.
+"""Cut several functions of one package at the same places, so that chunk i of each uses the same weights.
 
 Two places of two functions are the same place when the weights (and states) that both functions have are parted alike:
 the same ones before it, the same ones after it, and so the same ones on both sides. A weight that the functions use a
@@ -8,7 +8,7 @@ different number of times does not count: a table that every layer of one adds a
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.line import OpLine
 
 _Key = tuple[str, int | str]
 _STATE = "state"
@@ -16,22 +16,25 @@ _STATE = "state"
 
 @dataclass
 class Joint:
-    """`line` stands for all functions: the first one's ops, with the weights of all of them; its positions are the cuts
-    that every function has. `places[p]` is what cut p is in each function."""
+    """One line that stands for all functions.
 
-    line: Line
+    `line` has the first function's ops with the weights of all of them; its positions are the cuts that every function has.
+    `places[p]` lists cut p in each function.
+    """
+
+    line: OpLine
     places: dict[int, list[int]]
 
     def in_function(self, index: int, chosen: list[int]) -> list[int]:
         return [self.places[place][index] for place in chosen]
 
 
-def join(lines: list[Line]) -> Joint:
-    """One line for all functions of a package."""
+def join(lines: list[OpLine]) -> Joint:
+    """Return one line for all functions of a package."""
     first, *others = lines
     if not others:
         return Joint(first, {place: [place] for place in first.positions})
-    uses = [_uses(line) for line in lines]
+    uses = [_count_uses(line) for line in lines]
     in_all = set.intersection(*(set(count) for count in uses))
     common = sorted((k for k in in_all if k[0] == _STATE or len({count[k] for count in uses}) == 1), key=str)
     bits = {key: 1 << index for index, key in enumerate(common)}
@@ -56,13 +59,13 @@ def join(lines: list[Line]) -> Joint:
     return Joint(whole, places)
 
 
-def _uses(line: Line) -> Counter[_Key]:
-    """How many ops use each weight and state."""
-    return Counter(key for keys in _keys(line) for key in keys)
+def _count_uses(line: OpLine) -> Counter[_Key]:
+    """Return the number of ops that use each weight and state."""
+    return Counter(key for keys in _list_used(line) for key in keys)
 
 
-def _keys(line: Line) -> list[set[_Key]]:
-    """Weights and states that each op uses."""
+def _list_used(line: OpLine) -> list[set[_Key]]:
+    """Return the weights and states that each op uses."""
     states = {name for name in line.program.inputs if line.program.tensor_type(name) is None}
     return [
         {*blobs, *((_STATE, name) for name in names & states)}
@@ -70,14 +73,12 @@ def _keys(line: Line) -> list[set[_Key]]:
     ]
 
 
-def _cuts_by_parting(line: Line, bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
-    """(what is used before, what is used after) -> the legal cut that does so where fewest bytes cross."""
-    masks = []
-    for keys in _keys(line):
-        mask = 0
-        for key in keys:
-            mask |= bits.get(key, 0)
-        masks.append(mask)
+def _cuts_by_parting(line: OpLine, bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
+    """Return the legal cuts by (mask of the things used before, mask of those used after).
+
+    Of several cuts that part alike, the one where fewest bytes cross.
+    """
+    masks = [sum(bits.get(key, 0) for key in keys) for keys in _list_used(line)]
     after = [0] * (len(masks) + 1)
     for place in range(len(masks) - 1, -1, -1):
         after[place] = after[place + 1] | masks[place]

@@ -1,11 +1,11 @@
-"""A program as a line of computing ops, and where that line can be cut: names and numbers only, no files.
+"""Put a program's computing ops into a line and find where it can be cut: names and numbers only, no files.
 
 The ops that compute (those that depend on an input) stand in a line; a cut goes between two of them. Constants, and
-ops that depend on constants alone, belong to whatever uses them and are no part of the line.
+ops that depend on constants alone, belong to their users and are no part of the line.
 
     boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
-    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or what one of those
-               holds exactly (CARRIERS: a bool, a small integer), of one shape or of those that follow from the inputs'
+    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or a value that one
+               of those holds exactly (CARRIERS: a bool, a small integer), of one shape or of those that follow from the inputs'
                (Program.varying); and no state is used on both sides
     size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
 """
@@ -18,11 +18,8 @@ from ane_sweep.mil.graph import Op, Program, check_sizes
 from ane_sweep.mil.weights import blob_values
 
 BOUNDARY_RANKS = range(1, 6)
-_FP16, _INT8 = (
-    ("fp16", 7),
-    ("int8", 10),
-)  # features of these types came with specification versions 7 (iOS16) and 10 (iOS26)
-# what a value may travel as, narrowest first: (type of the feature, specification version from which it is one)
+_FP16, _INT8 = ("fp16", 7), ("int8", 10)  # features since specification versions 7 (iOS16) and 10 (iOS26)
+# types in which a value may travel, narrowest first: (type of the feature, specification version from which it is one)
 CARRIERS = {
     "fp32": (("fp32", 0),),
     "int32": (("int32", 0),),
@@ -37,7 +34,7 @@ _STATEFUL = ("read_state", "write_state", "make_list", "list_write", "list_scatt
 
 
 @dataclass
-class Line:
+class OpLine:
     """A program as a line of computing ops, ready to be cut.
 
     compute    the ops of the line, in order
@@ -63,34 +60,32 @@ class Line:
     unsized: int = 0
 
 
-def line_up(program: Program) -> Line:
+def line_up(program: Program) -> OpLine:
     """Sort a program's ops into computing ones and constants, and find the legal cuts. Raises errors.PackageError."""
     check_sizes(program.block, program.package.path)
     compute, constant = split(program)
     reads = [op.reads for op in compute]
-    if strange := set(program.outputs).union(*reads) - program.types.keys():
-        raise PackageError(
-            f"{program.package.path}: nothing makes {min(strange)!r}, which is read; the file is damaged"
-        )
+    if unknown := set(program.outputs).union(*reads) - program.types.keys():
+        raise PackageError(f"{program.package.path}: no op makes {min(unknown)!r}, which is read; the file is damaged")
     sizes: dict[tuple[str, int], int] = {}
     below: dict[str, frozenset[tuple[str, int]]] = {}
     for op in dict.fromkeys(op.index for op in constant.values()):
         view = program.ops[op]
-        keys = _keys(view, program, sizes).union(*(below.get(name, frozenset()) for name in view.reads))
+        keys = _find_weights(view, program, sizes).union(*(below.get(name, frozenset()) for name in view.reads))
         below.update((name, keys) for name in view.outputs)
     nothing: frozenset[tuple[str, int]] = frozenset()
     blobs = [
-        _keys(op, program, sizes).union(*(below.get(name, nothing) for name in names))
+        _find_weights(op, program, sizes).union(*(below.get(name, nothing) for name in names))
         for op, names in zip(compute, reads)
     ]
     largest = max((sum(sizes[key] for key in below.get(name, nothing)) for names in reads for name in names), default=0)
-    line = Line(program, compute, constant, reads, blobs, sizes, [], {}, largest)
+    line = OpLine(program, compute, constant, reads, blobs, sizes, [], {}, largest)
     _find_positions(line)
     return line
 
 
 def split(program: Program) -> tuple[list[Op], dict[str, Op]]:
-    """The computing ops in order (without those that nothing needs), and the constant ones by the value they make."""
+    """Return the computing ops in order (without those that no output needs), and the constant ones by the value they make."""
     constant: dict[str, Op] = {}
     rest = []
     for op in program.ops:
@@ -115,7 +110,7 @@ def _is_constant(op: Op, constant: dict[str, Op]) -> bool:
     return all(name in constant for name in op.reads)
 
 
-def _keys(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
+def _find_weights(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
     keys = set()
     for value in blob_values(op.proto):
         key = (value.blobFileValue.fileName, value.blobFileValue.offset)
@@ -125,8 +120,8 @@ def _keys(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozen
     return frozenset(keys)
 
 
-def _find_positions(line: Line) -> None:
-    """Fill `positions` and `crossing`: one walk with the set of values that are alive."""
+def _find_positions(line: OpLine) -> None:
+    """Fill `positions` and `crossing` in one walk with the set of values that are alive."""
     program = line.program
     last_use: dict[str, int] = {}
     first_state_use: dict[str, int] = {}
@@ -145,7 +140,7 @@ def _find_positions(line: Line) -> None:
     for place in range(1, len(line.compute)):
         for name in line.compute[place - 1].outputs:
             if last_use.get(name, -1) >= place:
-                size, legal, sized = found = _feature(program, name)
+                size, legal, sized = found = _describe_value(program, name)
                 alive_bytes, illegal, unsized = alive_bytes + size, illegal + (not legal), unsized + (not sized)
                 ends[last_use[name] + 1].append(found)
         for size, legal, sized in ends[place]:
@@ -160,8 +155,8 @@ def _find_positions(line: Line) -> None:
             line.crossing[place] = alive_bytes
 
 
-def _feature(program: Program, name: str) -> tuple[int, bool, bool]:
-    """(bytes of a value as it travels, whether it can but for its sizes, whether its sizes are known)."""
+def _describe_value(program: Program, name: str) -> tuple[int, bool, bool]:
+    """Return the bytes of a value as it travels, whether it can travel but for its sizes, and whether those are known."""
     kind = program.default_type(name)
     if kind is None:
         return 0, False, True
@@ -172,8 +167,9 @@ def _feature(program: Program, name: str) -> tuple[int, bool, bool]:
 
 
 def carrier(program: Program, kind: TensorType) -> str | None:
-    """The narrowest type of feature that holds a boundary value exactly, so that the way there and back changes nothing;
-    None where there is none.
+    """Return the narrowest feature type that holds a boundary value exactly, so that the way there and back changes nothing.
+
+    None if no feature type holds it.
     """
     version = program.spec.specificationVersion
     return next((dtype for dtype, since in CARRIERS.get(kind.dtype, ()) if version >= since), None)

@@ -1,10 +1,10 @@
-"""A .mlpackage on disk.
+"""Read and write a .mlpackage on disk.
 
-    model.mlpackage/Manifest.json                           which item is the model
+    model.mlpackage/Manifest.json                           names the item that is the model
     model.mlpackage/Data/com.apple.CoreML/model.mlmodel     protobuf: Model
     model.mlpackage/Data/com.apple.CoreML/weights/weight.bin
 
-Everything that goes wrong here is errors.PackageError: what, where, and what to do next.
+Every failure here is errors.PackageError, which says what is wrong, where, and what to do next.
 """
 
 import json
@@ -13,7 +13,6 @@ import shutil
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -30,21 +29,21 @@ _NAMESPACE = uuid.UUID("6f4ed2a5-7a35-5c0c-9a43-0c2e1f1d9a11")  # any fixed valu
 
 @dataclass
 class Package:
-    """A package that was found; `spec` is its Model message, weight files are opened when they are first asked for."""
+    """A package that was found; `spec` is its Model message, weight files are opened at their first use."""
 
     path: Path
     model_path: Path
-    spec: Any
+    spec: Model_pb2.Model
     _blobs: dict[str, BlobFile] = field(default_factory=dict)
 
     def blobs(self, file_name: str) -> BlobFile:
-        """The weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
+        """Return the weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
         if file_name not in self._blobs:
             self._blobs[file_name] = BlobFile(self._weights(file_name).resolve())
         return self._blobs[file_name]
 
     def has(self, file_name: str) -> bool:
-        """Whether there is a file where the program looks for its weights."""
+        """Return True if there is a file where the program looks for its weights."""
         return file_name in self._blobs or os.path.isfile(self._weights(file_name))
 
     def _weights(self, file_name: str) -> Path:
@@ -56,13 +55,14 @@ class Package:
 
 
 def program_paths(folder: Path) -> list[Path]:
-    """The programs of a "program" artifact in the order they run: one `model.mlpackage` (or, of a model that was compiled
-    already, `model.mlmodelc`), or `chunk_01.mlpackage` and on.
+    """Return the programs of a "program" artifact in the order they run.
+
+    They are one `model.mlpackage` (or `model.mlmodelc`, if the model was compiled already), or `chunk_01.mlpackage` and on.
     """
     folder = Path(folder)
-    for whole in (folder / "model.mlpackage", folder / f"model{compiled.SUFFIX}"):
-        if whole.exists():
-            return [whole]
+    for single in (folder / "model.mlpackage", folder / f"model{compiled.SUFFIX}"):
+        if single.exists():
+            return [single]
     chunks = sorted(folder.glob("chunk_*.mlpackage"), key=lambda path: (len(path.name), path.name))
     if not chunks:
         raise PackageError(
@@ -82,12 +82,12 @@ def chunk_name(index: int) -> str:
 def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     """Find and parse a package, a bare .mlmodel file, or the text of a compiled model. The weights stay where they are.
 
-    `kinds`: which models the caller can use, by the name of the field in Model.proto.
+    `kinds`: the models that the caller can use, by the name of the field in Model.proto. Raises errors.PackageError.
     """
     path = Path(path)
     if compiled.is_compiled(path):
-        return _of_kind(Package(path, path / compiled.TEXT_NAME, compiled.read(path)), kinds)
-    model_path = _model_file(path)
+        return _check_kind(Package(path, path / compiled.TEXT_NAME, compiled.read(path)), kinds)
+    model_path = _find_model_file(path)
     size = model_path.stat().st_size
     refuse_pointer(model_path, size)
     if size > MOST_SPEC_BYTES:
@@ -106,20 +106,20 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
     kind = spec.WhichOneof("Type")
     if kind is None or not spec.specificationVersion:
         raise PackageError(f"{model_path}: an empty or truncated Core ML model ({len(data)} bytes); convert it again")
-    return _of_kind(Package(path, model_path, spec), kinds)
+    return _check_kind(Package(path, model_path, spec), kinds)
 
 
-def _of_kind(found: Package, kinds: tuple[str, ...]) -> Package:
-    kind = found.spec.WhichOneof("Type")
+def _check_kind(package: Package, kinds: tuple[str, ...]) -> Package:
+    kind = package.spec.WhichOneof("Type")
     if kind not in kinds:
         raise PackageError(
-            f"{found.path}: holds a {kind}, and only ML Programs are read here; convert the model with "
+            f"{package.path}: holds a {kind}, and only ML Programs are read here; convert the model with "
             "convert_to='mlprogram'"
         )
-    return found
+    return package
 
 
-def _model_file(path: Path) -> Path:
+def _find_model_file(path: Path) -> Path:
     if not path.exists():
         raise PackageError(f"{path}: no such model; is the path right?")
     if path.is_file():
@@ -143,15 +143,15 @@ def _model_file(path: Path) -> Path:
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a folder, links followed; never one that no disk can hold."""
+    """Return True if a path lies in a folder, links followed; False for one that no disk can hold."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL in the name
         return False
 
 
-def link(source: Path, target: Path) -> None:
-    """The same file in two places; a copy where the disk has no links. Nobody writes into a finished package."""
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Put the same file in a second place; copy it if the disk has no links. Finished packages are never written to."""
     try:
         os.link(source, target)
     except OSError:
@@ -159,13 +159,13 @@ def link(source: Path, target: Path) -> None:
 
 
 def create(path: Path) -> Path:
-    """Make the folders of a new package and return where its weight file belongs."""
+    """Make the folders of a new package and return the path of its weight file."""
     weights = Path(path) / "Data" / _AUTHOR / "weights"
     weights.mkdir(parents=True)
     return weights / "weight.bin"
 
 
-def write(path: Path, spec: Any) -> None:
+def write(path: Path, spec: Model_pb2.Model) -> None:
     """Finish a package begun with `create`: write its protobuf and manifest. Equal content gives equal bytes."""
     path = Path(path)
     model = path / "Data" / _AUTHOR / "model.mlmodel"

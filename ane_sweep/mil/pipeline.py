@@ -1,4 +1,4 @@
-"""A chain of programs as one Core ML pipeline package, and the programs of such a package.
+"""Write a chain of programs as one Core ML pipeline package, and read the programs of such a package.
 
 The models stand in one Model message, each with a weight file of its own, "weights/0-weight.bin" and on (as coremltools
 9.0's `make_pipeline` names them). Not yet loaded by Core ML itself: that it takes outputs of models before the last is
@@ -6,20 +6,20 @@ from the format's description only.
 """
 
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.errors import ChunkError, PackageError
 from ane_sweep.mil import chain, package
 from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.mil.weights import blob_values
+from ane_sweep.mil.weights import program_blob_values
 
-KINDS = ("mlProgram", "pipeline")  # what is read here
+KINDS = ("mlProgram", "pipeline")  # the models that are read here
 
 
 def merge(paths: list[Path], target: Path) -> None:
-    """Write the programs at `paths`, in order, as one pipeline package; their weight files are linked where the disk
-    can, else copied. Raises errors.ChunkError for what a pipeline cannot hold: states, and several functions.
+    """Write the programs at `paths`, in order, as one pipeline package; weight files are linked, else copied.
+
+    Raises errors.ChunkError for programs that a pipeline cannot hold: with states, or with several functions.
     """
     read = [package.read(path) for path in paths]
     specs = [found.spec for found in read]
@@ -33,8 +33,8 @@ def merge(paths: list[Path], target: Path) -> None:
             )
     spec = Model_pb2.Model(specificationVersion=max(one.specificationVersion for one in specs))
     spec.description.metadata.CopyFrom(specs[0].description.metadata)
-    spec.description.input.extend(chain.inputs(specs).values())
-    spec.description.output.extend(chain.outputs(specs, target).values())
+    spec.description.input.extend(chain.find_inputs(specs).values())
+    spec.description.output.extend(chain.find_outputs(specs, target).values())
     for field in ("predictedFeatureName", "predictedProbabilitiesName"):
         setattr(spec.description, field, next((v for one in specs if (v := getattr(one.description, field))), ""))
     weights = package.create(target).parent
@@ -42,27 +42,21 @@ def merge(paths: list[Path], target: Path) -> None:
         model = spec.pipeline.models.add()
         model.CopyFrom(found.spec)
         spec.pipeline.names.append(found.path.stem)
-        package.link(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
-        _rename(model, f"@model_path/weights/{index}-weight.bin")
+        package.link_or_copy(found.model_path.parent / "weights" / "weight.bin", weights / f"{index}-weight.bin")
+        for value in program_blob_values(model.mlProgram):
+            value.blobFileValue.fileName = f"@model_path/weights/{index}-weight.bin"
     package.write(target, spec)
 
 
-def _rename(model: Any, file_name: str) -> None:
-    for function in model.mlProgram.functions.values():
-        for block in function.block_specializations.values():
-            for proto in block.operations:
-                for value in blob_values(proto):
-                    value.blobFileValue.fileName = file_name
-
-
-def parts(path: Path) -> list[Package]:
-    """The ML Programs of a package in the order they run: itself, or those of a pipeline. Raises PackageError."""
+def read_programs(path: Path) -> list[Package]:
+    """Return the ML Programs of a package in the order they run: itself, or those of a pipeline. Raises PackageError."""
     return split(package.read(path, kinds=KINDS))[0]
 
 
 def split(found: Package) -> tuple[list[Package], list[str]]:
-    """(ML Programs, kinds of the other models) of a package of KINDS, each in the order they run. Raises PackageError where
-    there is no program.
+    """Return the ML Programs and the kinds of the other models of a package of KINDS, each in the order they run.
+
+    Raises PackageError if there is no program.
     """
     if found.spec.WhichOneof("Type") == "mlProgram":
         return [found], []
@@ -74,12 +68,9 @@ def split(found: Package) -> tuple[list[Package], list[str]]:
     return programs, others
 
 
-def weight_file(found: Package) -> Path | None:
-    """The weight file that a program refers to; None when all its constants are written into it, or it is not there."""
-    for function in found.spec.mlProgram.functions.values():
-        for block in function.block_specializations.values():
-            for proto in block.operations:
-                for value in blob_values(proto):
-                    name = value.blobFileValue.fileName
-                    return found.blobs(name).path if found.has(name) else None
-    return None
+def find_weight_file(found: Package) -> Path | None:
+    """Return the weight file of a program; None if all its constants are written into it, or the file is missing."""
+    value = next(program_blob_values(found.spec.mlProgram), None)
+    if value is None or not found.has(value.blobFileValue.fileName):
+        return None
+    return found.blobs(value.blobFileValue.fileName).path

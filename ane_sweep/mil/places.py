@@ -1,53 +1,52 @@
-"""What the words of `cuts` (mil/cut_words.py) come to in a program: legal cuts, or a sentence with the nearest ones.
+"""Resolve the words of `cuts` (cut_words.py) to legal cuts of a program, or to an error with the nearest ones.
 
-bytes, share   the cut ahead of which the distinct weights come nearest to that; among those within NEAR of the whole
+bytes, share   the cut ahead of which the distinct weights come nearest to that; among those within NEAR of all weights
                from the nearest, the one where fewest bytes cross
-layer:N        between the Nth layer and the next, where fewest bytes cross. Layers are what the names of the weights
-               number: `h_0_ln_1_weight`, `encoder_layer_3_attention_...`
-op:NAME        behind the op of that name, or that makes the value of that name; only there
+layer:N        between the Nth layer and the next, where fewest bytes cross. Layers are numbered by the names of the
+               weights: `h_0_ln_1_weight`, `encoder_layer_3_attention_...`
+op:NAME        behind the op of that name, or the op that makes the value of that name; only there
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from ane_sweep.errors import ChunkError, suggestion
-from ane_sweep.mil.cut_words import Place
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.cut_words import CutWord
+from ane_sweep.mil.line import OpLine
 
 NEAR = 0.005  # of all weights: this much farther is accepted for fewer boundary bytes
-FAR = 0.05  # of all weights: a cut that is farther from what was asked is said
+FAR = 0.05  # of all weights: a cut that is farther from the request gets a note
 _NUMBERED = re.compile(r"^(.*?[A-Za-z])_(\d+)_(.+)$")
 
 
-def resolve(line: Line, asked: Sequence[Place], name: str) -> tuple[list[int], list[str]]:
-    """(the cuts, ascending; sentences about those that are far from what was asked). Raises errors.ChunkError."""
+def resolve(line: OpLine, words: Sequence[CutWord], name: str) -> tuple[list[int], list[str]]:
+    """Return the cuts, ascending, and sentences about those that are far from the request. Raises errors.ChunkError."""
     if not line.positions:
         raise ChunkError(f"cuts: {name} has no place to cut it")
-    held = ahead(line)
-    found: dict[int, Place] = {}
+    held = count_bytes_ahead(line)
+    found: dict[int, CutWord] = {}
     notes = []
-    for one in asked:
-        cut = _KINDS[one.kind](line, one, name, held)
+    for word in words:
+        cut = _KINDS[word.kind](line, word, name, held)
         if cut in found:
             raise ChunkError(
-                f"cuts: {found[cut].word} and {one.word} of {name} come to one place, behind {behind(line, cut)}"
+                f"cuts: {found[cut].word} and {word.word} of {name} come to one place, behind {name_cut(line, cut)}"
             )
-        found[cut] = one
-        wanted = one.number * held[-1] if one.kind == "share" else one.number
-        if one.kind in ("bytes", "share") and abs(held[cut] - wanted) > FAR * held[-1]:
+        found[cut] = word
+        wanted = word.number * held[-1] if word.kind == "share" else word.number
+        if word.kind in ("bytes", "share") and abs(held[cut] - wanted) > FAR * held[-1]:
             notes.append(
-                f"cuts: {one.word} came to {_size(held[cut])} of {_size(held[-1])}: no legal cut is nearer, as one tensor or "
-                "the ops between two cut points have the rest"
+                f"cuts: {word.word} came to {_format_size(held[cut])} of {_format_size(held[-1])}: no legal cut is nearer, as one "
+                "tensor or the ops between two cut points have the rest"
             )
     return sorted(found), notes
 
 
-def ahead(line: Line) -> list[int]:
-    """Bytes of the distinct weights of the ops ahead of each place, 0 to all of them."""
-    seen: set[Any] = set()
+def count_bytes_ahead(line: OpLine) -> list[int]:
+    """Return the bytes of the distinct weights of the ops ahead of each place, from 0 to all of them."""
+    seen: set[tuple[str, int]] = set()
     more = [0]
     for keys in line.blobs:
         more.append(sum(line.sizes[key] for key in keys - seen))
@@ -55,56 +54,56 @@ def ahead(line: Line) -> list[int]:
     return list(accumulate(more))
 
 
-def behind(line: Line, cut: int) -> str:
-    """A cut as one would ask for it: `op:NAME`."""
+def name_cut(line: OpLine, cut: int) -> str:
+    """Return the word that requests this cut: `op:NAME`."""
     return f"op:{line.compute[cut - 1].name}"
 
 
-def _by_bytes(line: Line, one: Place, name: str, held: list[int]) -> int:
-    wanted, whole = one.number * held[-1] if one.kind == "share" else one.number, held[-1]
-    if not whole:
-        raise ChunkError(f"cuts=[{one.word}]: {name} keeps no weights in a file to count; give op:NAME")
-    if wanted >= whole:
-        raise ChunkError(f"cuts=[{one.word}]: {name} has {_size(whole)} of weights; give less than that")
+def _cut_by_bytes(line: OpLine, word: CutWord, name: str, held: list[int]) -> int:
+    wanted, total = word.number * held[-1] if word.kind == "share" else word.number, held[-1]
+    if not total:
+        raise ChunkError(f"cuts=[{word.word}]: {name} keeps no weights in a file to count; give op:NAME")
+    if wanted >= total:
+        raise ChunkError(f"cuts=[{word.word}]: {name} has {_format_size(total)} of weights; give less than that")
     nearest = min(abs(held[cut] - wanted) for cut in line.positions)
-    close = [cut for cut in line.positions if abs(held[cut] - wanted) <= nearest + NEAR * whole]
+    close = [cut for cut in line.positions if abs(held[cut] - wanted) <= nearest + NEAR * total]
     return min(close, key=lambda cut: (line.crossing[cut], abs(held[cut] - wanted), -cut))
 
 
-def _by_layer(line: Line, one: Place, name: str, held: list[int]) -> int:
-    number, spans = int(one.number), layers(line)
+def _cut_by_layer(line: OpLine, word: CutWord, name: str, held: list[int]) -> int:
+    number, spans = int(word.number), find_layers(line)
     if not spans:
         raise ChunkError(
-            f"cuts=[{one.word}]: the names of the weights of {name} number no layers; give bytes as 1811MB, a share as 0.6, or "
+            f"cuts=[{word.word}]: the names of the weights of {name} number no layers; give bytes as 1811MB, a share as 0.6, or "
             "op:NAME"
         )
     if number >= len(spans):
-        raise ChunkError(f"cuts=[{one.word}]: {name} has {len(spans)} layers, so layer:1 to layer:{len(spans) - 1}")
-    if (cut := _between(line, spans, number)) is None:
-        others = [other for other in range(1, len(spans)) if _between(line, spans, other) is not None]
+        raise ChunkError(f"cuts=[{word.word}]: {name} has {len(spans)} layers, so layer:1 to layer:{len(spans) - 1}")
+    if (cut := _cut_between(line, spans, number)) is None:
+        others = [other for other in range(1, len(spans)) if _cut_between(line, spans, other) is not None]
         near = sorted(sorted(others, key=lambda other: abs(other - number))[:2])
         way = " and ".join(f"layer:{other}" for other in near) or "none; give bytes, a share or op:NAME"
         raise ChunkError(
-            f"cuts=[{one.word}]: {name} cannot be cut between layers {number} and {number + 1}; nearest: {way}"
+            f"cuts=[{word.word}]: {name} cannot be cut between layers {number} and {number + 1}; nearest: {way}"
         )
     return cut
 
 
-def _between(line: Line, spans: list[tuple[int, int]], number: int) -> int | None:
-    """The cut behind the numberth layer; of equals the last, as what follows a layer's last weight belongs to it."""
+def _cut_between(line: OpLine, spans: list[tuple[int, int]], number: int) -> int | None:
+    """Return the cut behind the numberth layer; of equals the last, as the ops after a layer's last weight belong to it."""
     legal = [cut for cut in line.positions if spans[number - 1][1] < cut <= spans[number][0]]
     return min(legal, key=lambda cut: (line.crossing[cut], -cut), default=None)
 
 
-def layers(line: Line) -> list[tuple[int, int]]:
-    """(first op, last op) of each layer, by its named weights, in the order that they run."""
+def find_layers(line: OpLine) -> list[tuple[int, int]]:
+    """Return (first op, last op) of each layer, by its named weights, in the order that they run."""
     groups: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     uses: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, names in enumerate(line.reads):
-        for name in _constants(line, names):
-            if found := _NUMBERED.match(name):
-                groups[found[1]][int(found[2])].add(found[3])
-                uses[found[1], int(found[2])].append(index)
+        for name in _find_constants(line, names):
+            if match := _NUMBERED.match(name):
+                groups[match[1]][int(match[2])].add(match[3])
+                uses[match[1], int(match[2])].append(index)
     numbered = [
         (prefix, number)
         for prefix, numbers in groups.items()
@@ -114,8 +113,8 @@ def layers(line: Line) -> list[tuple[int, int]]:
     return sorted((min(uses[one]), max(uses[one])) for one in numbered)
 
 
-def _constants(line: Line, names: set[str]) -> set[str]:
-    """Constants that an op reads, and those that they are made of: a palette's have names of their own."""
+def _find_constants(line: OpLine, names: set[str]) -> set[str]:
+    """Return the constants that an op reads, and those that they are made of: the names of a palette differ."""
     found: set[str] = set()
     waiting = [name for name in names if name in line.constant]
     while waiting:
@@ -126,34 +125,32 @@ def _constants(line: Line, names: set[str]) -> set[str]:
     return found
 
 
-def _by_op(line: Line, one: Place, name: str, held: list[int]) -> int:
+def _cut_by_op(line: OpLine, word: CutWord, name: str, held: list[int]) -> int:
     known = {text: place for place, op in enumerate(line.compute, 1) for text in (op.name, *op.outputs)}
-    if (cut := known.get(one.name)) is None:
+    if (cut := known.get(word.name)) is None:
         others = {text for op in line.program.ops for text in (op.name, *op.outputs)}
-        what = "is a constant there, or leads to no output" if one.name in others else "is the name of no op there"
-        like = suggestion(one.name, known) or f"; legal cuts are {_some(line)}"
-        raise ChunkError(f"cuts=[{one.word}]: {one.name} {what}, in {name}{like}")
+        problem = "is a constant there, or leads to no output" if word.name in others else "is the name of no op there"
+        like = suggestion(word.name, known) or f"; legal cuts are {_name_range(line)}"
+        raise ChunkError(f"cuts=[{word.word}]: {word.name} {problem}, in {name}{like}")
     if cut not in line.crossing:
         before = max((place for place in line.positions if place < cut), default=None)
         after = min((place for place in line.positions if place > cut), default=None)
-        near = " and ".join(behind(line, place) for place in (before, after) if place is not None)
-        why = (
-            "it is the last op" if cut == len(line.compute) else "what crosses there is nothing that a program can take"
-        )
-        raise ChunkError(f"cuts=[{one.word}]: {name} cannot be cut behind {one.name}: {why}; nearest: {near}")
+        near = " and ".join(name_cut(line, place) for place in (before, after) if place is not None)
+        why = "it is the last op" if cut == len(line.compute) else "a value crosses there that a program cannot take"
+        raise ChunkError(f"cuts=[{word.word}]: {name} cannot be cut behind {word.name}: {why}; nearest: {near}")
     return cut
 
 
-def _some(line: Line) -> str:
-    picked = [behind(line, cut) for cut in (line.positions[0], line.positions[-1])]
+def _name_range(line: OpLine) -> str:
+    picked = [name_cut(line, cut) for cut in (line.positions[0], line.positions[-1])]
     return " to ".join(dict.fromkeys(picked))
 
 
-def _size(number: float) -> str:
+def _format_size(number: float) -> str:
     unit, divisor = ("GB", 1e9) if number >= 1e10 else ("MB", 1e6) if number >= 1e6 else ("kB", 1e3)
     return f"{number / divisor:.4g} {unit}"
 
 
-_KINDS: dict[str, Callable[[Line, Place, str, list[int]], int]] = {
-    "bytes": _by_bytes, "share": _by_bytes, "layer": _by_layer, "op": _by_op,
+_KINDS: dict[str, Callable[[OpLine, CutWord, str, list[int]], int]] = {
+    "bytes": _cut_by_bytes, "share": _cut_by_bytes, "layer": _cut_by_layer, "op": _cut_by_op,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The protobuf classes of Core ML models, without importing coremltools itself.
+"""Load the protobuf classes of Core ML models without importing coremltools itself (their types: proto.pyi).
 
 `import coremltools` takes seconds (it pulls in every converter and scikit-learn); its generated protobuf modules alone
 take 0.03 s. They only import each other, relatively, so they load under any parent package: here a private one whose
@@ -34,3 +34,5 @@ def _load(name: str) -> types.ModuleType:
 Model_pb2 = _load("Model_pb2")
 MIL_pb2 = _load("MIL_pb2")
 FeatureTypes_pb2 = _load("FeatureTypes_pb2")
+GLMRegressor_pb2 = _load("GLMRegressor_pb2")
+NonMaximumSuppression_pb2 = _load("NonMaximumSuppression_pb2")

@@ -1,4 +1,4 @@
-"""MIL text to a Model message: `model.mil` of a compiled model (.mlmodelc), as Core ML's compiler leaves it.
+"""Parse MIL text into a Model message: `model.mil` of a compiled model (.mlmodelc), as Core ML's compiler leaves it.
 
     program(1.0) [buildInfo = dict<...>(...)] {
         func main<ios16>(tensor<fp16, [1, 8]> x) {
@@ -6,22 +6,27 @@
         } -> (y);
     }
 
-Apple has not published the grammar: this one is what compiled models show, in the dialects of `program(1.0)` and
-`program(1.3)` (where rank 0 has types of its own). Nested blocks are known from our own writer alone
+Apple has not published the grammar: this one is read off compiled models, in the dialects of `program(1.0)` and
+`program(1.3)` (in which rank 0 has types of its own). Nested blocks are known from this project's own writer alone
 (coreml_anywhere/miltext.py). Inputs and outputs are the program's own: arrays, and a classifier's label and probabilities;
-a size that the text calls `?` may be anything from 1 up. What else a compiled model says of them: compiled.py.
+a size that the text calls `?` may be anything from 1 up. compiled.py adds the rest of a compiled model's description.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import text_values
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
+
+if TYPE_CHECKING:  # these types stand in proto.pyi alone
+    from ane_sweep.mil.proto import MessageMap, Messages
 
 OPSETS = {"ios15": "CoreML5", "ios16": "CoreML6", "ios17": "CoreML7", "ios18": "CoreML8", "ios26": "CoreML9"}
 _TOKEN = re.compile(
@@ -30,8 +35,8 @@ _TOKEN = re.compile(
 )
 
 
-def read(path: Path) -> Any:
-    """The Model message of a model.mil. Raises PackageError, with the line, for text that is not understood."""
+def read(path: Path) -> Model_pb2.Model:
+    """Return the Model message of a model.mil. Raises PackageError, with the line, for text that is not understood."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -40,13 +45,13 @@ def read(path: Path) -> Any:
         raise PackageError(f"{path}: no text; the model is encrypted or damaged, give the .mlpackage") from error
     parser = _Parser(path, text)
     try:
-        return parser.model()
+        return parser.parse_model()
     except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError) as error:
-        raise parser.refused(str(error) or type(error).__name__) from error
+        raise parser.error_at(str(error) or type(error).__name__) from error
 
 
 class _Parser:
-    """`at` is the place of the next token."""
+    """A recursive-descent parser over a list of tokens; `at` is the place of the next token."""
 
     def __init__(self, path: Path, text: str):
         self.path, self.text, self.at = path, text, 0
@@ -58,14 +63,14 @@ class _Parser:
             if found is None:
                 self.at = len(self.places)
                 self.places.append(place)
-                raise self.refused(f"{text[place : place + 20]!r} is no MIL")
+                raise self.error_at(f"{text[place : place + 20]!r} is no MIL")
             self.tokens.append(found.group(1))
             self.places.append(found.start(1))
             place = found.end()
         self.tokens += ["", ""]  # looked at, never taken
         self.places += [end, end]
 
-    def refused(self, why: str) -> PackageError:
+    def error_at(self, why: str) -> PackageError:
         line = self.text.count("\n", 0, self.places[min(self.at, len(self.places) - 1)]) + 1
         return PackageError(f"{self.path}: line {line}: {why}; give the .mlpackage that the model was compiled from")
 
@@ -80,33 +85,33 @@ class _Parser:
         self.at += 1
         return token
 
-    def took(self, wanted: str) -> bool:
-        found = self.next == wanted
-        self.at += found
-        return found
+    def accept(self, wanted: str) -> bool:
+        is_next = self.next == wanted
+        self.at += is_next
+        return is_next
 
-    def separated(self, first: str, last: str) -> Iterator[None]:
-        """Once for each element of a list between brackets, with or without a comma at its end."""
+    def elements(self, first: str, last: str) -> Iterator[None]:
+        """Yield once for each element of a list between brackets, with or without a comma at its end."""
         self.take(first)
-        while not self.took(last):
+        while not self.accept(last):
             yield
-            if not self.took(",") and self.next != last:
+            if not self.accept(",") and self.next != last:
                 raise ValueError(f"expected , or {last}, found {self.next or 'the end'}")
 
-    def model(self) -> Any:
+    def parse_model(self) -> Model_pb2.Model:
         spec = Model_pb2.Model()
         self.take("program")
-        for _ in self.separated("(", ")"):
+        for _ in self.elements("(", ")"):
             self.take()
         self.attributes(spec.mlProgram.attributes)
         self.take("{")
-        while not self.took("}"):
+        while not self.accept("}"):
             self.function(spec)
         spec.specificationVersion = 1 + max(int(f.opset[6:]) for f in spec.mlProgram.functions.values())
         text_values.describe(spec)
         return spec
 
-    def function(self, spec: Any) -> None:
+    def function(self, spec: Model_pb2.Model) -> None:
         self.take("func")
         name = self.take()
         function = spec.mlProgram.functions[name]
@@ -116,76 +121,76 @@ class _Parser:
             raise ValueError(f"the opset {opset} is not known; known: {', '.join(OPSETS)}")
         function.opset = OPSETS[opset]
         self.take(">")
-        self.named(function.inputs)
+        self.named_values(function.inputs)
         self.attributes(function.attributes)
         self.body(function.block_specializations[function.opset])
-        self.took(";")
+        self.accept(";")
 
-    def named(self, into: Any) -> None:
-        for _ in self.separated("(", ")"):
+    def named_values(self, into: Messages[MIL_pb2.NamedValueType]) -> None:
+        for _ in self.elements("(", ")"):
             self.typed_name(into)
 
-    def typed_name(self, into: Any) -> None:
+    def typed_name(self, into: Messages[MIL_pb2.NamedValueType]) -> None:
         value = into.add()
         self.type(value.type)
         value.name = self.take()
 
-    def body(self, block: Any) -> None:
+    def body(self, block: MIL_pb2.Block) -> None:
         self.take("{")
-        while not self.took("}"):
+        while not self.accept("}"):
             self.operation(block.operations.add())
         self.take("->")
-        for _ in self.separated("(", ")"):
+        for _ in self.elements("(", ")"):
             block.outputs.append(self.take())
 
-    def operation(self, proto: Any) -> None:
-        """`type a, type b = op(x = a)[name = ...];`, with nested blocks `(inputs) {...} -> (outputs)` behind it."""
+    def operation(self, proto: MIL_pb2.Operation) -> None:
+        """Parse `type a, type b = op(x = a)[name = ...];`, with nested blocks `(inputs) {...} -> (outputs)` behind it."""
         if self.tokens[self.at + 1] != "(":
             self.typed_name(proto.outputs)
-            while self.took(","):
+            while self.accept(","):
                 self.typed_name(proto.outputs)
             self.take("=")
         proto.type = self.take()
-        for _ in self.separated("(", ")"):
+        for _ in self.elements("(", ")"):
             parameter = self.take()
             self.take("=")
             self.argument(proto.inputs[parameter])
         self.attributes(proto.attributes)
         while self.next == "(":
             block = proto.blocks.add()
-            self.named(block.inputs)
+            self.named_values(block.inputs)
             self.body(block)
-            if not self.took(","):
-                self.took(";")
+            if not self.accept(","):
+                self.accept(";")
         if not proto.blocks:
             self.take(";")
 
-    def argument(self, argument: Any) -> None:
+    def argument(self, argument: MIL_pb2.Argument) -> None:
         if self.next == "(":
-            for _ in self.separated("(", ")"):
+            for _ in self.elements("(", ")"):
                 self.argument(argument)
         elif self.tokens[self.at + 1] in ("<", "("):
             self.value(argument.arguments.add().value)
         else:
             argument.arguments.add(name=self.take())
 
-    def attributes(self, into: Any) -> None:
+    def attributes(self, into: MessageMap[MIL_pb2.Value]) -> None:
         if self.next == "[":
-            for _ in self.separated("[", "]"):
+            for _ in self.elements("[", "]"):
                 name = self.take()
                 self.take("=")
                 self.value(into[name])
 
-    def type(self, kind: Any) -> None:
+    def type(self, kind: MIL_pb2.ValueType) -> None:
         word = self.take()
         if word not in ("tensor", "list", "dict", "tuple", "state"):
-            kind.tensorType.dataType = text_values.number_of(word)
+            kind.tensorType.dataType = text_values.find_dtype_number(word)
             return
         self.take("<")
         if word == "tensor":
-            kind.tensorType.dataType = text_values.number_of(self.take())
+            kind.tensorType.dataType = text_values.find_dtype_number(self.take())
             self.take(",")
-            for _ in self.separated("[", "]"):
+            for _ in self.elements("[", "]"):
                 self.size(kind.tensorType.dimensions.add())
             kind.tensorType.rank = len(kind.tensorType.dimensions)
         elif word == "list":
@@ -198,26 +203,26 @@ class _Parser:
             self.type(kind.dictionaryType.valueType)
         elif word == "tuple":
             self.type(kind.tupleType.types.add())
-            while self.took(","):
+            while self.accept(","):
                 self.type(kind.tupleType.types.add())
         else:
             self.type(kind.stateType.wrappedType)
         self.take(">")
 
-    def size(self, dimension: Any) -> None:
-        if self.took("?"):
+    def size(self, dimension: MIL_pb2.Dimension) -> None:
+        if self.accept("?"):
             dimension.unknown.variadic = False
         else:
             dimension.constant.size = int(self.take())
 
-    def value(self, value: Any) -> None:
+    def value(self, value: MIL_pb2.Value) -> None:
         self.type(value.type)
         self.take("(")
         if self.next == "BLOBFILE":
             self.take()
             held = MIL_pb2.Argument()
             found = {}
-            for _ in self.separated("(", ")"):
+            for _ in self.elements("(", ")"):
                 name = self.take()
                 self.take("=")
                 self.argument(held)
@@ -228,15 +233,15 @@ class _Parser:
             self.content(value)
         self.take(")")
 
-    def content(self, value: Any) -> None:
-        """What stands between the brackets of a value whose type is known."""
+    def content(self, value: MIL_pb2.Value) -> None:
+        """Parse the text between the brackets of a value whose type is known."""
         kind, held = value.type, value.immediateValue
         which = kind.WhichOneof("type")
         if which == "tensorType":
             text_values.fill(kind, held.tensor, list(self.numbers()))
         elif which == "dictionaryType":
             held.dictionary.SetInParent()
-            for _ in self.separated("{", "}"):
+            for _ in self.elements("{", "}"):
                 pair = held.dictionary.values.add()
                 pair.key.type.CopyFrom(kind.dictionaryType.keyType)
                 pair.value.type.CopyFrom(kind.dictionaryType.valueType)
@@ -246,15 +251,15 @@ class _Parser:
                 self.content(pair.value)
                 self.take("}")
         else:
-            into = held.list if which == "listType" else held.tuple
+            into: MIL_pb2.ListValue | MIL_pb2.TupleValue = held.list if which == "listType" else held.tuple
             into.SetInParent()
-            for index, _ in enumerate(self.separated(*("[]" if self.next == "[" else "()"))):
+            for index, _ in enumerate(self.elements(*("[]" if self.next == "[" else "()"))):
                 item = into.values.add()
                 item.type.CopyFrom(kind.listType.type if which == "listType" else kind.tupleType.types[index])
                 self.content(item)
 
     def numbers(self) -> Iterator[str]:
-        """The elements of a tensor in order; nested brackets only repeat its shape."""
+        """Yield the elements of a tensor in order; nested brackets only repeat its shape."""
         if self.next != "[":
             yield self.take()
             return

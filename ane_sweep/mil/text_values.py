@@ -1,14 +1,13 @@
-"""What MIL text says about values, as messages: elements of tensors, and the features of a model that has only its text."""
+"""Turn the values in MIL text into messages: elements of tensors, and the features of a model that has only its text."""
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 
 from ane_sweep.mil import element_types
 from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, NUMPY, PACKED_BITS
-from ane_sweep.mil.proto import FeatureTypes_pb2
+from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
 
 _FIELDS = {
     "fp32": "floats",
@@ -29,34 +28,34 @@ _FEATURES = {
 _ESCAPED = {"n": "\n", "t": "\t"}
 
 
-def number_of(dtype: str) -> int:
+def find_dtype_number(dtype: str) -> int:
     if dtype not in DTYPE_NUMBERS:
         raise ValueError(f"the type {dtype} is not known")
     return DTYPE_NUMBERS[dtype]
 
 
-def fill(kind: Any, tensor: Any, words: list[str]) -> None:
+def fill(kind: MIL_pb2.ValueType, tensor: MIL_pb2.TensorValue, words: list[str]) -> None:
     """Put elements into a TensorValue message, in the field that coremltools uses for their type."""
     dtype = DTYPE_NAMES[kind.tensorType.dataType]
     if dtype in PACKED_BITS:
-        tensor.bytes.values = _packed([int(word) for word in words], kind, PACKED_BITS[dtype])
+        tensor.bytes.values = _pack([int(word) for word in words], kind, PACKED_BITS[dtype])
     elif dtype in _FIELDS:
         values = getattr(tensor, _FIELDS[dtype]).values
         tensor.SetInParent()
         getattr(tensor, _FIELDS[dtype]).SetInParent()
-        values.extend(_value(word, dtype) for word in words)
+        values.extend(_parse_value(word, dtype) for word in words)
     elif dtype in NUMPY:
         with np.errstate(over="ignore"):
-            tensor.bytes.values = np.array([_value(word, dtype) for word in words], NUMPY[dtype]).tobytes()
+            tensor.bytes.values = np.array([_parse_value(word, dtype) for word in words], NUMPY[dtype]).tobytes()
     else:
         raise ValueError(f"numbers of type {dtype} are not read here")
 
 
-def _value(word: str, dtype: str) -> Any:
+def _parse_value(word: str, dtype: str) -> str | bool | float:
     if dtype == "string":
         if not word.startswith('"'):
             raise ValueError(f"expected a string, found {word}")
-        return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), word[1:-1])
+        return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), word[1:-1])
     if dtype == "bool":
         if word not in ("true", "false", "1", "0"):
             raise ValueError(f"expected true or false, found {word}")
@@ -66,8 +65,8 @@ def _value(word: str, dtype: str) -> Any:
     return int(word, 0)
 
 
-def _packed(numbers: list[int], kind: Any, bits: int) -> bytes:
-    """Elements of less than a byte, lowest bits first; or, where there are as few as that, the packed bytes themselves."""
+def _pack(numbers: list[int], kind: MIL_pb2.ValueType, bits: int) -> bytes:
+    """Return elements of less than a byte, lowest bits first; or, if there are as few, the packed bytes as given."""
     count = math.prod(size.constant.size for size in kind.tensorType.dimensions)
     if len(numbers) != count and len(numbers) == -(-count * bits // 8):
         return bytes(numbers)
@@ -75,30 +74,31 @@ def _packed(numbers: list[int], kind: Any, bits: int) -> bytes:
     return np.packbits(rows.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
 
 
-def describe(spec: Any) -> None:
-    """Features for what the functions take and give."""
+def describe(spec: Model_pb2.Model) -> None:
+    """Add features for the inputs and outputs of the functions."""
     functions = spec.mlProgram.functions
     spec.description.defaultFunctionName = "main" if "main" in functions or not functions else min(functions)
     several = len(functions) > 1
     for name in sorted(functions):
-        into = spec.description.functions.add(name=name) if several else spec.description
+        into: Model_pb2.FunctionDescription | Model_pb2.ModelDescription = spec.description
+        into = spec.description.functions.add(name=name) if several else into
         block = functions[name].block_specializations[functions[name].opset]
         types = {value.name: value.type for value in functions[name].inputs}
         types |= {value.name: value.type for proto in block.operations for value in proto.outputs}
         for value in functions[name].inputs:
             is_state = value.type.WhichOneof("type") == "stateType"
-            _feature((into.state if is_state else into.input).add(name=value.name), value.type)
+            _describe_feature((into.state if is_state else into.input).add(name=value.name), value.type)
         for output in block.outputs:
-            _feature(into.output.add(name=output), types[output])
+            _describe_feature(into.output.add(name=output), types[output])
         for proto in block.operations:
             if proto.type == "classify" and {value.name for value in proto.outputs} <= set(block.outputs):
                 into.predictedFeatureName, into.predictedProbabilitiesName = (value.name for value in proto.outputs)
-                _label(next(one for one in into.output if one.name == into.predictedFeatureName))
+                _make_label(next(one for one in into.output if one.name == into.predictedFeatureName))
     if not several:
         spec.description.ClearField("defaultFunctionName")
 
 
-def _feature(feature: Any, kind: Any) -> None:
+def _describe_feature(feature: Model_pb2.FeatureDescription, kind: MIL_pb2.ValueType) -> None:
     array = feature.type.multiArrayType
     if kind.WhichOneof("type") == "stateType":
         array, kind = feature.type.stateType.arrayType, kind.stateType.wrappedType
@@ -112,7 +112,7 @@ def _feature(feature: Any, kind: Any) -> None:
         feature.type.stringType.SetInParent()
         return
     if found is None:
-        raise ValueError(f"{feature.name} is no tensor, and only tensors can come in and go out")
+        raise ValueError(f"{feature.name} is no tensor; inputs and outputs must be tensors")
     array.dataType = _FEATURES.get(found.dtype, _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32)
     array.shape.extend([size or 1 for size in found.shape] or [1])
     if not found.is_static:
@@ -120,7 +120,7 @@ def _feature(feature: Any, kind: Any) -> None:
             array.shapeRange.sizeRanges.add(lowerBound=size or 1, upperBound=-1 if size is None else size)
 
 
-def _label(feature: Any) -> None:
-    """What a classifier says: a word or a whole number, no array."""
+def _make_label(feature: Model_pb2.FeatureDescription) -> None:
+    """Turn a classifier's label, described as an array, into a whole number unless it is a text."""
     if feature.type.WhichOneof("Type") != "stringType":
         feature.type.int64Type.SetInParent()

@@ -1,5 +1,6 @@
-"""Files that come from outside (checkpoints, packages), read without trusting what they say of themselves: JSON, names of
-other files, and the header of a safetensors file. Standard library only.
+"""Read files that come from outside (checkpoints, packages) without trusting their claims about themselves.
+
+These are JSON, names of other files, and the header of a safetensors file. Only the standard library is imported.
 """
 
 import errno
@@ -44,12 +45,12 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
+    """Return the value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
     return parse_json(read_file(path, MOST_JSON_BYTES))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of JSON text that comes from outside.
+    """Return the value of JSON text that comes from outside.
 
     Raises ValueError, also for more than DEEPEST levels and for numbers that are not finite: neither can be handed on.
     """
@@ -68,15 +69,15 @@ def parse_json(text: str | bytes) -> Any:
     raise ValueError(f"it is nested deeper than {DEEPEST} levels")
 
 
-def names_a_file(name: Any) -> bool:
-    """Whether a name that comes from outside can be that of a file beside where it stands, and of nothing else."""
+def is_file_name(name: object) -> bool:
+    """Return True if a name that comes from outside can only be that of a file in the same folder."""
     return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
 
 
-def safetensors_header(path: Path) -> dict[str, Any]:
-    """Tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
+def read_safetensors_header(path: Path) -> dict[str, Any]:
+    """Return tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
 
-    Raises ValueError, OSError for a file that is truncated, not safetensors, or that claims what it does not hold.
+    Raises ValueError or OSError for a file that is truncated, not safetensors, or that claims more than it holds.
     Format: 8 bytes little-endian length, that many bytes of JSON, the data (huggingface/safetensors, README "Format").
     """
     size = path.stat().st_size
@@ -88,14 +89,14 @@ def safetensors_header(path: Path) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
     header.pop("__metadata__", None)
-    end = 8 + length + max((_end(name[:80], tensor) for name, tensor in header.items()), default=0)
+    end = 8 + length + max((_find_data_end(name[:80], tensor) for name, tensor in header.items()), default=0)
     if end != size:
         raise ValueError(f"{size} bytes where its header needs {end}")
     return header
 
 
-def _end(name: str, tensor: Any) -> int:
-    """Where the data of a tensor ends, counted from where data begins. Raises ValueError for what does not add up."""
+def _find_data_end(name: str, tensor: object) -> int:
+    """Return the end of a tensor's data, counted from the start of all data. Raises ValueError for contradictions."""
     kinds = {"dtype": str, "shape": list, "data_offsets": list}
     if not isinstance(tensor, dict) or any(not isinstance(tensor.get(key), kind) for key, kind in kinds.items()):
         raise ValueError(f"its header says {str(tensor)[:80]} of {name!r}")
@@ -110,4 +111,4 @@ def _end(name: str, tensor: Any) -> int:
         raise ValueError(
             f"{name!r}, {dtype[:20]} {str(shape)[:80]}, needs {takes} bytes and has {places[1] - places[0]}"
         )
-    return places[1]
+    return int(places[1])

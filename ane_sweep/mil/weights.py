@@ -1,4 +1,4 @@
-"""weight.bin: read by mapping, written by streaming.
+"""Read weight.bin by mapping it, and write it by streaming.
 
 Layout (coremltools 9.0, mlmodel/src/MILBlob/Blob/StorageFormat.hpp), little-endian, everything on 64-byte boundaries:
 
@@ -7,8 +7,8 @@ Layout (coremltools 9.0, mlmodel/src/MILBlob/Blob/StorageFormat.hpp), little-end
     data     `size` bytes at `data offset` (from the start of the file)
 
 A program refers to the offset of the *record*. Element types below one byte are packed, lowest bits first;
-`padding_bits` are the unused bits of the last byte, and mean something for those types alone: coremltools up to 7.2 leaves
-what its memory held in these eight bytes.
+`padding_bits` are the unused bits of the last byte, and mean something for those types alone: coremltools up to 7.2
+leaves uninitialised memory in these eight bytes.
 """
 
 import contextlib
@@ -17,11 +17,12 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from ane_sweep.errors import PackageError
+from ane_sweep.mil.proto import MIL_pb2
 
 ALIGNMENT = 64
 SENTINEL = 0xDEADBEEF
@@ -55,7 +56,7 @@ DTYPES = {
 
 
 def refuse_pointer(path: Path, size: int) -> None:
-    """Raise PackageError for a file of which git-lfs has left its pointer alone (git-lfs.com, specification v1)."""
+    """Raise PackageError if a file is only the pointer that git-lfs leaves in its place (git-lfs.com, specification v1)."""
     if size > _MOST_POINTER_BYTES:
         return
     with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -66,7 +67,7 @@ def refuse_pointer(path: Path, size: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BlobRecord:
     """One payload of a weight file: `size` bytes at `data_offset`; `dtype` is the code in the file."""
 
     dtype: int
@@ -100,16 +101,15 @@ class BlobFile:
         _, version = _HEADER.unpack_from(self.bytes.data, 0)
         if version != VERSION:
             raise PackageError(f"{path}: weight file version {version}, only version {VERSION} is known")
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, BlobRecord] = {}
 
-    def record(self, offset: int) -> Record:
-        """The record at `offset`, checked against the file's size."""
-        found = self._records.get(offset)
-        if found is None:
-            found = self._records[offset] = self._read_record(offset)
-        return found
+    def record(self, offset: int) -> BlobRecord:
+        """Return the record at `offset`, checked against the file's size."""
+        if offset not in self._records:
+            self._records[offset] = self._read_record(offset)
+        return self._records[offset]
 
-    def _read_record(self, offset: int) -> Record:
+    def _read_record(self, offset: int) -> BlobRecord:
         def refuse(why: str) -> PackageError:
             return PackageError(
                 f"{self.path}: weight record at byte {offset}: {why}; the file is damaged or not this program's, "
@@ -129,16 +129,17 @@ class BlobFile:
             padding_bits = 0
         if padding_bits > 7:
             raise refuse(f"{padding_bits} padding bits cannot be right")
-        return Record(dtype, size, data_offset, padding_bits)
+        return BlobRecord(dtype, size, data_offset, padding_bits)
 
     def payload(self, offset: int) -> np.ndarray:
-        """The bytes of the record at `offset`, uint8, a view into the file."""
+        """Return the bytes of the record at `offset`, uint8, a view into the file."""
         record = self.record(offset)
         return np.asarray(self.bytes)[record.data_offset : record.data_offset + record.size]
 
     def pieces(self, offset: int) -> Iterator[bytes]:
-        """The same bytes read in pieces: copying a file this way does not make its pages count as this process's
-        memory.
+        """Yield the same bytes in pieces.
+
+        Copying a file this way does not make its pages count as this process's memory.
         """
         record = self.record(offset)
         with open(self.path, "rb", buffering=0) as file:
@@ -153,7 +154,7 @@ class BlobFile:
 
 
 class BlobWriter:
-    """Writes a weight file record by record; a context manager. `add` returns the offset to put into the program."""
+    """A weight file written record by record; a context manager. `add` returns the offset to put into the program."""
 
     def __init__(self, path: Path):
         self.path = Path(path)
@@ -174,15 +175,14 @@ class BlobWriter:
         self._file.close()
 
     def add(self, source: BlobFile, offset: int) -> int:
-        """Copy a record of another file, payload untouched."""
+        """Copy a record of another file, payload untouched, and return its offset."""
         record = source.record(offset)
         return self.add_pieces(record.dtype, record.size, record.padding_bits, source.pieces(offset))
 
     def add_pieces(self, dtype: int, size: int, padding_bits: int, pieces: Iterator[bytes]) -> int:
-        """Write a record of `size` bytes given in pieces; `dtype` is a code of DTYPES."""
+        """Write a record of `size` bytes given in pieces and return its offset; `dtype` is a code of DTYPES."""
         start = self._pad()
-        header = _RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits)
-        self._file.write(header.ljust(ALIGNMENT, b"\0"))
+        self._file.write(_RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits).ljust(ALIGNMENT, b"\0"))
         for piece in pieces:
             self._write_all(piece)
         written = self._file.tell() - start - ALIGNMENT
@@ -193,7 +193,7 @@ class BlobWriter:
         return start
 
     def reserve(self, dtype: int, size: int, padding_bits: int) -> int:
-        """The offset of a record whose `size` bytes `fill` brings, from whatever thread and in whatever order."""
+        """Return the offset of a record whose `size` bytes `fill` brings later, from any thread and in any order."""
         start = self._pad()
         self._file.write(_RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits).ljust(ALIGNMENT, b"\0"))
         self._file.seek(size, os.SEEK_CUR)
@@ -201,11 +201,11 @@ class BlobWriter:
         self.count += 1
         return start
 
-    def fill(self, offset: int, pieces: Iterable[Any]) -> None:
-        """The bytes of the record reserved at `offset`."""
+    def fill(self, offset: int, pieces: Iterable[bytes | np.ndarray]) -> None:
+        """Write the bytes of the record reserved at `offset`."""
         at = offset + ALIGNMENT
         for piece in pieces:
-            view = memoryview(piece)
+            view = memoryview(piece if isinstance(piece, bytes) else piece.data)
             while view:
                 written = os.pwrite(self._file.fileno(), view, at)
                 at, view = at + written, view[written:]
@@ -223,10 +223,8 @@ class BlobWriter:
         return position + padding
 
 
-def blob_values(proto: Any) -> Iterator[Any]:
-    """Every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable
-    order.
-    """
+def blob_values(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Value]:
+    """Yield every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable order."""
     for name in sorted(proto.attributes):
         value = proto.attributes[name]
         if value.WhichOneof("value") == "blobFileValue":
@@ -238,3 +236,11 @@ def blob_values(proto: Any) -> Iterator[Any]:
     for block in proto.blocks:
         for inner in block.operations:
             yield from blob_values(inner)
+
+
+def program_blob_values(program: MIL_pb2.Program) -> Iterator[MIL_pb2.Value]:
+    """Yield the same of every function of a program."""
+    for function in program.functions.values():
+        for block in function.block_specializations.values():
+            for proto in block.operations:
+                yield from blob_values(proto)

@@ -1,8 +1,10 @@
-"""Writing one chunk as a package that stands alone: one or more functions over one weight file."""
+"""Write one chunk as a package that stands alone: one or more functions over one weight file."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, line, package
@@ -13,6 +15,11 @@ from ane_sweep.mil.weights import BlobWriter, blob_values
 
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
 _FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32, "int8": _ARRAY.INT8}
+
+if TYPE_CHECKING:  # this type stands in proto.pyi alone
+    from ane_sweep.mil.proto import Messages
+
+    Features = Messages[Model_pb2.FeatureDescription]
 
 
 @dataclass
@@ -25,25 +32,27 @@ class Chunk:
 
 
 def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
-    """Write chunk i of every function (by name, the default one first) as one package. Weights that several functions
-    use are written once."""
+    """Write chunk i of every function (by name, the default one first) as one package.
+
+    Weights that several functions use are written once.
+    """
     programs = [program for program, _ in parts.values()]
     source = programs[0].spec
     spec = _empty_spec(source)
     moved: dict[tuple[str, int], int] = {}
     with BlobWriter(package.create(target)) as weights:
         for name, (program, piece) in parts.items():
-            described = spec.description
+            described: chain.Description = spec.description
             if len(source.description.functions):
                 described = spec.description.functions.add(name=name)
-            _describe(program, piece, chain.described(source, name), described)
+            _describe(program, piece, chain.function_description(source, name), described)
             _note_outputs(spec, program, name if len(parts) > 1 else "")
-            _move_weights(program, _fill(spec, name, program, piece), weights, moved)
+            _move_weights(program, _add_function(spec, name, program, piece), weights, moved)
     package.write(target, spec)
 
 
-def _empty_spec(source: Any) -> Any:
-    """A Model like the source's, without functions or features."""
+def _empty_spec(source: Model_pb2.Model) -> Model_pb2.Model:
+    """Return a Model like the source's, without functions or features."""
     spec = Model_pb2.Model(specificationVersion=source.specificationVersion, isUpdatable=False)
     spec.description.metadata.CopyFrom(source.description.metadata)
     spec.description.defaultFunctionName = source.description.defaultFunctionName
@@ -53,12 +62,12 @@ def _empty_spec(source: Any) -> Any:
     return spec
 
 
-def _note_outputs(spec: Any, program: Program, function: str) -> None:
+def _note_outputs(spec: Model_pb2.Model, program: Program, function: str) -> None:
     spec.description.metadata.userDefined[chain.outputs_key(function)] = ",".join(program.outputs)
 
 
-def _fill(spec: Any, name: str, program: Program, piece: Chunk) -> Any:
-    """Add the function to the program; returns its block."""
+def _add_function(spec: Model_pb2.Model, name: str, program: Program, piece: Chunk) -> MIL_pb2.Block:
+    """Add the function to the program and return its block."""
     function = spec.mlProgram.functions[name]
     function.opset = program.opset
     for key, value in program.function.attributes.items():
@@ -67,17 +76,17 @@ def _fill(spec: Any, name: str, program: Program, piece: Chunk) -> Any:
     for key, value in program.block.attributes.items():
         block.attributes[key].CopyFrom(value)
     names = set(program.types)
-    for value in piece.inputs:
-        _add_input(program, function, block, value, names)
+    for input_name in piece.inputs:
+        _add_input(program, function, block, input_name, names)
     for op in piece.ops:
         block.operations.add().CopyFrom(op.proto)
-    for value in piece.outputs:
-        block.outputs.append(_add_output(program, block, value, names))
+    for output_name in piece.outputs:
+        block.outputs.append(_add_output(program, block, output_name, names))
     return block
 
 
-def _describe(program: Program, piece: Chunk, source: Any, target: Any) -> None:
-    """Fill a description: the program's own features as they were, boundary values as plain arrays."""
+def _describe(program: Program, piece: Chunk, source: chain.Description, target: chain.Description) -> None:
+    """Fill a description: the program's own features unchanged, boundary values as plain arrays."""
     own_inputs = {feature.name: feature for feature in source.input}
     own_outputs = {feature.name: feature for feature in source.output}
     states = {feature.name: feature for feature in source.state}
@@ -93,7 +102,7 @@ def _describe(program: Program, piece: Chunk, source: Any, target: Any) -> None:
             setattr(target, field, getattr(source, field))
 
 
-def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str) -> None:
+def _add_feature(program: Program, features: Features, own: dict[str, Model_pb2.FeatureDescription], name: str) -> None:
     feature = features.add()
     if name in own:
         feature.CopyFrom(own[name])
@@ -104,7 +113,7 @@ def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str
         raise PackageError(f"{path}: its program gives `{name}`, which its description lacks; convert the model again")
     feature.name = _feature_name(program, name)
     array = feature.type.multiArrayType
-    array.shape.extend(kind.shape)
+    array.shape.extend(size or 0 for size in kind.shape)
     array.dataType = _FEATURE_DTYPES[line.carrier(program, kind) or kind.dtype]
     if varying := program.varying.get(name):
         for shape in varying.shapes:
@@ -114,8 +123,9 @@ def _add_feature(program: Program, features: Any, own: dict[str, Any], name: str
 
 
 def _cast_to(program: Program, name: str) -> str | None:
-    """The type that a boundary value travels as where that is not its own; the program's own inputs and outputs stay as
-    they are.
+    """Return the type in which a boundary value travels if that is not its own, else None.
+
+    The program's own inputs and outputs keep their types.
     """
     kind = program.tensor_type(name)
     if kind is None or name in program.inputs or name in program.outputs:
@@ -134,7 +144,7 @@ def _feature_name(program: Program, name: str) -> str:
     return feature
 
 
-def _add_input(program: Program, function: Any, block: Any, name: str, names: set[str]) -> None:
+def _add_input(program: Program, function: MIL_pb2.Function, block: MIL_pb2.Block, name: str, names: set[str]) -> None:
     feature = function.inputs.add()
     feature.name = _feature_name(program, name)
     feature.type.CopyFrom(program.types[name])
@@ -144,25 +154,27 @@ def _add_input(program: Program, function: Any, block: Any, name: str, names: se
         _add_cast(block, feature.name, name, program.types[name], own, names)
 
 
-def _add_output(program: Program, block: Any, name: str, names: set[str]) -> str:
+def _add_output(program: Program, block: MIL_pb2.Block, name: str, names: set[str]) -> str:
     feature = _feature_name(program, name)
     if dtype := _cast_to(program, name):
         _add_cast(block, name, feature, program.types[name], dtype, names)
     return feature
 
 
-def _add_cast(block: Any, source: str, made: str, like: Any, dtype: str, names: set[str]) -> None:
+def _add_cast(
+    block: MIL_pb2.Block, source: str, made: str, like: MIL_pb2.ValueType, dtype: str, names: set[str]
+) -> None:
     """Append `made = cast(source)`, with the const that names the type."""
     parameter = f"{made}_dtype"
     while parameter in names:
         parameter += "_"
     names.add(parameter)
     const = block.operations.add(type="const")
-    const.attributes["name"].CopyFrom(_string(parameter))
-    const.attributes["val"].CopyFrom(_string(dtype))
+    const.attributes["name"].CopyFrom(_string_value(parameter))
+    const.attributes["val"].CopyFrom(_string_value(dtype))
     const.outputs.add(name=parameter).type.tensorType.dataType = MIL_pb2.STRING
     cast = block.operations.add(type="cast")
-    cast.attributes["name"].CopyFrom(_string(f"{made}_cast"))
+    cast.attributes["name"].CopyFrom(_string_value(f"{made}_cast"))
     cast.inputs["x"].arguments.add(name=source)
     cast.inputs["dtype"].arguments.add(name=parameter)
     output = cast.outputs.add(name=made)
@@ -170,15 +182,17 @@ def _add_cast(block: Any, source: str, made: str, like: Any, dtype: str, names: 
     output.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
 
 
-def _string(text: str) -> Any:
+def _string_value(text: str) -> MIL_pb2.Value:
     value = MIL_pb2.Value()
     value.type.tensorType.dataType = MIL_pb2.STRING
     value.immediateValue.tensor.strings.values.append(text)
     return value
 
 
-def _move_weights(program: Program, block: Any, writer: BlobWriter, moved: dict[tuple[str, int], int]) -> None:
-    """Copy the weights that a block refers to, each once, and point the block to where they are now."""
+def _move_weights(
+    program: Program, block: MIL_pb2.Block, writer: BlobWriter, moved: dict[tuple[str, int], int]
+) -> None:
+    """Copy the weights that a block refers to, each once, and point the block to the copies."""
     for proto in block.operations:
         for value in blob_values(proto):
             reference = value.blobFileValue

@@ -8,7 +8,6 @@ from pathlib import Path
 from ane_sweep import engine, terminal
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare import history, sides
-from ane_sweep.compare.difference import LEVEL
 from ane_sweep.compare.judge import IMPROVEMENTS, REGRESSIONS, Comparison, judge
 from ane_sweep.compare.match import match
 from ane_sweep.compare.steps import stands_out
@@ -18,6 +17,7 @@ from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.nightly.summary import Night
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
+from ane_sweep.results.difference import LEVEL
 from ane_sweep.store import cache, locks
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 

@@ -1,6 +1,7 @@
 """The chips that are predicted for: data/chips.json, with the sources of every row."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -75,12 +76,35 @@ def sources() -> dict[str, str]:
     return {**_content()["sources"], "HERE": "measured on this machine by `ane-sweep calibrate run`"}
 
 
+def devices() -> dict[str, list[str]]:
+    """Return the names of phones, tablets and Macs by the chip that they stand for."""
+    found: dict[str, list[str]] = _content()["devices"]
+    return found
+
+
+def canonical(name: str) -> str:
+    """Return a chip's own name ("iPhone 15 Pro" -> "a17_pro", "M4-Max" -> "m4_max"); an unknown name as it is."""
+    return _names().get(_plain(name), name)
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Return each chip by its own name and by those of its devices, as `_plain` spells them."""
+    named = {_plain(device): chip for chip, names in devices().items() for device in names}
+    return named | {_plain(chip): chip for chip in published()}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", str(name).lower())
+
+
 def get(name: str) -> Chip:
-    """A chip by name ("m4", "m4_max", "a17_pro"; dashes, spaces and capitals are forgiven). Raises ConfigError."""
-    wanted = str(name).strip().lower().replace("-", "_").replace(" ", "_")
-    if wanted in published():
+    """A chip by its name or that of a device ("m4", "a17_pro", "iphone15_pro"; dashes, spaces and capitals are forgiven).
+    Raises ConfigError."""
+    if (wanted := canonical(name)) in published():
         return _with_measured(published()[wanted])
+    known = [*published(), *(device for names in devices().values() for device in names)]
     raise ConfigError(
-        f"chip={name}: unknown{suggestion(name, published())}; known: {nearest(name, published(), 'ane-sweep devices')}. "
+        f"chip={name}: unknown{suggestion(name, known)}; known: {nearest(name, known, 'ane-sweep devices')}. "
         f"A new one is a row in ane_sweep/placement/data/{DATA.name}"
     )

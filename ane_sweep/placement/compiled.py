@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import terminal
-from ane_sweep.hwx.meaning import Task
-from ane_sweep.hwx.program import Program
+from ane_sweep.hwx.program import CompiledProgram
+from ane_sweep.hwx.tasks import TaskDescriptor
 from ane_sweep.placement import chips, tasks
 from ane_sweep.placement.predict import OpRow, Prediction
 from ane_sweep.placement.sites import Site
@@ -28,7 +28,7 @@ LEGAL = "that the Neural Engine takes (predicted to stay on the CPU)"
 class Match:
     """A task, and the op whose work it is read to be, with those done in the same task; no op where none fits."""
 
-    task: Task
+    task: TaskDescriptor
     ops: tuple[Site, ...]
 
 
@@ -38,7 +38,7 @@ def chip_of(family: str) -> str | None:
     return next((chip.chip for chip in found if not chip.ios), found[0].chip if found else None)
 
 
-def beside(prediction: Prediction, programs: Sequence[Program]) -> dict[str, Any]:
+def beside(prediction: Prediction, programs: Sequence[CompiledProgram]) -> dict[str, Any]:
     """What the record and `hwx --program --json` say of ops beside tasks; counts are of all programs together."""
     rows, which = _ops(prediction)
     generation = prediction.chip.generation
@@ -72,7 +72,7 @@ def _ratio(ops: int, made: int | None) -> float | None:
     return round(ops / made, 3) if made else None
 
 
-def match(found: Sequence[Task], steps: Sequence[Step]) -> list[Match] | None:
+def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match] | None:
     """Each task with its op, both in order (Needleman and Wunsch); None where there are too many."""
     slots = [step for step in steps for _ in range(1 if step.tasks is None else step.tasks)]
     if len(found) * len(slots) > MOST_CELLS:
@@ -88,7 +88,9 @@ def match(found: Sequence[Task], steps: Sequence[Step]) -> list[Match] | None:
     ]
 
 
-def _aligned(found: Sequence[Task], slots: Sequence[Step], inside: dict[int, list[Site]]) -> list[Step | None]:
+def _aligned(
+    found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[int, list[Site]]
+) -> list[Step | None]:
     """For each task a slot, or None."""
     fits = [[_fit(task, step, inside) for step in slots] for task in found]
     best = [[GAP * column for column in range(len(slots) + 1)]]
@@ -121,7 +123,7 @@ def _with_neighbours(chosen: list[int | None], fits: list[list[int]]) -> list[in
     return chosen
 
 
-def _fit(task: Task, step: Step, inside: dict[int, list[Site]]) -> int:
+def _fit(task: TaskDescriptor, step: Step, inside: dict[int, list[Site]]) -> int:
     score = SAME_ENGINE if task.engine == step.engine else 0
     sites = (step.site, *inside.get(id(step.site), ()))
     made = [tensor for site in sites for tensor in site.outputs[:1]]

@@ -9,7 +9,7 @@ be declared there as the program's own inputs are (enumerated, or ranges).
 from collections.abc import Mapping
 
 from ane_sweep.mil import chain, package
-from ane_sweep.mil.element_types import Varying
+from ane_sweep.mil.element_types import FlexibleShape
 from ane_sweep.placement import defaults, programs
 from ane_sweep.placement.programs import Flexible
 from ane_sweep.placement.sites import Tensor
@@ -19,12 +19,12 @@ Bounds = tuple[tuple[int, int | None], ...]
 _FAR = 8  # times the default: a size that an input without a limit is followed at
 
 
-def varying(found: package.Package, function: str) -> Mapping[str, Varying]:
+def varying(found: package.Package, function: str) -> Mapping[str, FlexibleShape]:
     """The sizes of every value whose type leaves some open and that follow from the shapes of the inputs, by name."""
     inputs, flexible = programs.inputs_at(found, function, {})
     if any(one.default is None for one in flexible):
         return {}
-    features = {feature.name: feature for feature in chain.described(found.spec, function).input}
+    features = {feature.name: feature for feature in chain.function_description(found.spec, function).input}
     bounds = {
         one.name: defaults.bounds(features[one.name], inputs[one.name].rank) for one in flexible if not one.shapes
     }
@@ -33,7 +33,7 @@ def varying(found: package.Package, function: str) -> Mapping[str, Varying]:
     at = [programs.values_at(found, function, chosen) for chosen in _chosen(flexible, bounds)]
     is_open = any(high is None for limits in bounds.values() for _, high in limits)
     default, *others = [{name: settled for name, one in values.items() if (settled := _settled(one))} for values in at]
-    made: dict[str, Varying] = {}
+    made: dict[str, FlexibleShape] = {}
     for name, shape in default.items():
         shapes = [shape, *(other[name] for other in others if name in other)]
         if not at[0][name].is_default or len(shapes) != len(at):
@@ -72,14 +72,14 @@ def _settled(tensor: Tensor) -> Shape:
     return sizes if len(sizes) == tensor.rank else ()
 
 
-def _of(shapes: list[Shape], is_range: bool, is_open: bool) -> Varying:
+def _of(shapes: list[Shape], is_range: bool, is_open: bool) -> FlexibleShape:
     different = tuple(dict.fromkeys(shapes))
     if len(different) == 1:
-        return Varying(shapes[0])
+        return FlexibleShape(shapes[0])
     if not is_range:
-        return Varying(shapes[0], shapes=different)
+        return FlexibleShape(shapes[0], shapes=different)
     grows = [near != far for near, far in zip(*shapes[-2:])] if is_open else [False] * len(shapes[0])
     sizes = zip(*shapes)
-    return Varying(
+    return FlexibleShape(
         shapes[0], ranges=tuple((min(axis), None if endless else max(axis)) for axis, endless in zip(sizes, grows))
     )

@@ -80,7 +80,7 @@ def load_chain(paths: list[Path]) -> list[Program]:
             continue
         parts, others = pipeline.split(package)
         for index, part in enumerate(parts):
-            file = pipeline.weight_file(part)
+            file = pipeline.find_weight_file(part)
             name = Path(packages.chunk_name(index)).stem if len(parts) > 1 else Path(path).stem
             found.append(_described(part, name, file.stat().st_size if file else 0))
         found[-1].others = others
@@ -132,7 +132,7 @@ def inputs_at(
 ) -> tuple[dict[str, Tensor], list[Flexible]]:
     """(the inputs of a function, those of several shapes at the chosen one or else at their default; a list of these)."""
     known = {value.name: _tensor(value.type) for value in package.spec.mlProgram.functions[function].inputs}
-    features = {feature.name: feature for feature in chain.described(package.spec, function).input}
+    features = {feature.name: feature for feature in chain.function_description(package.spec, function).input}
     return known, _at_shape(known, features, chosen)
 
 
@@ -176,7 +176,7 @@ class _Reader:
         if file not in self.files:
             self.files[file] = self.package.has(file)
         if self.files[file]:
-            graph.stored(value, self.package)
+            graph.check_record(value, self.package)
 
     def block(self, block: Any, known: dict[str, Tensor], *, nested: bool = False) -> list[Site]:
         made: list[Site] = []
@@ -193,7 +193,7 @@ class _Reader:
             for value in proto.outputs:
                 tensor = known[value.name]
                 if tensor.elements > graph.MOST_ELEMENTS or tensor.rank >= MOST_AXES:
-                    raise graph.too_large(self.package.path, value.name, tensor)
+                    raise graph.size_error(self.package.path, value.name, tensor.dtype, tensor.shape)
             for inner in proto.blocks:
                 scope = known | {value.name: _tensor(value.type) for value in inner.inputs}
                 made += self.block(inner, scope, nested=True)

@@ -1,5 +1,5 @@
-"""What a model's architecture may say (`arch` of an option, config.json of a checkpoint), checked before transformers
-reads it: there a text for a size is a traceback in the worker, and a size too many an allocation.
+"""Rules for a model's architecture (`arch` of an option, config.json of a checkpoint), checked before transformers
+reads it: there a text for a size is a traceback in the worker, and a size too large an allocation.
 
 Only names that a family here reads have a rule; whatever else a checkpoint's config.json holds is passed on.
 """
@@ -59,7 +59,7 @@ _HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads", "encoder_atte
 
 
 def at(arch: Mapping[str, Any], key: str) -> Any:
-    """The value of a key; a.b reaches into a. None where there is none."""
+    """Return the value of a key, or None if it is missing; a.b reaches into a."""
     value: Any = arch
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -67,18 +67,18 @@ def at(arch: Mapping[str, Any], key: str) -> Any:
 
 
 def total(arch: Mapping[str, Any], key: str) -> Any:
-    """The value of a key, summed where the architecture says it stage by stage."""
+    """Return the value of a key, summed if the architecture lists it stage by stage."""
     value = at(arch, key)
     return sum(value) if isinstance(value, list) and all(isinstance(part, int) for part in value) else value
 
 
 def problems(arch: Mapping[str, Any]) -> list[str]:
-    """One sentence for every value that no model could be built with."""
+    """Return one sentence for every value that no model could be built with."""
     return [problem for name, part in ({"arch": arch} | parts(arch)).items() for problem in _problems_of(name, part)]
 
 
 def parts(arch: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Architectures within the architecture, by their dotted names."""
+    """Return the architectures within the architecture, by their dotted names."""
     return {f"arch.{name}": arch[name] for name in ("text_config", "vision_config") if isinstance(arch.get(name), dict)}
 
 

@@ -45,7 +45,7 @@ def folder_lookup(folder: Path, digests: Path) -> Lookup:
 
 @dataclass(frozen=True)
 class Hashed:
-    """What a file held when its size, mtime and inode were `mark`."""
+    """The digest of a file while its size, mtime and inode are `mark`."""
 
     mark: list[int]
     sha256: str
@@ -73,7 +73,7 @@ class Hub:
     """One repository, as ORG/NAME or ORG/NAME@REVISION: files in the local cache (`cached`), or on the hub (`remote`).
 
     model             what the command line calls it, for messages
-    lacking, choices  what is not there where it is out of reach, and what can be done
+    lacking, choices  the missing part and the ways out, for the message when the hub is out of reach
     commit, seen      of what `remote` answered, and the files that it has
     """
 
@@ -94,7 +94,7 @@ class Hub:
         return self.wanted.partition("@")[2] or None
 
     def path(self, name: str) -> Path | None:
-        """Where a file lies in the local cache."""
+        """Return the path of a file in the local cache, or None."""
         from huggingface_hub import try_to_load_from_cache
 
         path = try_to_load_from_cache(self.repo, name, revision=self.revision)

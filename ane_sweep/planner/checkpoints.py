@@ -1,4 +1,4 @@
-"""Where a model's weights come from, settled before anything starts: digest, architecture, size. Planner side.
+"""Sources of a model's weights, resolved before anything starts: digest, architecture, size.
 
 Order for `weights=pretrained`: the Python package that carries them, the local Hugging Face cache, the hub.
 Nothing is downloaded here but config.json and a shard index; the fetch stage brings the rest.
@@ -61,7 +61,7 @@ def resolve(option: Mapping[str, Any], weights: str, *, seed: int, allow_pickle:
 
 
 def absent(option: Mapping[str, Any], away: Away) -> Source:
-    """As far as the option itself says it: weights that a plan counts on, and a run would have to fetch."""
+    """Return a source made from the option alone, for weights that a run would have to fetch first."""
     source = _source(
         option, "pretrained", away.where, f"absent:{away.where}", dict(option["arch"]), option["parameters"] * 4
     )
@@ -95,7 +95,7 @@ def _source(
 
 
 def _number(arch: Mapping[str, Any], key: str | None, otherwise: int) -> Any:
-    """What the architecture says, or what the option does."""
+    """Return the number that the architecture states, or the option's own."""
     value = architecture.total(arch, key) if key else None
     return otherwise if value is None else value
 
@@ -156,7 +156,7 @@ def _architecture(option: Mapping[str, Any], label: str, path: Path) -> dict[str
 
 
 def described(config: Mapping[str, Any], serves: families.Serves | None, task: str) -> dict[str, Any]:
-    """The architecture of a config.json: what transformers' configuration is built of."""
+    """Return the architecture of a config.json: the fields from which transformers builds its configuration."""
     arch = {key: value for key, value in config.items() if key not in NOISE}
     parts = {} if serves is None else serves.parts
     if task not in parts or any(one in arch for one in parts.values()):
@@ -167,7 +167,7 @@ def described(config: Mapping[str, Any], serves: families.Serves | None, task: s
 
 
 def json_object(model: str, path: Path) -> dict[str, Any]:
-    """What a checkpoint's JSON file holds. Raises ConfigError."""
+    """Return the object in a checkpoint's JSON file. Raises ConfigError."""
     try:
         value = untrusted.read_json(path)
     except (ValueError, OSError) as error:
@@ -178,7 +178,7 @@ def json_object(model: str, path: Path) -> dict[str, Any]:
 
 
 def _differences(option: Mapping[str, Any], arch: Mapping[str, Any], label: str) -> list[str]:
-    """A note when the checkpoint is not the size that the option's name promises; the checkpoint wins."""
+    """Return a note if the checkpoint is not the size that the option's name promises; the checkpoint wins."""
     keys = ["vocab_size", *option["arch_keys"].values(), "n_embd", "hidden_size", "dim"]
     pairs = {key: (architecture.at(arch, key), architecture.at(option["arch"], key)) for key in keys if key}
     different = [
@@ -201,7 +201,7 @@ def _weights_files(option: Mapping[str, Any], label: str, lookup: Lookup, allow_
         listed = json_object(option["name"], index.path).get("weight_map")
         if not isinstance(listed, dict):
             raise ConfigError(f"model={option['name']}: {index.path} has no weight_map; fetch it again")
-        if strange := [name for name in listed.values() if not untrusted.names_a_file(name)]:
+        if strange := [name for name in listed.values() if not untrusted.is_file_name(name)]:
             raise ConfigError(
                 f"model={option['name']}: {index.path} maps a tensor to {str(strange[0])[:80]!r}, which is no file beside it; "
                 "fetch it again"
@@ -251,7 +251,7 @@ def _fp32_bytes(option: Mapping[str, Any], file: File) -> int:
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
-        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.safetensors_header(file.path).values())
+        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.read_safetensors_header(file.path).values())
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"model={option['name']}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "

@@ -1,4 +1,4 @@
-"""What can be said about cells before anything runs: unknown names, impossible combinations, doubtful ones."""
+"""Checks of cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def _cannot(runtime: str, place: Place | None) -> str | None:
 
 
 def elsewhere(cell: Cell, source: Source, runtime: str, place: Place | None) -> str | None:
-    """Why a cell cannot be measured by the machine that it asks for."""
+    """Return the reason why the requested machine cannot measure a cell, or None if it can."""
     if place is not None and cell.device == "usb":
         return "device=usb: a fleet's workers measure themselves; run it on the Mac that has the phone, with executor=local"
     if (
@@ -85,9 +85,9 @@ def unknown_chips(names: Sequence[str]) -> list[str]:
 
 
 def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None) -> str | None:
-    """Why this combination is impossible, in one sentence with the way out; None when it can be tried.
+    """Return the reason why this combination is impossible, with the way out, or None if it can be tried.
 
-    Here stands what the planner alone knows; what an axis says of itself stands in its declaration."""
+    These are the rules that need the planner; an axis declares its own."""
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
         if "path" in cell.model_options:
@@ -133,7 +133,7 @@ def _asked(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -
 def numerics(cell: Cell) -> dict[str, Any]:
     """The mode and its effects, settled: what a runtime that honours them is told, and what enters its keys."""
     name = cell.precision_options["compute"] if cell.numerics == "auto" else cell.numerics
-    return {"numerics": name, "effects": list(effects.chosen(cell.effects)) if name == "ane" else None}
+    return {"numerics": name, "effects": list(effects.select_effects(cell.effects)) if name == "ane" else None}
 
 
 def idle(honours: Collection[str]) -> set[str]:

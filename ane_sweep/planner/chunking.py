@@ -21,17 +21,17 @@ BISECT_WORK = 10
 
 
 def is_cut(cell: Cell) -> bool:
-    """Whether the cell has a chunk task; chunks=auto may still come to one."""
+    """Return True if the cell has a chunk task; chunks=auto may still come to one chunk."""
     return cell.chunks != 1 or bool(cell.cuts)
 
 
 def limits(cell: Cell) -> sizes.Limits:
-    """What `auto` stays under: the limits of limits_for, or of this host's chip, or of m1."""
+    """Return the limits that `auto` respects: those of limits_for, of this host's chip, or of m1."""
     return sizes.limits_for(cell.limits_for or sizes.chip_of(host.chip()))
 
 
 def params(cell: Cell) -> dict[str, Any]:
-    """The chunk task's own parameters: all that decides where the program is cut, and nothing else."""
+    """Return the chunk task's own parameters: all that decides where the program is cut, and nothing else."""
     if cell.cuts:
         pipeline = "manual" if cell.pieces else cell.pipeline
         return {
@@ -56,13 +56,13 @@ def params(cell: Cell) -> dict[str, Any]:
 
 
 def pieces(cell: Cell) -> dict[str, Any]:
-    """The parameters of the task that takes some of the chunks."""
+    """Return the parameters of the task that takes some of the chunks."""
     first, last = span(cell.pieces or 1) or (1, 1)
     return {"first": first, "last": last, "pipeline": cell.pipeline}
 
 
 def copies(cell: Cell) -> dict[str, Any]:
-    """What the timing's key holds of the copies: nothing where there is one."""
+    """Return the copies' part of the timing's key; {} for one copy."""
     if cell.copies == 1:
         return {}
     sizes = {"sizes": cell.copies_sizes} if cell.copies_sizes else {}
@@ -70,7 +70,7 @@ def copies(cell: Cell) -> dict[str, Any]:
 
 
 def weight_bytes(precision: Mapping[str, Any], source: Source) -> int:
-    """Estimated bytes of a program's weights: the parameters at the precision's bits."""
+    """Estimate the bytes of a program's weights: the parameters at the precision's bits."""
     recipe = recipes.canonical(precision["weights"])
     bits = _dense_bits(precision) if recipe is None else recipes.average_bits(recipe)
     return int(source.parameter_bytes / 32 * bits)
@@ -81,13 +81,13 @@ def _dense_bits(precision: Mapping[str, Any]) -> int:
 
 
 def estimate(cell: Cell, source: Source) -> int:
-    """How many chunks `auto` will probably come to."""
+    """Return the number of chunks that `auto` will probably choose."""
     wanted = sizes.estimated_chunks(weight_bytes(cell.precision_options, source), limits(cell))
     return max(wanted, OWN[cell.own_chunks] + 1)
 
 
 def refusal(cell: Cell, source: Source) -> str | None:
-    """Why a cell cannot be cut into so many, in one sentence with the way out; None when it can be tried."""
+    """Return the reason why a cell cannot be cut into so many chunks, with the way out, or None if it can be tried."""
     most = source.cut_points + 1
     if cell.cuts:
         return _cuts_refusal(cell, source)
@@ -115,10 +115,11 @@ def refusal(cell: Cell, source: Source) -> str | None:
 
 
 def _cuts_refusal(cell: Cell, source: Source) -> str | None:
-    """What is known of places of one's own before there is a program: that they are beyond all weights, or all layers. Tied
-    weights may be stored twice, and a model that is given has layers that nobody has counted."""
+    """Return the reason why a place to cut lies beyond all weights or layers, or None.
+
+    Tied weights may be stored twice, and the layers of a user's own model are not counted."""
     most, counted = 2 * weight_bytes(cell.precision_options, source), "arch_keys" in cell.model_options
-    for one in cut_words.places(cell.cuts or []):
+    for one in cut_words.parse_places(cell.cuts or []):
         if one.kind == "bytes" and one.number >= most:
             return (
                 f"cuts: {one.word} is beyond the weights of {cell.model} at precision={cell.precision}, about {most / 2e6:.4g} MB; "
@@ -131,12 +132,12 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
 
 
 def _layers(cell: Cell, source: Source) -> int:
-    """Layers of encoder and decoder together."""
+    """Return the layers of encoder and decoder together."""
     return source.layers + int(source.arch.get("num_decoder_layers") or 0)
 
 
 def notes(pairs: Iterable[tuple[Cell, Source]]) -> list[str]:
-    """What `auto` will come to, once for each model, precision and chip."""
+    """Return a note with the expected number of chunks, once for each model, precision and chip."""
     found = []
     for cell, source in pairs:
         if cell.chunks != AUTO:

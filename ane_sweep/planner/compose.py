@@ -1,7 +1,7 @@
-"""From words and option files to plain values. The only module that imports Hydra and OmegaConf.
+"""Composition of words and option files into plain values. The only module that imports Hydra and OmegaConf.
 
-They compose; what they meet on the way in a user's words or files they raise as whatever it is (ValueError, TypeError,
-RecursionError, AssertionError ...): `understood` is the one place where that becomes a sentence.
+They raise errors in a user's words or files as ValueError, TypeError, RecursionError, AssertionError and more:
+`understood` is the one place where those become a sentence.
 """
 
 import io
@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,19 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
+from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
 from ane_sweep.errors import ConfigError, nearest
-from ane_sweep.planner import help, interpolation, option_files, schema, served, unread
+from ane_sweep.placement import chips
+from ane_sweep.planner import derive, help, interpolation, option_files, options, schema, served, unread
 from ane_sweep.planner.paths import conf_dir
 
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
 _NOT_SHOWN = ("config_path", "config_name", "run", "experimental_rerun")  # of Hydra's parser
 _ALONE = threading.Lock()
+_LOADER = get_yaml_loader()  # OmegaConf's, for which 1e-5 is a number
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
 
@@ -72,42 +75,75 @@ class OptionFiles(FileConfigSource):
 
     def is_config(self, config_path: str) -> bool:
         mine = self.provider != "command-line" or "/" in config_path
-        return mine and super().is_config(config_path)
+        return mine and (
+            super().is_config(config_path) if _group(config_path) is None else bool(self._file(config_path))
+        )
 
     def load_config(self, config_path: str) -> ConfigResult:
-        path = Path(self.path, self._normalize_file_name(config_path)).resolve()
+        group, name = _group(config_path), _name(config_path)
+        path = (group and self._file(config_path)) or Path(self.path, self._normalize_file_name(config_path)).resolve()
         if path.exists():
             option_files.check(path)
-        return super().load_config(config_path)
+        if group is None:
+            return super().load_config(config_path)
+        if name in options.rows(path):
+            return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
+        read = super().load_config(config_path)
+        option: Any = OmegaConf.to_container(read.config, resolve=False)
+        return replace(read, config=OmegaConf.create(derive.complete(group, name, option)))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        listed = super().list(config_path, results_filter)
+        if config_path.split("/")[0] not in options.GROUPS or results_filter == ObjectType.GROUP:
+            return listed
+        return sorted({*listed, *options.names_in(Path(self.path, config_path))})
+
+    def _file(self, config_path: str) -> Path | None:
+        return options.file_of(Path(self.path, config_path).parent, _name(config_path))
 
 
-class Checkpoints(ConfigSource):
-    """Options of the group `model` that no file holds: a checkpoint's own config.json says them."""
+def _name(config_path: str) -> str:
+    return config_path.rpartition("/")[2].removesuffix(".yaml")
+
+
+def _group(config_path: str) -> str | None:
+    """Return the group of an option that may be computed or a row of a file; None for others (sweeps, config.yaml)."""
+    group, slash, _ = config_path.partition("/")
+    return group if slash and group in options.GROUPS else None
+
+
+def _result(source: ConfigSource, option: dict[str, Any]) -> ConfigResult:
+    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(option), {"package": None})
+
+
+class Computed(ConfigSource):
+    """Options that no file holds: a precision whose name says all of it, a model whose checkpoint has a config.json."""
 
     @staticmethod
     def scheme() -> str:
-        return "checkpoint"
+        return "computed"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        option = OmegaConf.create(served.option(config_path.removeprefix("model/")))
-        return ConfigResult(self.provider, self.full_path(), option, {"package": None})
+        group, _, name = config_path.partition("/")
+        return _result(self, served.option(name) if group == "model" else options.palette(name) or {})
 
     def is_config(self, config_path: str) -> bool:
-        return config_path.startswith("model/") and served.is_checkpoint(config_path.removeprefix("model/"))
+        group, _, name = config_path.partition("/")
+        return served.is_checkpoint(name) if group == "model" else group == "precision" and name in options.PALETTES
 
     def is_group(self, config_path: str) -> bool:
-        return False
+        return config_path == "precision"
 
     def available(self) -> bool:
         return True
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return []
+        return [] if results_filter == ObjectType.GROUP or config_path != "precision" else [*options.PALETTES]
 
 
 @dataclass(frozen=True)
 class Values:
-    """What one override sweeps over: how many values, and the values, which may be too many to be listed."""
+    """The values of one override and their number; they may be too many to be listed."""
 
     count: int
     values: Iterable[Any]
@@ -128,16 +164,16 @@ class Composer:
             self.own |= self._names(folder)
         for added in plugins.folders():
             search_path.prepend("plug-in", f"file://{added}", SearchPathQuery(provider="schema"))
-        search_path.prepend("checkpoints", f"{Checkpoints.scheme()}://", SearchPathQuery(provider="schema"))
+        search_path.prepend("computed", f"{Computed.scheme()}://", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
-        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Checkpoints.scheme(): Checkpoints}
+        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Computed.scheme(): Computed}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
         self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
 
     def options(self, group: str) -> list[str]:
-        """Names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
+        """Return the names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
         loader = self.hydra.config_loader
         plain = [name for name in loader.get_group_options(group) if not name.startswith("_")]
         folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
@@ -150,10 +186,13 @@ class Composer:
 
     @staticmethod
     def _names(folder: Path) -> set[tuple[str, str]]:
-        return {(group, path.stem) for group in plugins.OPTIONS.values() for path in (folder / group).glob("*.yaml")}
+        computed = {("precision", name) for name in options.PALETTES} if folder == conf_dir() else set()
+        return computed | {
+            (group, name) for group in plugins.OPTIONS.values() for name in options.names_in(folder / group)
+        }
 
     def refused(self, group: str, name: str) -> str | None:
-        """Why an option cannot be used that other packages bring. One of a folder of the user's own stands before all."""
+        """Return the reason why an option of another package cannot be used, or None. A user's own option always can."""
         if (group, name) in self.own:
             return None
         owners = {conf_dir(): "ane-sweep", **plugins.folders()}
@@ -163,19 +202,19 @@ class Composer:
         return plugins.problem("precisions", name, ()) if group == "precision" else None
 
     def compose(self, overrides: list[str]) -> dict[str, Any]:
-        """The configuration as plain values, interpolations kept. Raises ConfigError."""
+        """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
         with understood(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
+        plain["chips"] = _chips(plain["chips"])
         self.composed[tuple(overrides)] = plain
         return dict(plain)
 
     def problems(self, line: str, options: Sequence[str] = ()) -> list[str]:
-        """What is wrong with one override, in our words where we know the choices; of a key with the options that were
-        asked for beside it, as they decide which keys there are."""
+        """Return the problems of one override; a key is checked with the chosen `options`, as they decide which keys exist."""
         override = parse([line])[0]
         name = override.key_or_group
         if name in unread.GROUPS and not override.is_delete() and not self.has(name, override.value()):
@@ -191,7 +230,7 @@ class Composer:
             return [unread.unknown_key(name)] if unread.lacking_key(error) else error.problems
 
     def values(self, override: Override) -> Values:
-        """The values of an override with several, in their order. Raises ConfigError where they cannot be listed."""
+        """Return the values of an override with several, in order. Raises ConfigError if they cannot be listed."""
         line, found = override.input_line, override._value
         if isinstance(found, Glob):
             if override.key_or_group not in unread.GROUPS:
@@ -217,7 +256,7 @@ class Composer:
 
 
 def range_size(found: RangeSweep, line: Any) -> int:
-    """How many numbers a range holds, without listing them."""
+    """Return the length of a range without listing it."""
     numbers = (found.start, found.stop, found.step)
     if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers) or not found.step:
         raise ConfigError(f"{line}: expected range(start,stop,step) of finite numbers, and a step other than 0")
@@ -226,7 +265,7 @@ def range_size(found: RangeSweep, line: Any) -> int:
 
 
 def parse(lines: Iterable[str]) -> list[Override]:
-    """The overrides in Hydra's grammar. Raises ConfigError with every line that is none, or that nothing here reads."""
+    """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or has no reader here."""
     parser = OverridesParser.create()
     parsed, found = [], []
     for line in lines:
@@ -253,8 +292,19 @@ def parse(lines: Iterable[str]) -> list[Override]:
     return parsed
 
 
+def _chips(named: Any) -> Any:
+    """Return `chips` as a list of chips' own names, each once: one name is a list of it, a device's name is its chip's."""
+    listed = [named] if isinstance(named, str) and "${" not in named else named
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        return named  # which the schema refuses, or an interpolation
+    known = [chips.canonical(name) for name in listed]
+    return list(dict.fromkeys(known)) if known != listed else listed
+
+
 def spelled(word: str) -> str:
-    """`executor=dask` is short for its name: the key has more under it."""
+    """Expand `executor=dask`, short for `executor.name=dask`, and `chips=m1,m4`, short for a list."""
+    if re.fullmatch(r"chips=[\w -]+(,[\w -]+)+", word):
+        return f"chips=[{word.removeprefix('chips=')}]"
     return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
 
 
@@ -272,7 +322,7 @@ def _parsed(parser: OverridesParser, line: str) -> Override:
 
 
 def as_text(value: Any) -> str:
-    """A value as Hydra's grammar reads it."""
+    """Return a value as Hydra's grammar reads it."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
     if isinstance(value, list):
@@ -283,7 +333,7 @@ def as_text(value: Any) -> str:
 
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
-    """With its interpolations followed. Raises ConfigError."""
+    """Return the configuration with its interpolations followed. Raises ConfigError."""
     if (plain := interpolation.followed(config)) is not None:
         return plain
     with understood("an interpolation ${...}"):

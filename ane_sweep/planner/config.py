@@ -59,7 +59,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
 
 
 def _kept(override: Any, composer: Composer) -> list[str]:
-    """`+sweep=a,b` as one word for each matrix."""
+    """Split `+sweep=a,b` into one word for each matrix."""
     names = list(itertools.islice(composer.values(override).values, _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
         raise ConfigError([unread.unknown_option("sweep", name, composer.options("sweep")) for name in unknown])
@@ -67,7 +67,7 @@ def _kept(override: Any, composer: Composer) -> list[str]:
 
 
 def _request(fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None) -> Request:
-    """One matrix: the lists of the command line, and those of at most one kept matrix."""
+    """Expand one matrix: the lists of the command line, and those of at most one kept matrix."""
     base, axes = axes_of(fixed, swept, composer, leave)
     return expand(base, axes, composer, fixed)
 
@@ -75,9 +75,9 @@ def _request(fixed: list[str], swept: list[Any], composer: Composer, leave: Coll
 def axes_of(
     fixed: list[str], swept: list[Any], composer: Composer, leave: Collection[str] | None = None
 ) -> tuple[dict[str, Any], list[Axis]]:
-    """(the first configuration, the axes). Raises ConfigError.
+    """Return (the first configuration, the axes). Raises ConfigError.
 
-    leave   keys of a kept matrix that somebody else sees to, as to all that it has as text (free.py); None: nobody does
+    leave   keys of a kept matrix, and all its text values, that the caller expands (free.py); None: there are none
     """
     axes = [_command_line_axis(o, composer) for o in swept]
     firsts = [f"{_sign(o)}{axis.keys[0]}={compose.as_text(axis.first[0])}" for o, axis in zip(swept, axes)]
@@ -93,7 +93,7 @@ def axes_of(
 
 
 def _looked_at(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
-    """What is wrong with each word on its own; of a list, with its first value and with names of no option."""
+    """Return the problems of each word on its own; of a list, those of its first value and its unknown options."""
     lines = [*fixed, *firsts]
     options = [line for line, one in zip(lines, compose.parse(lines)) if _is_option(one, composer)]
     found = [problem for line in lines for problem in composer.problems(line, options)]
@@ -114,8 +114,8 @@ def _is_option(override: Any, composer: Composer) -> bool:
 
 
 def _union(requests: list[Request], kept: list[str]) -> Request:
-    """Several kept matrices as one: their cells, each once, predicted for the chips of all. Raises ConfigError where they
-    want to be run differently."""
+    """Merge several kept matrices: their cells, each once, predicted for the chips of all. Raises ConfigError if their
+    settings differ."""
     chips = list(dict.fromkeys(chip for request in requests for chip in request.settings["chips"]))
     requests = [replace(request, settings={**request.settings, "chips": chips}) for request in requests]
     first = requests[0]
@@ -146,7 +146,7 @@ def _command_line_axis(override: Any, composer: Composer) -> Axis:
 
 
 def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> list[Axis]:
-    """The axes and paired axes of conf/sweep/NAME.yaml; a key given on the command line wins over the preset's."""
+    """Return the axes and paired axes of conf/sweep/NAME.yaml; a key on the command line wins over the preset's."""
     sweep = base.get("sweep") or {}
     if found := schema.sweep_problems(sweep):
         raise ConfigError(found)

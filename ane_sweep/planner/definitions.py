@@ -86,7 +86,7 @@ def _module_file(name: str, roots: Sequence[Path]) -> Path | None:
 
 
 def _definition(scope: Scope, name: str, deep: int = 0) -> tuple[Scope, ast.AST] | None:
-    """Where a name is defined, and as what; None if that cannot be told. Raises ConfigError where there is no such name."""
+    """Return the scope and node that define a name, or None if reading cannot tell. Raises ConfigError for an unknown name."""
     named: dict[str, list[ast.AST]] = {}
     stars: list[ast.ImportFrom] = []
     for statement in _statements(scope.tree.body):
@@ -113,7 +113,7 @@ def _definition(scope: Scope, name: str, deep: int = 0) -> tuple[Scope, ast.AST]
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Every statement that is run when the file is imported."""
+    """Yield every statement that runs when the file is imported."""
     for statement in body:
         yield statement
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -138,7 +138,7 @@ def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _imported(scope: Scope, node: ast.ImportFrom, name: str, deep: int) -> tuple[Scope, ast.AST] | None:
-    """The definition in the file that a name is imported from, where that can be read."""
+    """Return the definition in the file from which a name is imported, or None if that cannot be read."""
     alias = next((one for one in node.names if (one.asname or one.name) == name), None)
     if node.level:
         folder = scope.path.parents[node.level - 1]
@@ -203,7 +203,7 @@ def _bases(scope: Scope, node: ast.ClassDef, deep: int = 0) -> Iterator[ast.Clas
 
 
 def _is_rooted(scope: Scope, node: ast.ClassDef) -> bool:
-    """Whether all bases of a class stand in this file, or are object."""
+    """Return True if all bases of a class stand in this file, or are object."""
     for base in node.bases:
         if not isinstance(base, ast.Name):
             return False
@@ -214,7 +214,7 @@ def _is_rooted(scope: Scope, node: ast.ClassDef) -> bool:
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a function but those of functions and classes in it."""
+    """Yield the nodes of a function, without those of functions and classes in it."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
@@ -226,7 +226,7 @@ def _is_made(scope: Scope, value: ast.AST) -> bool:
 
 
 def _is_class(scope: Scope, node: ast.AST | None) -> bool:
-    """Whether an expression names a class whose instances are no tuples: of a file that can be read, or of torch.nn as `nn`."""
+    """Return True if an expression names a class of a readable file, or of torch.nn as `nn`, whose instances are no tuples."""
     if isinstance(node, ast.Name):
         found = _definition(scope, node.id, deep=1)
         return found is not None and isinstance(found[1], ast.ClassDef) and not _method(found[1], "__new__")

@@ -1,7 +1,7 @@
-"""What a task will cost, before it runs: memory and disk from parameter bytes, time from what was recorded.
+"""Estimates of a task's cost: memory and disk from parameter bytes, time from recorded tasks.
 
 The factors, in the stages' own declarations, were measured on Linux with coremltools 9.0 and torch 2.13
-(ane_sweep/docs/figures.md); a recorded peak of a task of similar size replaces the factor. Time has no formula here:
+(tests/bench/FIGURES.md); a recorded peak of a task of similar size replaces the factor. Time has no formula here:
 without a record it is None, and whoever needs a figure all the same takes the stage's guess and says so.
 """
 
@@ -32,8 +32,8 @@ SIMILAR = 2.0  # a record counts for work up to this many times larger or smalle
 
 
 def memory_bytes(stage: str, work: int, history: History, held: int | None = None) -> int:
-    """Expected peak of a task over `work` parameter bytes (fp32): the largest similar peak seen, else the formula over
-    those of them that are `held` at once."""
+    """Return the expected peak of a task over `work` parameter bytes (fp32): the largest recorded peak of a similar task,
+    else the formula over the bytes that are `held` at once."""
     peaks = [
         entry.peak_bytes * max(1.0, work / max(entry.work, 1))
         for entry in _similar(stage, work, history)
@@ -47,10 +47,11 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
 
 
 def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> int:
-    """Bytes of parameters (fp32) that a task holds at once: all, but of a conversion grown from a few blocks those alone, and
-    of a reference of large weights a layer, which is no more than a block or what stands outside of all blocks.
+    """Return the bytes of parameters (fp32) that a task holds at once.
 
-    Of what nobody has seen (a module of the user's own) and of two lists of blocks (T5) all are taken: an upper bound.
+    That is all of them, but a conversion that grows from a few blocks holds those alone, and a reference of large weights one
+    layer: a block, or the parameters outside of all blocks. A user's own module and two lists of blocks (T5) count in full:
+    an upper bound.
     """
     if STAGES[stage].holds == "all" or cell.model_options["task"] in _IN_FULL:
         return work
@@ -78,7 +79,7 @@ def _blocks(cell: Cell, arch: Mapping[str, Any]) -> tuple[int, float]:
 
 
 def seconds(stage: str, work: int, history: History) -> float | None:
-    """Expected wall seconds: the median of similar tasks, or None (unknown) when there is none."""
+    """Return the expected wall seconds: the median of similar tasks, or None without one."""
     seen = [entry.seconds for entry in _similar(stage, work, history) if entry.seconds]
     return statistics.median(seen) if seen else None
 

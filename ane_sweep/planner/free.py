@@ -26,9 +26,9 @@ _PROBED = 40  # values of a range that are looked at one by one before anything 
 
 
 def space(args: Sequence[str]) -> Space | None:
-    """What may be drawn; None where no word has free values. Raises ConfigError with every problem found."""
+    """Return the space of a search, or None if no word has free values. Raises ConfigError with every problem."""
     given = help.grammar().read([word for word in args if not _BITS.fullmatch(word)])
-    overrides = compose.parse(given.overrides)
+    overrides = compose.parse(map(compose.spelled, given.overrides))
     free = {o.key_or_group: one for o in overrides if (one := _free(o._value, str(o.input_line)))}
     free |= dict(one for word in args if (bits := _BITS.fullmatch(word)) for one in _bits(*bits.groups()))
     composer = Composer(given.config_dir)
@@ -56,7 +56,7 @@ def space(args: Sequence[str]) -> Space | None:
 
 
 def _free(value: Any, line: str) -> Dimension | None:
-    """What a word of Hydra's leaves free. Raises ConfigError."""
+    """Return the values that one override leaves free. Raises ConfigError."""
     if isinstance(value, IntervalSweep):
         low, high = (float(value.start or 0), float(value.end or 0))
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -148,7 +148,7 @@ def _probe(found: Space) -> None:
 
 
 def _possible(found: Space, name: str, one: Dimension) -> tuple[Any, ...]:
-    """Those values that every precision of the lists takes; of what is not listed nothing, if its ends are possible."""
+    """Return the values that every listed precision takes; an interval stays whole if its ends are possible."""
     if isinstance(one, Between):
         drawn: list[int | float] = [one.low, one.high, one.low + (one.high - one.low) / math.e]
     else:
@@ -170,7 +170,7 @@ def _possible(found: Space, name: str, one: Dimension) -> tuple[Any, ...]:
 
 
 def _problem(found: Space, name: str, at: int | float) -> str | None:
-    """Why a value is impossible, with everything else as it is by itself."""
+    """Return the reason why a value is impossible with all other keys at their base values, or None."""
     firsts = {named(axis): 0 for axis in found.listed}
     choice = next((axis for axis in found.listed if "precision" in axis.keys), None)
     for row in range(len(list(choice.rows)) if choice else 1):

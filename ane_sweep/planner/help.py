@@ -1,4 +1,4 @@
-"""What each key is for, from the tables that also check a configuration. Imports nothing heavy."""
+"""Help on each key, from the tables that also check a configuration. Imports nothing heavy."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import limits
 from ane_sweep.folders import user_path
-from ane_sweep.planner import schema
+from ane_sweep.planner import options, schema
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.terminal import BAD_CONFIGURATION, SWEEP_EXITS, columns
 from ane_sweep.words import Parser
@@ -37,7 +37,7 @@ EXITS = {
 
 
 def grammar(verb: str = "sweep") -> Parser:
-    """The words of the verbs that take a matrix; what its overrides mean is Hydra's grammar (compose.py)."""
+    """Return the parser of a verb that takes a matrix; its overrides follow Hydra's grammar (compose.py)."""
     usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--json] [--config-dir DIR]"
     name = "" if verb == "sweep" else verb
     parser = Parser(name, usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])
@@ -56,23 +56,33 @@ def grammar(verb: str = "sweep") -> Parser:
 
 
 def keys(config_dir: str | None = None) -> str:
-    """Every key, with its choices and default."""
+    """Return every key with its choices and default."""
     rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
-    lines = ["axes (a cell is one value of each):", *_each(AXES, config_dir), "", "settings:", *_each(rest, config_dir)]
+    lines = [axes(config_dir), "", "settings:", *_each(rest, config_dir)]
     stages = ",".join(limits())
     lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}"]
     return "\n".join([*lines, "", *_each(["sweep"], config_dir)])
 
 
+def axes(config_dir: str | None = None) -> str:
+    """Return every axis, with its choices and default."""
+    return "\n".join(["axes (a cell is one value of each):", *_each(AXES, config_dir)])
+
+
+def under(group: str, config_dir: str | None = None) -> str:
+    """Return what the keys are for that begin with a group's name: of `latency` latency.samples and the others."""
+    return "\n".join(_each([key for key in schema.KEYS if key.startswith(f"{group}.")], config_dir))
+
+
 def of(key: str, config_dir: str | None = None) -> str:
-    """What one key is for; nothing of a word that is none."""
+    """Return the help on one key; empty for an unknown one."""
     return "\n".join(_each([key], config_dir)) if key in names() else ""
 
 
 def values(key: str, config_dir: str | None = None) -> list[str]:
-    """What a key may be, as far as that is a list of words; options of a group from their folders."""
+    """Return the choices of a key, if they can be listed; options of a group come from their folders."""
     if key in (*schema.GROUP_KEYS, "sweep"):
-        return options([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
+        return options.names([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
     entry = schema.KEYS.get(key)
     if entry is None:
         return []
@@ -91,24 +101,24 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
     lines = []
     for key in keys:
         if key == "sweep":
-            lines += _listed("+sweep=NAME", options(folders, key))
+            lines += _listed("+sweep=NAME", options.names(folders, key))
         elif key in schema.GROUP_KEYS:
             also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
-            lines += _listed(key, options(folders, key), f"{also} (default: {shipped[key]})")
+            lines += _listed(key, options.names(folders, key), f"{also} (default: {shipped[key]})")
         else:
             lines += _line(key, shipped)
     return lines
 
 
 def defaults() -> dict[str, Any]:
-    """Dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
+    """Return dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
-    options = {
+    groups = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | options
+    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
 
 
 def _line(key: str, defaults: dict[str, Any]) -> list[str]:
@@ -117,19 +127,12 @@ def _line(key: str, defaults: dict[str, Any]) -> list[str]:
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")
 
 
-def _listed(name: str, options: list[str], default: str = "") -> list[str]:
-    return _wrapped(f"  {name:<22} one of: {', '.join(options) or 'none'}{default}")
+def _listed(name: str, choices: list[str], default: str = "") -> list[str]:
+    return _wrapped(f"  {name:<22} one of: {', '.join(choices) or 'none'}{default}")
 
 
 def _wrapped(text: str) -> list[str]:
     return wrap(text, min(118, columns()), subsequent_indent=" " * 25, drop_whitespace=True, break_on_hyphens=False)
-
-
-def options(folders: list[Path], group: str) -> list[str]:
-    """Names as they are typed: of an option in a folder of its own, `notebooks/gpt2-family`."""
-    roots = [folder / group for folder in folders]
-    names = {path.relative_to(root).with_suffix("").as_posix() for root in roots for path in root.rglob("*.yaml")}
-    return sorted(name for name in names if not name.startswith("_"))
 
 
 def own_folders(config_dir: str | None) -> list[Path]:
@@ -143,7 +146,7 @@ def own_folders(config_dir: str | None) -> list[Path]:
 
 
 def own_notes(config_dir: str | None) -> list[str]:
-    """What is said where a folder is taken that nobody named."""
+    """Return a note for a folder of options that no flag named."""
     found = [] if config_dir else own_folders(None)
     return [
         f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
@@ -151,7 +154,7 @@ def own_notes(config_dir: str | None) -> list[str]:
 
 
 def config_dir(args: list[str]) -> str | None:
-    """The last value of --config-dir, whatever else the words are."""
+    """Return the last value of --config-dir among any words."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", nargs="?")
     found: str | None = parser.parse_known_args(args)[0].config_dir

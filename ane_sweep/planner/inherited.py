@@ -10,12 +10,12 @@ OWN_EXPERIMENT = "ane-sweep"
 
 
 def tracking_uri() -> str | None:
-    """Where MLflow is told to log; None, also for an empty variable, leaves it to the database of the outputs folder."""
+    """Return MLflow's tracking URI from its variable; None, also for an empty one, means the outputs folder's database."""
     return os.environ.get(URI) or None
 
 
 def settle(tracking: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """(the settings under `tracking` with nothing left open, what to say of where they come from).
+    """Return (the settings under `tracking`, completed; notes on the variables that they come from).
 
     A key wins over its variable, the variable over the default.
     """

@@ -8,7 +8,7 @@ _PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, fr
 
 
 def followed(config: dict[str, Any]) -> dict[str, Any] | None:
-    """A copy with every reference to one key looked up; None where there is more than that to one."""
+    """Return a copy with every reference to one key looked up, or None if a reference is more than that."""
     found = list(_interpolations(config))
     if not all(_PLAIN.fullmatch(text) for *_, text in found):
         return None
@@ -19,7 +19,7 @@ def followed(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _interpolations(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(path, text) of every leaf that refers to something else."""
+    """Yield (path, text) of every leaf that refers to something else."""
     if isinstance(node, dict):
         for key, value in node.items():
             yield from _interpolations(value, (*path, key))
@@ -34,7 +34,7 @@ def _looked_up(node: Any, name: str) -> Any:
 
 
 def _with(node: Any, values: dict[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
-    """A copy in which some leaves are others."""
+    """Return a copy with some leaves replaced."""
     if isinstance(node, dict):
         return {key: _with(value, values, (*path, key)) for key, value in node.items()}
     return values.get(path, node)

@@ -19,7 +19,7 @@ SETTINGS = sorted(
 
 @dataclass
 class Request:
-    """What the command line asks for: cells in order, the axes that vary, and how to run them."""
+    """A requested matrix: cells in order, the axes that vary, and how to run them."""
 
     cells: list[Cell]
     axes: list[str]
@@ -46,7 +46,7 @@ Options = dict[tuple[str, str], dict[str, Any]]  # (group, name) -> what the opt
 
 
 def expand(base: dict[str, Any], axes: list[Axis], composer: Composer, fixed: list[str]) -> Request:
-    """The cells of a composed configuration over the axes. Raises ConfigError with every problem found."""
+    """Return the cells of a composed configuration over the axes. Raises ConfigError with every problem found."""
     found = schema.problems(compose.resolve(base) if _interpolated(base) else base)
     found += [problem for axis in axes for key in axis.keys if (problem := _no_axis(key))]
     if schema.KEYS["max_cells"].problem("max_cells", base.get("max_cells")):
@@ -81,7 +81,7 @@ def too_many(asked: int, of_what: str, most: int) -> str:
 
 
 def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, Any]) -> list[str]:
-    """Each value on its own; what stands in a group is checked within each option of it, when the cells are made."""
+    """Return the problems of each value on its own; keys of a group are checked in each option when cells are made."""
     found: list[str] = []
     for axis in axes:
         for index, key in enumerate(axis.keys):
@@ -146,7 +146,7 @@ def varying(keys: Iterable[str], cells: list[Cell]) -> list[str]:
 
 
 def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> tuple[Options, list[str]]:
-    """The options that the axes name, each composed once; and the names of none."""
+    """Return the options that the axes name, each composed once, and the problems of unknown names."""
     composed: Options = {}
     found: list[str] = []
     for key, column in ((key, [row[i] for row in axis.rows]) for axis in axes for i, key in enumerate(axis.keys)):
@@ -163,7 +163,7 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
 
 
 def _option(composer: Composer, fixed: list[str], group: str, name: str) -> dict[str, Any]:
-    """What an option of a group holds under the words of the command line. Raises ConfigError."""
+    """Compose an option of a group under the words of the command line. Raises ConfigError."""
     try:
         option: dict[str, Any] = composer.compose([*fixed, f"{group}={compose.as_text(name)}"])[group]
         return option
@@ -208,7 +208,7 @@ def _assign(config: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _matches(rule: Mapping[str, Any], assigned: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Whether a cell has, on every axis that an exclude rule names, (one of) the rule's value(s)."""
+    """Return True if a cell has one of the rule's values on every axis that an exclude rule names."""
 
     def value(key: str) -> Any:
         if key in assigned:

@@ -23,7 +23,7 @@ _FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
 
 
 def checked(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
-    """What `resolve` finds, if its definition can be what it is asked for. Raises ConfigError."""
+    """Resolve a module and check its definition. Raises ConfigError."""
     source = resolve(option, weights, seed, digests)
     definitions.check(option["path"], source.beside.get(FILE), option.get("kwargs") or {}, option.get("inputs"))
     return source
@@ -96,7 +96,7 @@ def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) ->
             "that may read any file, named in model.kwargs)"
         )
     try:
-        header = untrusted.safetensors_header(path)
+        header = untrusted.read_safetensors_header(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"weights={weights}: {path} is no whole safetensors file ({error})") from None
     beside[WEIGHTS] = path

@@ -1,5 +1,5 @@
-"""What a file of options may be, looked at before it is built: text, a mapping, of bounded size. The file of a stranger
-may be deep, may hold itself through an anchor, or some aliases that stand for millions of values."""
+"""Checks of a file of options before it is built: it is text, a mapping, of bounded size. A stranger's file may be deep,
+may hold itself through an anchor, or have aliases that stand for millions of values."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def check(path: Path) -> None:
-    """Raises ConfigError with what is wrong, and in which line where that is known."""
+    """Check one file. Raises ConfigError with the problem, and its line where that is known."""
     try:
         text = _text(path)
         _check_depth(text)
@@ -31,8 +31,16 @@ def check(path: Path) -> None:
         raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
 
 
+def read(path: Path) -> str:
+    """Return a file of options as text. Raises ConfigError."""
+    try:
+        return _text(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
+
+
 def problem(error: Exception) -> str:
-    """What is wrong in one sentence, with the line of a YAML error."""
+    """Return an error as one sentence, with the line of a YAML error."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         return " ".join(filter(None, (error.context, error.problem))) + (f" (line {mark.line + 1})" if mark else "")
@@ -49,7 +57,7 @@ def _text(path: Path) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """By events, which come one after the other: whatever builds values goes as deep as they do."""
+    """Check the nesting by events, which need no recursion; building values would recurse."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -61,7 +69,7 @@ def _check_depth(text: str) -> None:
 
 
 def _values(node: Any, known: dict[int, int], inside: set[int]) -> int:
-    """How many values a node comes to with its aliases written out; each node is counted once."""
+    """Return the number of values of a node with its aliases written out; each node is counted once."""
     if id(node) in inside:
         raise ValueError(f"it holds itself through an alias (line {node.start_mark.line + 1})")
     if id(node) not in known:

@@ -1,4 +1,4 @@
-"""`ane-sweep plan`: what would run, what is shared, what it costs, what is refused and why."""
+"""The view of `ane-sweep plan`: tasks, shared work, cost, refused cells and their reasons."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ane_sweep.terminal import count, duration, size
 
 
 def planned(request: Request, out: Path) -> tuple[Plan, str, dict[str, Any]]:
-    """What a request would run, and the same as text and as JSON values; runs nothing."""
+    """Return the plan of a request, its text and its JSON values; run nothing."""
     with open_store(out) as store:
         plan = plan_for(request, store, out, to_show=True)
         most = budget_and_total(request.settings["memory_gib"])
@@ -30,7 +30,7 @@ def describe(
     free_bytes: int | None = None,
     memory: tuple[int, int] | None = None,
 ) -> str:
-    """The plan as text. `is_cached` tells which tasks the store already holds.
+    """Return the plan as text. `is_cached` tells which tasks the store already holds.
 
     memory   bytes that all lanes may use together, and what this host has
     """
@@ -63,7 +63,7 @@ def describe(
 
 
 def as_plain(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, Any]:
-    """The same as JSON values. `seconds` of a task is what it took before, or None; their sum has guesses for those."""
+    """Return the plan as JSON values. `seconds` of a task is its recorded time or None; their sum has guesses for those."""
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     users = Counter(key for chain in plan.chains.values() for key in chain)
     tasks = [
@@ -101,7 +101,7 @@ def _cost(todo: list[Task], free_bytes: int | None) -> str:
 
 
 def _too_large(todo: list[Task], budget: int, host: int) -> list[str]:
-    """A note on tasks that are expected to need more memory than they may use or than there is: they run all the same."""
+    """Return a note on tasks that may need more memory than they may use or the host has; they run all the same."""
     over = [task for task in todo if task.memory_bytes > min(task.memory_limit(budget), host)]
     if not over:
         return []

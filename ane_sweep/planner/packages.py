@@ -1,4 +1,4 @@
-"""model=package: an ML Program that somebody made, settled from its description. Nothing of it is converted or run here."""
+"""model=package: an ML Program of the user's own, resolved from its description without converting or running it."""
 
 import zipfile
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -
 
 
 def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
-    """(its protobuf, what a plan must know of it). Raises ConfigError that names the way out."""
+    """Return (its protobuf, the facts that a plan needs). Raises ConfigError that names the way out."""
     if compiled.is_compiled(path) and (reason := apple.no_coreml()):
         raise ConfigError(
             f"{what}: a compiled model is loaded by Core ML alone, which {reason}; give the .mlpackage that it was compiled "
@@ -63,7 +63,7 @@ def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
         )
     try:
         found = package.read(path, kinds=pipeline.KINDS)
-        programs = [graph.program(one) for one in pipeline.split(found)[0]]
+        programs = [graph.view_program(one) for one in pipeline.split(found)[0]]
     except PackageError as error:
         raise ConfigError(f"{what}: {_with_way(str(error))}") from None
     if path.is_file():
@@ -88,7 +88,7 @@ def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _form(path: Path, spec: Any) -> str | None:
-    """COMPILED or PIPELINE, of what is taken as it is and nothing is made of; None of a package of one program."""
+    """Return COMPILED or PIPELINE for a model that must stay unchanged, None for a package of one program."""
     return COMPILED if compiled.is_compiled(path) else PIPELINE if spec.WhichOneof("Type") == PIPELINE else None
 
 
@@ -102,7 +102,7 @@ def _with_way(problem: str) -> str:
 
 
 def _numbers(path: Path) -> int:
-    """Numbers in its weights, at two bytes each: nobody needs them more exactly than an estimate of memory does."""
+    """Return the numbers in its weights, at two bytes each: exact enough for an estimate of memory."""
     return sum(file.stat().st_size for file in _files(path)) // 2
 
 
@@ -111,7 +111,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _content(path: Path, digests: Path) -> str:
-    """Of all files but the manifest, whose identifiers are drawn anew whenever it is saved."""
+    """Return a digest of all files but the manifest, whose identifiers change whenever it is saved."""
     return digest([[str(file.relative_to(path)), file_digest(file, digests)] for file in _files(path)])
 
 
@@ -146,7 +146,7 @@ def _as_it_is(cell: Cell, source: Source) -> str | None:
 
 
 def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
-    """Why a cell of a package is impossible, in one sentence with the way out."""
+    """Return the reason why a cell of a package is impossible, with the way out, or None."""
     precision, compute = cell.precision_options, source.arch["compute"]
     if RUNTIMES[runtime].needs != "program":
         return f"runtime={runtime} runs a torch module, and a package has none; use runtime=reference or coreml"

@@ -1,10 +1,10 @@
-"""Where the shipped options lie."""
+"""The folder of the shipped options."""
 
 from pathlib import Path
 
 
 def conf_dir() -> Path:
-    """conf/: inside the package in a wheel, beside it in a checkout."""
+    """Return conf/, which lies inside the package in a wheel and beside it in a checkout."""
     here = Path(__file__).parents[1]
     inside = here / "conf"
     return inside if inside.is_dir() else here.parent / "conf"

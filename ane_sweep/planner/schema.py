@@ -6,6 +6,7 @@ from typing import Any
 from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
+from ane_sweep.bridge.executors import EXECUTORS
 from ane_sweep.bridge.key import NONE, NUMBER, Key, shown
 from ane_sweep.bridge.model_tasks import TASKS
 from ane_sweep.errors import suggestion
@@ -94,7 +95,7 @@ KEYS: dict[str, Key] = {
         why="a plan of them takes gigabytes",
     ),
     "executor.name": Key(
-        (str,), "executor=local: this machine; executor=dask: the workers of a fleet", ("local", "dask")
+        (str,), "; ".join(f"executor={name}: {one.help}" for name, one in EXECUTORS.items()), tuple(EXECUTORS)
     ),
     "executor.address": Key((str, NONE), "the fleet's scheduler, as tls://HOST:8786"),
     "executor.certificates": Key(
@@ -188,7 +189,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "min_target": Key((str,), "first target OS that can hold it", TARGETS),
         "min_psnr_db": Key(
             (*NUMBER, NONE),
-            "a cell under this PSNR is degraded; null: no gate",
+            "a cell whose PSNR (of several outputs: the worst) is under this is degraded; null: no gate",
             most=200,
             why="that is what equal outputs have",
         ),
@@ -206,7 +207,7 @@ SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
 
 
 def problems(config: dict[str, Any]) -> list[str]:
-    """Every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
+    """Return every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
     rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
     found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
     sweep = config.get("sweep") or {}
@@ -220,7 +221,7 @@ def problems(config: dict[str, Any]) -> list[str]:
 
 
 def problems_of_groups(config: dict[str, Any]) -> list[str]:
-    """The same for the groups alone."""
+    """Return the problems of the groups alone."""
     found = []
     for group, keys in GROUP_KEYS.items():
         option: Any = config.get(group)
@@ -241,7 +242,7 @@ def _problems_of_precision(option: dict[str, Any]) -> list[str]:
 
 
 def _keys_of_model(option: Any) -> dict[str, Key]:
-    """Of a model that is given by its path: the keys that every option has, and those of GIVEN that stand in it."""
+    """Return the keys of a model; one given by its path has the common keys, and those of GIVEN that it states."""
     keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
     left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else [*GIVEN]
     return {name: key for name, key in keys.items() if name not in left_out}
@@ -264,7 +265,7 @@ def _problems_of_model(option: dict[str, Any]) -> list[str]:
 
 
 def sweep_problems(sweep: Any) -> list[str]:
-    """What of a sweep option has another form than axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
+    """Return the parts of a sweep option whose form is not axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
     if not isinstance(sweep, dict):
         return [f"sweep={shown(sweep)}: expected axes, pairs or exclude"]
     axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))
@@ -296,12 +297,12 @@ def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
 
 
 def no_default(name: str) -> str:
-    """What is said of a key of the table that the configuration lacks, however that is met."""
+    """Return the message for a key of the table that the configuration lacks."""
     return f"{name}: has no default: conf/config.yaml lacks the key (or ~{name} removed it)"
 
 
 def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """(dotted name, value) of every leaf; a key of the table is a leaf even when its value is a mapping."""
+    """Yield (dotted name, value) of every leaf; a key of the table is a leaf even if its value is a mapping."""
     for key, value in config.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and name not in keys:

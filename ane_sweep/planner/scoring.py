@@ -38,7 +38,7 @@ def settled(cells: Iterable[Cell]) -> dict[str, Examples]:
 
 
 def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
-    """Why a model cannot be scored on that file, in one sentence with the way out."""
+    """Return the reason why a model cannot be scored on that file, with the way out, or None."""
     if known is None or cell.score == "none":
         return None
     if source.tokenizer is None:
@@ -65,7 +65,7 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
 
 
 def params(cell: Cell, known: Examples) -> dict[str, Any]:
-    """What a task is told of the file, by its content."""
+    """Return a task's parameters for the file, by its content."""
     told: dict[str, Any] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
     if cell.model_options["task"] == "causal_lm":
         told["stride"] = stride(cell)
@@ -81,7 +81,7 @@ def stride(cell: Cell) -> int:
 
 
 def _wanted(cell: Cell) -> Wanted | None:
-    """None where nothing is to be read, or where what is asked is refused anyway."""
+    """Return the score that needs a file, or None if there is none or the cell is refused anyway."""
     task = cell.model_options["task"]
     if cell.score == "none" or (cell.score_data is None and cell.score != "embedding" and task not in examples.SHIPPED):
         return None

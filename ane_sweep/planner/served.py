@@ -8,14 +8,11 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ane_sweep import folders
 from ane_sweep.bridge import families, nanogpt
 from ane_sweep.bridge.families import Serves
-from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import architecture, sizing, unread
+from ane_sweep.planner import architecture, derive, options, sizing, unread
 from ane_sweep.planner.checkpoint_files import Hub, is_folder
 from ane_sweep.planner.checkpoints import described, json_object
 from ane_sweep.planner.paths import conf_dir
@@ -27,13 +24,13 @@ _BLOCKS = 10**4
 
 
 def is_checkpoint(name: Any) -> bool:
-    """Whether the value of `model` has the form of a repository or of a folder, and not that of a file of code or a package."""
+    """Return True if the value of `model` has the form of a repository or a folder, not of a code file or package."""
     has_form = isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
     return has_form and unread.meant(name) is None
 
 
 def option(name: str) -> dict[str, Any]:
-    """The option of model=NAME. Raises ConfigError where there is no config.json, or nothing here serves it."""
+    """Return the option of model=NAME. Raises ConfigError without a config.json or a family that serves it."""
     path = _config(name)
     config = json_object(name, path)
     if nanogpt.is_config(config):
@@ -68,7 +65,7 @@ def _config(name: str) -> Path:
 
 
 def _served(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
-    """(family, what it serves, task). Raises ConfigError with the nearest family, and the way that is always open."""
+    """Return (family, its checkpoints, task). Raises ConfigError with the nearest family and the general way."""
     kind, listed = config.get("model_type"), config.get("architectures")
     named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []
     if config.get("quantization_config") is not None:
@@ -102,10 +99,10 @@ def _module_way(name: str) -> str:
 
 
 def _nearest(config: Mapping[str, Any]) -> str | None:
-    """The family whose smallest shipped option shares most of its keys with a config.json, and whose name is most alike."""
+    """Return the family whose tiny option shares most keys with a config.json and whose name is most similar, or None."""
     found: dict[str, float] = {}
-    for path in sorted((conf_dir() / "model").glob("tiny-*.yaml")):
-        shipped = yaml.safe_load(path.read_text(encoding="utf-8"))
+    tiny = [name for name in options.names([conf_dir()], "model") if name.startswith("tiny-")]
+    for shipped in (options.shipped("model", name) for name in tiny):
         keys = set(shipped["arch"]) - {"vocab_size"}
         if (shared := len(keys & config.keys()) / len(keys)) >= _ALIKE:
             name = SequenceMatcher(None, shipped["family"], str(config.get("model_type"))[:80])
@@ -114,31 +111,16 @@ def _nearest(config: Mapping[str, Any]) -> str | None:
 
 
 def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, Any]) -> dict[str, Any]:
-    """What conf/model/NAME.yaml would hold."""
+    """Return the option of a checkpoint, as conf/model/NAME.yaml would hold it."""
     if found := architecture.problems(arch):
         raise ConfigError([f"model={name}: {problem}" for problem in found])
     layers_key, longest_key = serves.key(task, serves.layers), serves.longest and serves.key(task, serves.longest)
-    layers, longest = architecture.total(arch, layers_key), architecture.at(arch, longest_key) if longest_key else None
+    layers = architecture.total(arch, layers_key)
     if not isinstance(layers, int) or not 1 <= layers <= _BLOCKS:
         raise ConfigError(f"model={name}: its config.json lacks {layers_key}, the number of layers, or says {layers!r}")
-    otherwise = serves.otherwise or sizing.patches(sizing.own(arch, serves, task))
-    if not isinstance(longest, int) and not otherwise:
+    if derive.longest_input(arch, serves, task) is None:
         lacking = "image_size and patch_size" if task.startswith("image") else longest_key
         raise ConfigError(f"model={name}: its config.json lacks {lacking}, the longest input")
     parameters = sizing.estimate(arch, serves, task)
-    known = isinstance(longest, int) and not serves.reserved
-    return {
-        "name": name,
-        "family": family,
-        "size": f"{parameters / 1e9:.1f}b" if parameters >= 1e9 else f"{max(1, round(parameters / 1e6))}m",
-        "task": task,
-        "hub": name,
-        "package": None,
-        "parameters": parameters,
-        "layers": layers,
-        "max_seq_len": (longest or otherwise) - serves.reserved,
-        "cut_points": serves.per_layer * layers + 1,
-        "texts": {"count": 2 if task in ("causal_lm", "seq2seq") else 8 if task in ONE_SIZE else 16},
-        "arch": arch,
-        "arch_keys": {"layers": layers_key, "max_seq_len": longest_key if known else None},
-    }
+    known = {"family": family, "task": task, "hub": name, "parameters": parameters, "arch": arch}
+    return derive.complete("model", name, known)

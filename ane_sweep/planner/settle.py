@@ -1,15 +1,15 @@
-"""What a plan needs beside its cells: every model's weights settled, what past tasks took, and this host."""
+"""Inputs of a plan beside its cells: every model's weights, the time of past tasks, and this host."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.cell import Cell, canonical_json
+from ane_sweep.bridge.executors import find_places
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import Away, ConfigError
-from ane_sweep.fleet import members
 from ane_sweep.machine import host
 from ane_sweep.planner import checkpoints, modules, packages, scoring
 from ane_sweep.planner import plan as planning
@@ -52,7 +52,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     past = store.past()
-    places = members.places(request.settings, {cell.machine for cell in request.cells}, wait=not to_show)
+    places = find_places(request.settings, {cell.machine for cell in request.cells}, wait=not to_show)
     return planning.make_plan(
         request.cells,
         request.axes,

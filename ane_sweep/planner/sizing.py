@@ -62,7 +62,7 @@ def _pair(size: int | list[int]) -> tuple[int, int]:
 
 
 def _ends(arch: Mapping[str, Any], width: int) -> int:
-    """What reads a picture or a spectrum, and what stands on the last layer instead of a table."""
+    """Return the parameters of the layers that read a picture or a spectrum, and of a head that is no table."""
     channels, bins = arch.get("num_channels") or 3, arch.get("num_mel_bins") or 0
     down, across = _pair(arch.get("patch_size") or 0)
     first = arch["hidden_sizes"][0] if "depths" in arch else width

@@ -1,4 +1,4 @@
-"""Which files a module of the user is made from, found by reading them: nothing is imported.
+"""Source files of a user's module, found by reading them: no code is imported.
 
 From the file that is named along every import statement in it, wherever it stands, and on. What lies in the standard
 library, or where packages are installed, is not followed; installed packages are told by version. A file that is imported in
@@ -25,7 +25,7 @@ MOST_FILES, MOST_BYTES = 5000, 10_000_000
 
 @dataclass
 class Sources:
-    """What was found: `files` name -> sha256, `packages` name -> version of what is installed.
+    """A module's closure: `files` name -> sha256, `packages` name -> version of installed ones.
 
     unread   files that are still to be read: name, path, and the package that its relative imports start from
     """
@@ -44,7 +44,7 @@ def of_file(path: Path, roots: Sequence[Path]) -> Sources:
 
 
 def of_module(name: str, roots: Sequence[Path]) -> Sources:
-    """The closure of a module that is named with dots. Raises ConfigError where there is none."""
+    """Return the closure of a module that is named with dots. Raises ConfigError for an unknown one."""
     found = Sources(roots)
     if not _enter(found, name):
         looked = ", ".join(str(root) for root in roots)
@@ -54,7 +54,7 @@ def of_module(name: str, roots: Sequence[Path]) -> Sources:
 
 
 def _enter(found: Sources, name: str) -> bool:
-    """Note the files of a module by its full name, and of the packages that it lies in; False where there is none."""
+    """Add the files of a module and of its packages by its full name; return False for an unknown one."""
     top, *rest = name.split(".")
     if top in sys.stdlib_module_names or top in ("ane_sweep", "__future__"):
         return True

@@ -1,4 +1,4 @@
-"""What a search may draw its cells from: lists of the words, each with one value at a time, and free values."""
+"""The space of a search: listed values, each taken one at a time, and free values."""
 
 import itertools
 import math
@@ -55,11 +55,11 @@ Drawn = Mapping[str, int | float]
 
 @dataclass
 class Space:
-    """What may be drawn: the lists of the words, each with one value at a time, and the free values.
+    """The space of a search: listed values, each taken one at a time, and free values.
 
     words    flags; fixed: the words that say one thing; listed: the axes that are lists; free: by their names
-    base     what the fixed words come to
-    notes    what is left out; start: the drawing that a search begins with
+    base     the configuration of the fixed words
+    notes    the parts that are left out; start: the first drawing of a search
     """
 
     words: list[str]
@@ -73,7 +73,7 @@ class Space:
 
     @property
     def dimensions(self) -> dict[str, Dimension]:
-        """Of the lists the positions of their rows."""
+        """Return each dimension; a list's is the positions of its rows."""
         return {named(axis): Choice(tuple(axis.rows)) for axis in self.listed} | self.free
 
     def count(self) -> float:
@@ -99,7 +99,7 @@ class Space:
         }
 
     def values(self, drawn: Drawn) -> dict[str, Any]:
-        """What a drawing says of each key that varies, as people read it."""
+        """Return the value of each varying key of a drawing, as people read it."""
         said: dict[str, Any] = {}
         for axis in self.listed:
             said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
@@ -115,7 +115,7 @@ class Space:
         return own | ({RULES: [{"match": name, "bits": one} for name, one in bits.items()]} if bits else {})
 
     def cell(self, drawn: Drawn, **more: Any) -> Cell:
-        """That one cell. Raises ConfigError where it cannot be one."""
+        """Return the cell of a drawing. Raises ConfigError for an impossible one."""
         assigned = self.assigned(drawn) | more
         row = tuple(assigned.values())
         return expand(self.base, [Axis(tuple(assigned), 1, row, [row], added=True)], self.composer, self.fixed).cells[0]

@@ -39,7 +39,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all cells of a plan have in common."""
+    """Values that all cells of a plan share."""
 
     axes: list[str]
     host: str
@@ -56,7 +56,7 @@ class Shared:
 
 @dataclass
 class Chain:
-    """One cell's tasks as they are added, in an order that respects their inputs."""
+    """One cell's tasks, added in an order that respects their inputs."""
 
     cell: Cell
     source: Source
@@ -128,7 +128,7 @@ class Chain:
 
 
 def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
-    """The cell's tasks in order, and what is timed beside them."""
+    """Return the cell's tasks in order, with the extra timings that evidence asks for."""
     chain = Chain(cell, source, runtime, shared)
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
@@ -156,7 +156,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
 
 
 def _built(cell: Cell, source: Source) -> dict[str, Any]:
-    """What every stage that builds the model in torch needs: model, weights, seq_len (an input of one size has its own)."""
+    """Return the parameters of every stage that builds the model in torch: model, weights, seq_len (some inputs fix it)."""
     weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
     if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
@@ -176,7 +176,7 @@ def given(cell: Cell) -> bool:
 
 
 def _folders(source: Source) -> dict[str, Path]:
-    """What of a model's weights lies on this disk already."""
+    """Return the parts of a model's weights that lie on this disk."""
     return {**({"checkpoint": source.folder} if source.folder else {}), **source.beside}
 
 
@@ -188,7 +188,7 @@ def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) ->
 
 
 def _add_examples(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task | None:
-    """What fp32 torch says of the file that the cell is scored on."""
+    """Add the task that runs fp32 torch on the file for the cell's score."""
     if (known := chain.shared.examples.get(chain.cell.key)) is None or chain.cell.score == "none":
         return None
     params = {**built, "examples": scoring.params(chain.cell, known), "tokenizer": chain.source.tokenizer}
@@ -233,8 +233,8 @@ def _add_compression(chain: Chain, recipe: recipes.Recipe, program: Task, refere
 
 
 def _add_placement(chain: Chain, program: Task) -> Task:
-    """Where the ops would run: our prediction, and Core ML's own plan. Compile and place ask Core ML itself, whatever
-    runtime then executes the program. Returns the compilation."""
+    """Add our prediction of the ops' places and Core ML's own plan; return the compilation. Compile and place ask Core ML
+    itself, whatever runtime then executes the program."""
     cell, shared = chain.cell, chain.shared
     asked = {"chips": shared.chips, "compute_units": cell.compute_units}
     if measured := here.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
@@ -250,7 +250,7 @@ def _add_placement(chain: Chain, program: Task) -> Task:
 
 
 def _on_coreml(chain: Chain) -> dict[str, Any]:
-    """Where and on which units Core ML loads a program."""
+    """Return the host, tools and units with which Core ML loads a program."""
     return {"compute_units": chain.cell.compute_units, "host": chain.shared.host, **_device(chain.cell)}
 
 
@@ -265,7 +265,7 @@ def _device(cell: Cell) -> dict[str, Any]:
 def _add_figures(
     chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any], examples: Task | None
 ) -> None:
-    """What is scored and timed. Units and the mode of numerics enter the keys only of a runtime that honours them."""
+    """Add scores and timings. Units and numerics enter only the keys of a runtime that supports them."""
     runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
     units = cell.compute_units if "compute_units" in traits.honours else None
     mode = checks.numerics(cell) if "numerics" in traits.honours else {}
@@ -324,8 +324,7 @@ def _sizes(stage: str, cell: Cell, source: Source) -> dict[str, Any]:
 
 @cache
 def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
-    """Of the axes that vary, those that make a difference to a stage's own work; and of all that enter its params as they
-    are, the plain values."""
+    """Return the varying axes that change a stage's own work, and the plain values of all that enter its params."""
     its, loads = STAGES[stage], STAGES[stage].runs_program
     kinds = {stage, *([LOADS] if loads else []), *([RUNS] if loads and not its.on_coreml else [])}
     idle = checks.idle(honours) if RUNS in kinds else ()

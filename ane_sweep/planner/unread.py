@@ -1,4 +1,4 @@
-"""What is said of words that nothing reads: keys, options, and settings of Hydra's own."""
+"""Messages for unknown words: keys, options, and settings of Hydra's own."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The version of each stage: a digest of the code that decides its result, which nobody can forget to raise.
+"""The version of each stage: a digest of the code that decides its result, so that it cannot be forgotten.
 
 That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
 task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME, SERVES) does not count.

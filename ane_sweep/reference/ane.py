@@ -13,24 +13,24 @@ import torch
 import torch.nn.functional as F
 
 from ane_sweep.mil.effects import LIMIT
-from ane_sweep.reference import fixed
-from ane_sweep.reference.linear import attended, padded, paddings, transposed
-from ane_sweep.reference.site import Site, Step, aligned, widen
+from ane_sweep.reference import fixed_point
+from ane_sweep.reference.linear import crop_transposed, make_attention, pad_spatial, resolve_padding
+from ane_sweep.reference.site import Site, Step, align, widen
 
 
-def adjusted(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+def apply_effects(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     """The step of an op under these effects."""
     kind = site.op.type
     if kind in _PRODUCTS and _is_half(site) and {"accumulator", "products", "operands", "half_away"} & set(effects):
         step = _PRODUCTS[kind](site, step, effects)
     elif kind == "softplus" and "softplus_cliff" in effects:
-        step = _after(step, lambda y, x: torch.where(torch.exp(widen(x)) >= LIMIT, torch.zeros_like(y), y))
+        step = _change_result(step, lambda y, x: torch.where(torch.exp(widen(x)) >= LIMIT, torch.zeros_like(y), y))
     elif kind in ("reduce_sum", "reduce_mean") and "narrow_sums" in effects and _is_half(site):
-        step = _narrow(site, step)
+        step = _sum_narrowly(site, step)
     elif kind in TABLES and _is_half(site):
         step = _activation(site, step, effects)
     if _is_half(site) and {"positive_zero", "flush"} & set(effects):
-        step = _after(step, lambda y, *_: _cleaned(y, effects))
+        step = _change_result(step, lambda y, *_: _clean(y, effects))
     return step
 
 
@@ -38,7 +38,7 @@ def _is_half(site: Site) -> bool:
     return bool(site.outputs) and site.outputs[0] is not None and site.outputs[0].dtype == "fp16"
 
 
-def _after(step: Step, change: Callable[..., torch.Tensor]) -> Step:
+def _change_result(step: Step, change: Callable[..., torch.Tensor]) -> Step:
     """The same step with its (first) result changed; `change(result, *arguments)`."""
 
     def run(*values: Any) -> Any:
@@ -50,7 +50,7 @@ def _after(step: Step, change: Callable[..., torch.Tensor]) -> Step:
     return Step(run, step.arguments, step.is_pure)
 
 
-def _cleaned(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+def _clean(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     if not y.dtype.is_floating_point:
         return y
     if "flush" in effects:
@@ -58,12 +58,12 @@ def _cleaned(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     return y + 0.0 if "positive_zero" in effects else y
 
 
-def _operand(x: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+def _widen_operand(x: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     x = widen(x)
     return torch.nan_to_num(x, nan=98304.0, posinf=65536.0, neginf=-65536.0) if "operands" in effects else x
 
 
-def _rounded(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+def _round_to_half(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     """fp32 to fp16: halves to even, or away from zero."""
     if "half_away" not in effects:
         return y.half()
@@ -76,13 +76,17 @@ def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     weight, bias = site.tensor("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
         return step
-    turned = _operand(weight, effects).t()
+    turned = _widen_operand(weight, effects).t()
     first = torch.zeros(weight.shape[0]) if bias is None else widen(bias)
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        x = _operand(x, effects)
+        x = _widen_operand(x, effects)
         start = first.expand(*x.shape[:-1], -1)
-        return aligned(_rounded(fixed.total([start, *fixed.pieces(x, turned, effects)], effects), effects))
+        return align(
+            _round_to_half(
+                fixed_point.sum_pieces([start, *fixed_point.multiply_in_pieces(x, turned, effects)], effects), effects
+            )
+        )
 
     return Step(run, [site.name("x")])
 
@@ -93,9 +97,11 @@ def _matmul(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if x.ndim < 2 or y.ndim < 2:
             return (widen(x) @ widen(y)).half()
-        x, y = _operand(x, effects), _operand(y, effects)
+        x, y = _widen_operand(x, effects), _widen_operand(y, effects)
         x, y = x.mT if flip_x else x, y.mT if flip_y else y
-        return aligned(_rounded(fixed.total(fixed.pieces(x, y, effects), effects), effects))
+        return align(
+            _round_to_half(fixed_point.sum_pieces(fixed_point.multiply_in_pieces(x, y, effects), effects), effects)
+        )
 
     return Step(run, [site.name("x"), site.name("y")])
 
@@ -106,14 +112,14 @@ def _conv(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
         return step
     spatial, groups = weight.ndim - 2, site.static("groups", 1)
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
-    padding = paddings(site, list(weight.shape[2:]), strides, dilations)
-    grouped = _operand(weight, effects).unflatten(0, (groups, -1))
+    padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
+    grouped = _widen_operand(weight, effects).unflatten(0, (groups, -1))
     start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        x = padded(_operand(x, effects), padding(x) if callable(padding) else padding)
-        made = fixed.convolved(x, grouped, strides, dilations, effects)
-        return aligned(_rounded(fixed.total([*start, *made], effects), effects))
+        x = pad_spatial(_widen_operand(x, effects), padding(x) if callable(padding) else padding)
+        made = fixed_point.convolve(x, grouped, strides, dilations, effects)
+        return align(_round_to_half(fixed_point.sum_pieces([*start, *made], effects), effects))
 
     return Step(run, [site.name("x")])
 
@@ -124,16 +130,16 @@ def _conv_transpose(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
         return step
     spatial, groups = weight.ndim - 2, site.static("groups", 1)
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
-    turned = _operand(weight, effects).unflatten(0, (groups, -1)).transpose(1, 2)
+    turned = _widen_operand(weight, effects).unflatten(0, (groups, -1)).transpose(1, 2)
     turned = turned.flip(list(range(3, turned.ndim)))
     start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
     def whole(x: torch.Tensor) -> torch.Tensor:
-        x = fixed.spread(_operand(x, effects), weight.shape[2:], strides, dilations)
-        made = fixed.convolved(x, turned, [1] * spatial, dilations, effects)
-        return _rounded(fixed.total([*start, *made], effects), effects)
+        x = fixed_point.insert_zeros(_widen_operand(x, effects), weight.shape[2:], strides, dilations)
+        made = fixed_point.convolve(x, turned, [1] * spatial, dilations, effects)
+        return _round_to_half(fixed_point.sum_pieces([*start, *made], effects), effects)
 
-    return transposed(site, weight, whole, None)
+    return crop_transposed(site, weight, whole, None)
 
 
 def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
@@ -156,13 +162,13 @@ def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         size = dict(zip(first + second, [*x.shape, *y.shape]))
         count, m, k, n = (math.prod(size[axis] for axis in group) for group in (batch, rows, over, columns))
-        left = _operand(x, effects).permute([first.index(axis) for axis in [*batch, *rows, *over]])
-        right = _operand(y, effects).permute([second.index(axis) for axis in [*batch, *over, *columns]])
-        made = fixed.pieces(left.reshape(count, m, k), right.reshape(count, k, n), effects)
-        total = _rounded(fixed.total(made, effects), effects).reshape(
+        left = _widen_operand(x, effects).permute([first.index(axis) for axis in [*batch, *rows, *over]])
+        right = _widen_operand(y, effects).permute([second.index(axis) for axis in [*batch, *over, *columns]])
+        made = fixed_point.multiply_in_pieces(left.reshape(count, m, k), right.reshape(count, k, n), effects)
+        total = _round_to_half(fixed_point.sum_pieces(made, effects), effects).reshape(
             [size[axis] for axis in [*batch, *rows, *columns]]
         )
-        return aligned(total.permute([[*batch, *rows, *columns].index(axis) for axis in result]))
+        return align(total.permute([[*batch, *rows, *columns].index(axis) for axis in result]))
 
     return Step(run, step.arguments)
 
@@ -171,13 +177,16 @@ def _attention(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     """Both products; scores and their softmax stay in fp32 between them, of which nothing is known."""
 
     def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return fixed.total(fixed.pieces(_operand(left, effects), _operand(right, effects), effects), effects)
+        return fixed_point.sum_pieces(
+            fixed_point.multiply_in_pieces(_widen_operand(left, effects), _widen_operand(right, effects), effects),
+            effects,
+        )
 
-    attend = attended(multiply)
-    return Step(lambda *values: aligned(_rounded(attend(*map(_widened, values)), effects)), step.arguments)
+    attend = make_attention(multiply)
+    return Step(lambda *values: align(_round_to_half(attend(*map(_widen_number, values)), effects)), step.arguments)
 
 
-def _widened(value: torch.Tensor) -> torch.Tensor:
+def _widen_number(value: torch.Tensor) -> torch.Tensor:
     return value if value.dtype == torch.bool else widen(value)
 
 
@@ -201,7 +210,7 @@ TABLES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] =
 _KNOTS = 33
 
 
-def interpolated(x: torch.Tensor, kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def interpolate(x: torch.Tensor, kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """fp32 values by linear interpolation; beyond the knots the function itself."""
     _, low, high = TABLES[kind]
     given = x.abs() if low == 0 else x
@@ -225,11 +234,11 @@ def _activation(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
         if mode == "TANH_APPROXIMATION" or "gelu_tanh" in effects:
             function = lambda x: F.gelu(x, approximate="tanh")  # noqa: E731
     if "tables" in effects:
-        return Step(lambda x: interpolated(widen(x), kind, function).half(), [site.name("x")])
+        return Step(lambda x: interpolate(widen(x), kind, function).half(), [site.name("x")])
     return Step(lambda x: function(widen(x)).half(), [site.name("x")]) if kind == "gelu" else step
 
 
-def _narrow(site: Site, step: Step) -> Step:
+def _sum_narrowly(site: Site, step: Step) -> Step:
     axes, keep = site.static("axes", None), site.static("keep_dims", False)
     is_mean = site.op.type == "reduce_mean"
 
@@ -242,6 +251,6 @@ def _narrow(site: Site, step: Step) -> Step:
             total = total + row
         total = (total.float() / len(rows)).half() if is_mean else total
         shape = [1 if axis in chosen_axes else x.shape[axis] for axis in range(x.ndim)]
-        return aligned(total.reshape(shape if keep else [x.shape[axis] for axis in rest]))
+        return align(total.reshape(shape if keep else [x.shape[axis] for axis in rest]))
 
     return Step(run, step.arguments)

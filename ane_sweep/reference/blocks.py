@@ -1,9 +1,13 @@
 """Ops that rearrange blocks: between depth, batch and space, and windows."""
 
+import math
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.reference.site import Site, Step, aligned, op
+from ane_sweep.reference.linear import pad_spatial, resolve_padding
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 
 @op("depth_to_space", "pixel_shuffle")
@@ -20,7 +24,7 @@ def depth_to_space(site: Site) -> Step:
             parts = x.view(n, c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
         else:
             parts = x.view(n, r, r, c // (r * r), h, w).permute(0, 3, 4, 1, 5, 2)
-        return aligned(parts.reshape(n, c // (r * r), h * r, w * r))
+        return align(parts.reshape(n, c // (r * r), h * r, w * r))
 
     return Step(run, [site.name("x")])
 
@@ -34,7 +38,7 @@ def space_to_depth(site: Site) -> Step:
         n, c, h, w = x.shape
         parts = x.view(n, c, h // r, r, w // r, r)
         order = (0, 1, 3, 5, 2, 4) if is_shuffle else (0, 3, 5, 1, 2, 4)
-        return aligned(parts.permute(order).reshape(n, c * r * r, h // r, w // r))
+        return align(parts.permute(order).reshape(n, c * r * r, h // r, w // r))
 
     return Step(run, [site.name("x")])
 
@@ -46,7 +50,7 @@ def sliding_windows(site: Site) -> Step:
 
     def run(x: torch.Tensor) -> torch.Tensor:
         place = axis % x.ndim
-        return aligned(x.unfold(place, size, stride).movedim(-1, place + 1))
+        return align(x.unfold(place, size, stride).movedim(-1, place + 1))
 
     return Step(run, [site.name("x")])
 
@@ -60,7 +64,7 @@ def space_to_batch(site: Site) -> Step:
         x = F.pad(x, [*columns, *rows])
         n, c, h, w = x.shape
         parts = x.view(n, c, h // high, high, w // broad, broad).permute(3, 5, 0, 1, 2, 4)
-        return aligned(parts.reshape(n * high * broad, c, h // high, w // broad))
+        return align(parts.reshape(n * high * broad, c, h // high, w // broad))
 
     return Step(run, [site.name("x")])
 
@@ -74,6 +78,56 @@ def batch_to_space(site: Site) -> Step:
         n, c, h, w = x.shape
         parts = x.view(high, broad, n // (high * broad), c, h, w).permute(2, 3, 4, 0, 5, 1)
         whole = parts.reshape(n // (high * broad), c, h * high, w * broad)
-        return aligned(whole[:, :, top : h * high - bottom, left : w * broad - right])
+        return align(whole[:, :, top : h * high - bottom, left : w * broad - right])
 
     return Step(run, [site.name("x")])
+
+
+Function = Callable[..., torch.Tensor]
+_LARGEST: tuple[Function, ...] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
+_MEAN: tuple[Function, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+
+
+@op("avg_pool", "max_pool", "l2_pool")
+def pool(site: Site) -> Step:
+    kernel = site.static("kernel_sizes")
+    strides = site.static("strides", [1] * len(kernel))
+    padding = resolve_padding(site, kernel, strides, [1] * len(kernel))
+    up, kind, dtype = site.static("ceil_mode", False), site.op.type, site.dtype
+    excluded = site.static("exclude_padding_from_average", False)
+    largest, mean = _LARGEST[len(kernel) - 1], _MEAN[len(kernel) - 1]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        sides = padding(x) if callable(padding) else list(padding)
+        over = _find_overhang(x, kernel, strides, sides) if up else [0] * len(kernel)
+        whole = [side + (over[index // 2] if index % 2 else 0) for index, side in enumerate(sides)]
+        x = widen(x)
+        if kind == "max_pool":
+            return largest(pad_spatial(x, whole, -math.inf), kernel, strides).to(dtype)
+        if kind == "l2_pool":
+            return (mean(pad_spatial(x.square(), whole), kernel, strides) * math.prod(kernel)).sqrt().to(dtype)
+        result = mean(pad_spatial(x, whole), kernel, strides)
+        if (excluded and any(whole)) or any(over):
+            # what lies beyond the declared padding is never counted; the padding itself is, unless excluded
+            ones = torch.ones_like(x) if excluded else pad_spatial(torch.ones_like(x), sides, 1.0)
+            ones = pad_spatial(ones, whole if excluded else _pad_behind(over))
+            result = result / mean(ones, kernel, strides)
+        return result.to(dtype)
+
+    return Step(run, [site.name("x")])
+
+
+def _pad_behind(over: list[int]) -> list[int]:
+    return [side for extra in over for side in (0, extra)]
+
+
+def _find_overhang(x: torch.Tensor, kernel: list[int], strides: list[int], sides: list[int]) -> list[int]:
+    """What `ceil_mode` adds behind each dimension; the last window must start inside the input or the left padding."""
+    result = []
+    for axis, (size, stride) in enumerate(zip(kernel, strides)):
+        length, before, after = x.shape[2 + axis], sides[2 * axis], sides[2 * axis + 1]
+        windows = math.ceil((length + before + after - size) / stride) + 1
+        if (windows - 1) * stride >= length + before:
+            windows -= 1
+        result.append(max(0, (windows - 1) * stride + size - (length + before + after)))
+    return result

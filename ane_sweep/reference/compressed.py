@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op, widen
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 MOST_ELEMENTS = 1 << 36
 
 
-def _bits(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
+def _unpack_bits(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
     """`count` numbers of `width` bits, packed lowest bits first across bytes."""
     if packed.numel() * 8 < count * width:
         raise ValueError(f"{packed.numel()} bytes for {count} numbers of {width} bits")
@@ -26,7 +26,7 @@ def _bits(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
     return (single.reshape(count, width) << torch.arange(width, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
 
 
-def _known(site: Site, *names: str) -> list[Any]:
+def _read_constants(site: Site, *names: str) -> list[Any]:
     return [site.known_tensor(name) for name in names]
 
 
@@ -40,12 +40,14 @@ def _count(shape: list[int]) -> int:
 @op("constexpr_affine_dequantize")
 def affine_dequantize(site: Site) -> Step:
     """scale * (quantized_data - zero_point), both along `axis` where they are vectors."""
-    data, zero, scale = _known(site, "quantized_data", "zero_point", "scale")
+    data, zero, scale = _read_constants(site, "quantized_data", "zero_point", "scale")
     axis, dtype = site.static("axis"), site.dtype
-    return Step(lambda: affine(data, scale, zero, axis).to(dtype), [])
+    return Step(lambda: dequantize_affine(data, scale, zero, axis).to(dtype), [])
 
 
-def affine(data: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: int | None) -> torch.Tensor:
+def dequantize_affine(
+    data: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: int | None
+) -> torch.Tensor:
     """fp32 values of affinely quantized data; scale and zero point are scalars, or vectors along `axis`."""
 
     def along(values: torch.Tensor) -> torch.Tensor:
@@ -60,22 +62,22 @@ def affine(data: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, a
 
 @op("constexpr_cast")
 def constexpr_cast(site: Site) -> Step:
-    (value,), dtype = _known(site, "source_val"), site.dtype
-    return Step(lambda: aligned(value.to(dtype)), [])
+    (value,), dtype = _read_constants(site, "source_val"), site.dtype
+    return Step(lambda: align(value.to(dtype)), [])
 
 
 @op("constexpr_lut_to_dense")
 def lut_to_dense(site: Site) -> Step:
-    indices, lut = _known(site, "indices", "lut")
+    indices, lut = _read_constants(site, "indices", "lut")
     if site.has("shape"):
         shape = site.static("shape")
         width = int(math.log2(lut.numel()))
-        return Step(lambda: aligned(lut[_bits(indices, width, _count(shape)).long()].reshape(shape)), [])
+        return Step(lambda: align(lut[_unpack_bits(indices, width, _count(shape)).long()].reshape(shape)), [])
     axis = site.static("vector_axis", None)
-    return Step(lambda: aligned(looked_up(indices, lut, axis)), [])
+    return Step(lambda: align(look_up(indices, lut, axis)), [])
 
 
-def looked_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch.Tensor:
+def look_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch.Tensor:
     """Values for indices of rank K from a table of rank K + 2: (groups by dimension..., entries, vector size).
 
     Each dimension of `indices` is a multiple of that of the groups. Vectors are laid along `axis`.
@@ -96,7 +98,7 @@ def looked_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> tor
     return flat[rows].movedim(-1, along + 1).flatten(along, along + 1)
 
 
-def _dense(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _scatter_by_mask(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Values put where the mask is set, in order; zeros elsewhere."""
     places = mask.reshape(-1).bool()
     if int(places.sum()) != nonzero.numel():
@@ -108,14 +110,14 @@ def _dense(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @op("constexpr_sparse_to_dense")
 def sparse_to_dense(site: Site) -> Step:
-    nonzero, mask = _known(site, "nonzero_data", "mask")
+    nonzero, mask = _read_constants(site, "nonzero_data", "mask")
     if site.has("shape"):
         shape = site.static("shape")
-        return Step(lambda: _dense(nonzero, _bits(mask, 1, _count(shape)).reshape(shape)), [])
-    return Step(lambda: _dense(nonzero, mask), [])
+        return Step(lambda: _scatter_by_mask(nonzero, _unpack_bits(mask, 1, _count(shape)).reshape(shape)), [])
+    return Step(lambda: _scatter_by_mask(nonzero, mask), [])
 
 
-def _repeated(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _repeat_blocks(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """Values of blocks, repeated so that each element of `shape` has its own."""
     for axis, (size, count) in enumerate(zip(shape, values.shape)):
         if size != count:
@@ -123,32 +125,32 @@ def _repeated(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return values
 
 
-def _shift_scale(data: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
+def _apply_shift_scale(data: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
     """scale * (data - offset), rounded to the scale's type after each of the two, as coremltools does."""
     if data.ndim != scale.ndim:
         raise ValueError(f"scales of rank {scale.ndim} for data of rank {data.ndim}")
     moved = data.to(scale.dtype)
     if offset is not None:
-        moved = (widen(moved) - widen(_repeated(offset, data.shape))).to(scale.dtype)
-    return moved * _repeated(scale, data.shape)
+        moved = (widen(moved) - widen(_repeat_blocks(offset, data.shape))).to(scale.dtype)
+    return moved * _repeat_blocks(scale, data.shape)
 
 
 @op("constexpr_blockwise_shift_scale")
 def blockwise_shift_scale(site: Site) -> Step:
-    data, scale, offset = _known(site, "data", "scale", "offset")
-    return Step(lambda: aligned(_shift_scale(data, scale, offset)), [])
+    data, scale, offset = _read_constants(site, "data", "scale", "offset")
+    return Step(lambda: align(_apply_shift_scale(data, scale, offset)), [])
 
 
 @op("constexpr_lut_to_sparse")
 def lut_to_sparse(site: Site) -> Step:
     """Mask and values, for a constexpr_sparse_to_dense that follows."""
-    mask, indices, lut = _known(site, "indices_mask", "indices_nonzero_data", "lut")
+    mask, indices, lut = _read_constants(site, "indices_mask", "indices_nonzero_data", "lut")
     axis = site.static("vector_axis", None)
 
     def run() -> tuple[torch.Tensor, torch.Tensor]:
-        dense = looked_up(_dense(indices, mask), lut, axis)
+        dense = look_up(_scatter_by_mask(indices, mask), lut, axis)
         whole = mask if lut.shape[-1] == 1 else mask.repeat_interleave(lut.shape[-1], axis)
-        return aligned(whole), aligned(dense[whole.bool()])
+        return align(whole), align(dense[whole.bool()])
 
     return Step(run, [])
 
@@ -156,10 +158,40 @@ def lut_to_sparse(site: Site) -> Step:
 @op("constexpr_sparse_blockwise_shift_scale")
 def sparse_blockwise_shift_scale(site: Site) -> Step:
     """Mask and values, for a constexpr_sparse_to_dense that follows."""
-    mask, nonzero, scale, offset = _known(site, "data_mask", "nonzero_data", "scale", "offset")
+    mask, nonzero, scale, offset = _read_constants(site, "data_mask", "nonzero_data", "scale", "offset")
 
     def run() -> tuple[torch.Tensor, torch.Tensor]:
-        dense = _shift_scale(_dense(nonzero, mask), scale, offset)
-        return mask, aligned(dense[mask.bool()])
+        dense = _apply_shift_scale(_scatter_by_mask(nonzero, mask), scale, offset)
+        return mask, align(dense[mask.bool()])
 
     return Step(run, [])
+
+
+@op("quantize")
+def quantize(site: Site) -> Step:
+    """clip(round(input / scale) + zero_point), halves to even."""
+    scale, zero = site.known_tensor("scale"), site.known_tensor("zero_point")
+    axis, dtype = site.static("axis", None), site.dtype
+    limits = torch.iinfo(dtype)
+
+    def along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        values = widen(values).float()
+        if values.numel() == 1:
+            return values.reshape(())
+        return values.reshape([-1 if dim == (axis or 0) % x.ndim else 1 for dim in range(x.ndim)])
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        steps = torch.round(widen(x) / along(scale, x))
+        if zero is not None:
+            steps = steps + along(zero, x)
+        return steps.clamp(limits.min, limits.max).to(dtype)
+
+    return Step(run, [site.name("input")])
+
+
+@op("dequantize")
+def dequantize(site: Site) -> Step:
+    """scale * (input - zero_point)."""
+    scale, zero = site.known_tensor("scale"), site.known_tensor("zero_point")
+    axis, dtype = site.static("axis", None), site.dtype
+    return Step(lambda x: dequantize_affine(x, scale, zero, axis).to(dtype), [site.name("input")])

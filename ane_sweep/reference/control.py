@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op
+from ane_sweep.reference.site import Site, Step, align, op
 
 MOST_ROUNDS = 1 << 20  # of one loop; more means that its condition cannot become false
 _MOST_ITEMS = 1 << 24
 
 
 @dataclass
-class Cell:
+class StateCell:
     """What a state holds. Values are never changed in place, so writing is putting another tensor here."""
 
     value: torch.Tensor
@@ -27,7 +27,7 @@ def read_state(site: Site) -> Step:
 def write_state(site: Site) -> Step:
     """`coreml_update_state` of the builder is written as this and a read_state. It makes no value."""
 
-    def run(cell: Cell, data: torch.Tensor) -> tuple:
+    def run(cell: StateCell, data: torch.Tensor) -> tuple:
         if data.shape != cell.value.shape:
             raise ValueError(f"a state of shape {list(cell.value.shape)} was given {list(data.shape)}")
         cell.value = data.to(cell.value.dtype)
@@ -40,14 +40,14 @@ def write_state(site: Site) -> Step:
 def update_state(site: Site) -> Step:
     """As the builder has it, in one: writes, and gives what was written."""
 
-    def run(cell: Cell, value: torch.Tensor) -> torch.Tensor:
+    def run(cell: StateCell, value: torch.Tensor) -> torch.Tensor:
         cell.value = value
         return value
 
     return Step(run, [site.name("state"), site.name("value")], is_pure=False)
 
 
-def _free(*plans: Any) -> list[str]:
+def _collect_free_names(*plans: Any) -> list[str]:
     return list(dict.fromkeys(name for plan in plans for name in plan.free))
 
 
@@ -55,16 +55,16 @@ def _free(*plans: Any) -> list[str]:
 def cond(site: Site) -> Step:
     """The first block where `pred` is true, else the second; only the one chosen runs."""
     (chosen, other), count = site.blocks, len(site.op.outputs)
-    free = _free(chosen, other)
+    free = _collect_free_names(chosen, other)
 
     def run(pred: torch.Tensor, *values: Any) -> Any:
         plan = chosen if bool(pred) else other
-        return _in_order(plan, dict(zip(free, values)), count)
+        return _run_in_order(plan, dict(zip(free, values)), count)
 
     return Step(run, [site.name("pred"), *free], is_pure=False)
 
 
-def _in_order(plan: Any, values: dict[str, Any], count: int) -> Any:
+def _run_in_order(plan: Any, values: dict[str, Any], count: int) -> Any:
     """The outputs of a block as they are listed: one name may stand twice."""
     made = plan.run(values)
     listed = [made[name] for name in plan.listed]
@@ -75,15 +75,15 @@ def _in_order(plan: Any, values: dict[str, Any], count: int) -> Any:
 def while_loop(site: Site) -> Step:
     """The second block again and again while the first gives true; both take the loop's variables."""
     (test, body), variables = site.blocks, site.names("loop_vars")
-    free, count = _free(test, body), len(site.op.outputs)
+    free, count = _collect_free_names(test, body), len(site.op.outputs)
 
     def run(*values: Any) -> Any:
         state = list(values[: len(variables)])
         around = dict(zip(free, values[len(variables) :]))
         for _ in range(MOST_ROUNDS):
-            if not bool(_in_order(test, {**around, **dict(zip(test.own, state))}, 1)):
+            if not bool(_run_in_order(test, {**around, **dict(zip(test.own, state))}, 1)):
                 return state[0] if count == 1 else tuple(state)
-            made = _in_order(body, {**around, **dict(zip(body.own, state))}, 0)
+            made = _run_in_order(body, {**around, **dict(zip(body.own, state))}, 0)
             state = list(made)
         raise RuntimeError(f"the loop did not end after {MOST_ROUNDS} rounds")
 
@@ -113,7 +113,7 @@ def list_length(site: Site) -> Step:
     return Step(lambda ls: torch.tensor(len(ls), dtype=torch.int32), [site.name("ls")])
 
 
-def _written(ls: list, index: int, value: torch.Tensor) -> None:
+def _write_element(ls: list, index: int, value: torch.Tensor) -> None:
     """Put a value into a list of one's own; beyond its end the list grows by zeros."""
     if index < 0 or index > _MOST_ITEMS:
         raise IndexError(f"place {index} of a list")
@@ -126,13 +126,13 @@ def _written(ls: list, index: int, value: torch.Tensor) -> None:
 def list_write(site: Site) -> Step:
     def run(ls: list, index: torch.Tensor, value: torch.Tensor) -> list:
         result = list(ls)
-        _written(result, int(index), value)
+        _write_element(result, int(index), value)
         return result
 
     return Step(run, [site.name("ls"), site.name("index"), site.name("value")])
 
 
-def _element(ls: list, index: int) -> torch.Tensor:
+def _read_element(ls: list, index: int) -> torch.Tensor:
     if not 0 <= index < len(ls):
         raise IndexError(f"place {index} of a list of {len(ls)}")
     if ls[index] is None:
@@ -142,13 +142,13 @@ def _element(ls: list, index: int) -> torch.Tensor:
 
 @op("list_read")
 def list_read(site: Site) -> Step:
-    return Step(lambda ls, index: _element(ls, int(index)), [site.name("ls"), site.name("index")])
+    return Step(lambda ls, index: _read_element(ls, int(index)), [site.name("ls"), site.name("index")])
 
 
 @op("list_gather")
 def list_gather(site: Site) -> Step:
     return Step(
-        lambda ls, indices: torch.stack([_element(ls, index) for index in indices.tolist()]),
+        lambda ls, indices: torch.stack([_read_element(ls, index) for index in indices.tolist()]),
         [site.name("ls"), site.name("indices")],
     )
 
@@ -158,7 +158,7 @@ def list_scatter(site: Site) -> Step:
     def run(ls: list, indices: torch.Tensor, value: torch.Tensor) -> list:
         result = list(ls)
         for place, index in enumerate(indices.tolist()):
-            _written(result, index, aligned(value[place]))
+            _write_element(result, index, align(value[place]))
         return result
 
     return Step(run, [site.name("ls"), site.name("indices"), site.name("value")])

@@ -25,12 +25,12 @@ def prepare() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-def on(device: str) -> AbstractContextManager[Any]:
+def use_device(device: str) -> AbstractContextManager[Any]:
     """Where torch's factories (zeros, arange, tensor ...) make their tensors meanwhile."""
     return nullcontext() if device == "cpu" else torch.device(device)
 
 
-def placed(run: Callable[..., Any], device: str) -> Callable[..., Any]:
+def run_on_device(run: Callable[..., Any], device: str) -> Callable[..., Any]:
     """A step's function with its factories on the device."""
 
     def there(*values: Any) -> Any:
@@ -40,7 +40,7 @@ def placed(run: Callable[..., Any], device: str) -> Callable[..., Any]:
     return there
 
 
-def says(device: str) -> dict[str, Any]:
+def describe_device(device: str) -> dict[str, Any]:
     """What is recorded in `realised` of a device that is not the CPU."""
     if device == "cpu":
         return {}

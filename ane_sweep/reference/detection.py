@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op, widen
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 
 @op("non_maximum_suppression")
@@ -32,7 +32,7 @@ def non_maximum_suppression(site: Site) -> Step:
         for row in range(batch):
             wide_boxes, wide_scores = widen(boxes[row]).float(), widen(scores[row]).float()
             above = math.nextafter(floor, math.inf)  # the op keeps what is above, and the best where nothing is
-            kept = picked(wide_boxes, wide_scores, limit, above, by_class)[:count]
+            kept = select_boxes(wide_boxes, wide_scores, limit, above, by_class)[:count]
             if not len(kept):
                 kept = wide_scores.amax(-1).argmax()[None]
             size = len(kept)
@@ -41,12 +41,12 @@ def non_maximum_suppression(site: Site) -> Step:
         if is_last:
             kept_boxes, kept_scores = kept_boxes.mT, kept_scores.mT
         made = (kept_boxes, kept_scores, places, counts)
-        return tuple(aligned(value.to(dtype)) for value, dtype in zip(made, dtypes))
+        return tuple(align(value.to(dtype)) for value, dtype in zip(made, dtypes))
 
     return Step(run, [site.name("boxes"), site.name("scores")])
 
 
-def picked(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor: float, by_class: bool) -> torch.Tensor:
+def select_boxes(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor: float, by_class: bool) -> torch.Tensor:
     """Places of the boxes that stay, best score first: none that is below `floor`, or that overlaps a better one (of the same
     class, where `by_class`) by more than `limit`. boxes (B, 4) as centre x, centre y, width, height; scores (B, K).
     """

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.reference.site import Site, Step, aligned, op, wide, widen
+from ane_sweep.reference.site import Site, Step, align, compute_wide, op, widen
 
 # fp16 kernels of torch compute these in fp32 inside and round once (tested bit by bit in tests/runtimes)
 _NATIVE: dict[str, Callable[..., torch.Tensor]] = {
@@ -58,7 +58,7 @@ def native(site: Site) -> Step:
 
 @op(*_WIDE)
 def in_fp32(site: Site) -> Step:
-    return Step(wide(_WIDE[site.op.type], site.dtype), [site.name("x")])
+    return Step(compute_wide(_WIDE[site.op.type], site.dtype), [site.name("x")])
 
 
 @op("logical_not")
@@ -100,7 +100,7 @@ def parametric(site: Site) -> Step:
     values = [
         site.static(name) if default is None else site.static(name, default) for name, default in parameters.items()
     ]
-    return Step(wide(lambda x: function(x, *values), site.dtype), [site.name("x")])
+    return Step(compute_wide(lambda x: function(x, *values), site.dtype), [site.name("x")])
 
 
 def exact_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -132,7 +132,7 @@ def gelu(site: Site) -> Step:
         return Step(lambda x: _gelu(x, site.dtype), [site.name("x")])
     if mode == "TANH_APPROXIMATION":
         return Step(lambda x: F.gelu(x, approximate="tanh"), [site.name("x")])
-    return Step(wide(lambda x: x * torch.sigmoid(1.702 * x), site.dtype), [site.name("x")])
+    return Step(compute_wide(lambda x: x * torch.sigmoid(1.702 * x), site.dtype), [site.name("x")])
 
 
 @op("prelu", "softplus_parametric")
@@ -147,7 +147,7 @@ def per_channel(site: Site) -> Step:
         function = lambda x: torch.where(x >= 0, x, channel("alpha", x.ndim) * x)  # noqa: E731
     else:
         function = lambda x: channel("alpha", x.ndim) * _softplus(channel("beta", x.ndim) * x)  # noqa: E731
-    return Step(wide(function, site.dtype), [site.name("x")])
+    return Step(compute_wide(function, site.dtype), [site.name("x")])
 
 
 # One rounding each: torch's fp16 kernels compute these in fp32.
@@ -188,9 +188,9 @@ _BINARY_WIDE: dict[str, Callable[..., torch.Tensor]] = {
 
 @op(*_BINARY_WIDE)
 def binary_in_fp32(site: Site) -> Step:
-    return Step(wide(_BINARY_WIDE[site.op.type], site.dtype), [site.name("x"), site.name("y")])
+    return Step(compute_wide(_BINARY_WIDE[site.op.type], site.dtype), [site.name("x"), site.name("y")])
 
 
 @op("select")
 def select(site: Site) -> Step:
-    return Step(lambda cond, a, b: aligned(torch.where(cond, a, b)), [site.name(name) for name in ("cond", "a", "b")])
+    return Step(lambda cond, a, b: align(torch.where(cond, a, b)), [site.name(name) for name in ("cond", "a", "b")])

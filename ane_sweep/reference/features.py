@@ -75,33 +75,33 @@ def describe(feature: Any, where: Path) -> Feature:
     """A Feature of a FeatureDescription message. Raises PackageError for kinds that no ML Program has, and for sizes that
     cannot be held.
     """
-    made = _described(feature, where)
+    made = _describe_known(feature, where)
     if any(size < 0 for size in made.shape) or math.prod(made.shape) * made.dtype.itemsize > limits.most_bytes():
         raise PackageError(f"{where}: {made.name!r} is described as {made}, which cannot be held; the file is damaged")
     return made
 
 
-def _described(feature: Any, where: Path) -> Feature:
+def _describe_known(feature: Any, where: Path) -> Feature:
     field = feature.type.WhichOneof("Type")
     if field not in _KINDS:
         raise PackageError(f"{where}: feature {feature.name!r} is a {field}, which ML Programs do not have")
     optional = feature.type.isOptional
     if field == "imageType":
-        return images.describe(Feature, feature, optional)
+        return images.describe_image(Feature, feature, optional)
     if field not in ("multiArrayType", "stateType"):
         kind, dtype = _KINDS[field], _SCALARS.get(field, np.dtype(object))
         return Feature(feature.name, kind, dtype, (), is_optional=optional)
     array = feature.type.multiArrayType if field == "multiArrayType" else feature.type.stateType.arrayType
     if array.dataType not in _DTYPES:
         raise PackageError(f"{where}: feature {feature.name!r} has element type {array.dataType}, which is not known")
-    ranges, enumerated = _flexible(array)
+    ranges, enumerated = _read_flexible_shapes(array)
     chosen = array.WhichOneof("defaultOptionalValue")
     default = getattr(array, chosen) if chosen else None
     shape = tuple(array.shape)
     return Feature(feature.name, "array", _DTYPES[array.dataType], shape, ranges, enumerated, optional, default)
 
 
-def _flexible(array: Any) -> tuple[tuple, tuple]:
+def _read_flexible_shapes(array: Any) -> tuple[tuple, tuple]:
     kind = array.WhichOneof("ShapeFlexibility")
     if kind == "enumeratedShapes":
         return (), tuple(tuple(option.shape) for option in array.enumeratedShapes.shapes)
@@ -111,7 +111,7 @@ def _flexible(array: Any) -> tuple[tuple, tuple]:
     return (), ()
 
 
-def accept(
+def accept_inputs(
     inputs: dict[str, Any],
     features: dict[str, Feature],
     where: Path,
@@ -130,7 +130,7 @@ def accept(
             continue
         value = inputs[name] if name in inputs else np.full(feature.shape, feature.default, feature.dtype)
         inner = (types or {}).get(name)
-        found = images.accept(value, feature) if feature.kind == "image" else _array(value, feature, strict)
+        found = images.accept_image(value, feature) if feature.kind == "image" else _to_array(value, feature, strict)
         if isinstance(found, str):
             problems.append(found if found.startswith("MultiArray") else f"{name!r} {found}")
             continue
@@ -147,7 +147,7 @@ def accept(
     return tensors
 
 
-def _array(value: Any, want: Feature, strict: bool) -> np.ndarray | str:
+def _to_array(value: Any, want: Feature, strict: bool) -> np.ndarray | str:
     """The array for a feature, or what is wrong with it."""
     try:
         array = np.asarray(value)
@@ -171,12 +171,12 @@ def may_cast(given: np.dtype, wanted: np.dtype, strict: bool) -> bool:
     return not strict or given.kind != "f" or wanted.kind == "f"
 
 
-def give(value: Any, feature: Feature | None, declared: TensorType | None = None) -> Any:
+def to_output(value: Any, feature: Feature | None, declared: TensorType | None = None) -> Any:
     """An output as a value of its own: constants and inputs passed through are not lent out."""
     if not isinstance(value, torch.Tensor):
         return value
     if feature is not None and feature.kind == "image":
-        return images.give(value, feature)
+        return images.to_image(value, feature)
     array = value.cpu().numpy().copy()
     wanted = feature.dtype if feature is not None and feature.kind == "array" else None
     if wanted is None and declared is not None and declared.dtype in ("fp16", "fp32"):

@@ -12,7 +12,7 @@ _IMAGE = FeatureTypes_pb2.ImageFeatureType
 _COLORS = {_IMAGE.GRAYSCALE: "L", _IMAGE.RGB: "RGB", _IMAGE.BGR: "BGR", _IMAGE.GRAYSCALE_FLOAT16: "F"}
 
 
-def describe(make: Any, feature: Any, optional: bool) -> Any:
+def describe_image(make: Any, feature: Any, optional: bool) -> Any:
     """A features.Feature (`make`) of an image feature's description."""
     image = feature.type.imageType
     color = _COLORS.get(image.colorSpace, "RGB")
@@ -31,7 +31,7 @@ def describe(make: Any, feature: Any, optional: bool) -> Any:
     return make(feature.name, "image", dtype, shape, ranges, enumerated, optional, None, color)
 
 
-def accept(value: Any, feature: Any) -> np.ndarray | str:
+def accept_image(value: Any, feature: Any) -> np.ndarray | str:
     """The (1, channels, height, width) array of an image, or what is wrong with it.
 
     Takes a PIL image, or an array of (H, W), (H, W, C) or already (1, C, H, W).
@@ -55,7 +55,7 @@ def accept(value: Any, feature: Any) -> np.ndarray | str:
     return array.astype(feature.dtype)
 
 
-def give(tensor: torch.Tensor, feature: Any) -> Any:
+def to_image(tensor: torch.Tensor, feature: Any) -> Any:
     """A PIL image of a (1, channels, height, width) tensor: RGBA for colour, L for grey, F for half-precision grey."""
     try:
         from PIL import Image

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op, widen
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 
-def _places(indices: torch.Tensor, size: int, strict: bool | None) -> torch.Tensor:
+def _resolve_places(indices: torch.Tensor, size: int, strict: bool | None) -> torch.Tensor:
     """int64 indices with negative ones counted from the end; out of range: refused, or if `strict` is False wrapped."""
     indices = indices.long()
     if strict is False and size:
@@ -23,7 +23,7 @@ def _places(indices: torch.Tensor, size: int, strict: bool | None) -> torch.Tens
     return torch.where(indices < 0, indices + size, indices)
 
 
-def _strict(site: Site) -> bool | None:
+def _reads_strictly(site: Site) -> bool | None:
     """`validate_indices`; None before iOS17, which has no such parameter."""
     given = site.static("validate_indices", None)
     return None if given is None else bool(given)
@@ -32,18 +32,18 @@ def _strict(site: Site) -> bool | None:
 @op("gather")
 def gather(site: Site) -> Step:
     """Slices of x along `axis`; the first `batch_dims` dimensions of x and indices go together."""
-    axis, batch_dims, strict = site.static("axis", 0), site.static("batch_dims", 0), _strict(site) or None
+    axis, batch_dims, strict = site.static("axis", 0), site.static("batch_dims", 0), _reads_strictly(site) or None
 
     def run(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         place = axis % x.ndim
-        picked = x.index_select(place, _places(indices, x.shape[place], strict).reshape(-1))
+        picked = x.index_select(place, _resolve_places(indices, x.shape[place], strict).reshape(-1))
         return picked.reshape(x.shape[:place] + indices.shape + x.shape[place + 1 :])
 
     def run_batched(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         place = axis % x.ndim
         lead = x.shape[:batch_dims]
         flat_x = x.reshape(-1, *x.shape[batch_dims:])
-        flat_i = _places(indices, x.shape[place], strict).reshape(flat_x.shape[0], -1)
+        flat_i = _resolve_places(indices, x.shape[place], strict).reshape(flat_x.shape[0], -1)
         rows = [row.index_select(place - batch_dims, places) for row, places in zip(flat_x, flat_i)]
         inner = x.shape[batch_dims:place] + indices.shape[batch_dims:] + x.shape[place + 1 :]
         return torch.stack(rows).reshape(lead + inner)
@@ -53,9 +53,9 @@ def gather(site: Site) -> Step:
 
 @op("gather_along_axis")
 def gather_along_axis(site: Site) -> Step:
-    axis, strict = site.static("axis", 0), _strict(site) or None
+    axis, strict = site.static("axis", 0), _reads_strictly(site) or None
     return Step(
-        lambda x, indices: x.gather(axis, _places(indices, x.shape[axis], strict)),
+        lambda x, indices: x.gather(axis, _resolve_places(indices, x.shape[axis], strict)),
         [site.name("x"), site.name("indices")],
     )
 
@@ -63,7 +63,7 @@ def gather_along_axis(site: Site) -> Step:
 @op("gather_nd")
 def gather_nd(site: Site) -> Step:
     """The last dimension of indices addresses the dimensions of x after the first `batch_dims`."""
-    batch_dims, strict = site.static("batch_dims", 0), _strict(site) or None
+    batch_dims, strict = site.static("batch_dims", 0), _reads_strictly(site) or None
 
     def run(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         depth = indices.shape[-1]
@@ -71,8 +71,8 @@ def gather_nd(site: Site) -> Step:
         for dim in range(batch_dims):
             sizes = [x.shape[dim] if d == dim else 1 for d in range(indices.ndim - 1)]
             picks.append(torch.arange(x.shape[dim]).view(sizes))
-        picks += [_places(indices[..., d], x.shape[batch_dims + d], strict) for d in range(depth)]
-        return aligned(x[tuple(picks)])
+        picks += [_resolve_places(indices[..., d], x.shape[batch_dims + d], strict) for d in range(depth)]
+        return align(x[tuple(picks)])
 
     return Step(run, [site.name("x"), site.name("indices")])
 
@@ -106,7 +106,7 @@ def _scatter(target: torch.Tensor, picks: tuple[Any, ...], updates: torch.Tensor
 @op("scatter")
 def scatter(site: Site) -> Step:
     """Slices of data along `axis`, at `indices`, combined with updates."""
-    axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _strict(site)
+    axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _reads_strictly(site)
 
     def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
         place = axis % data.ndim
@@ -116,21 +116,21 @@ def scatter(site: Site) -> Step:
         if strict is False:
             inside = (indices >= 0) & (indices < target.shape[0])
             indices, moved = indices[inside], moved[inside]
-        _scatter(target, (_places(indices, target.shape[0], strict),), moved.contiguous(), mode)
-        return aligned(target.movedim(0, place).to(dtype))
+        _scatter(target, (_resolve_places(indices, target.shape[0], strict),), moved.contiguous(), mode)
+        return align(target.movedim(0, place).to(dtype))
 
     return Step(run, [site.name("data"), site.name("indices"), site.name("updates")])
 
 
 @op("scatter_along_axis")
 def scatter_along_axis(site: Site) -> Step:
-    axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _strict(site)
+    axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _reads_strictly(site)
 
     def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
         target = widen(data).clone()
         place = axis % data.ndim
         grid = list(torch.meshgrid(*[torch.arange(size) for size in indices.shape], indexing="ij"))
-        grid[place] = _places(indices, data.shape[place], strict)
+        grid[place] = _resolve_places(indices, data.shape[place], strict)
         _scatter(target, tuple(grid), widen(updates), mode)
         return target.to(dtype)
 
@@ -139,12 +139,33 @@ def scatter_along_axis(site: Site) -> Step:
 
 @op("scatter_nd")
 def scatter_nd(site: Site) -> Step:
-    mode, dtype, strict = site.static("mode", "add"), site.dtype, _strict(site)
+    mode, dtype, strict = site.static("mode", "add"), site.dtype, _reads_strictly(site)
 
     def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
         target = widen(data).clone()
-        picks = tuple(_places(indices[..., d], data.shape[d], strict) for d in range(indices.shape[-1]))
+        picks = tuple(_resolve_places(indices[..., d], data.shape[d], strict) for d in range(indices.shape[-1]))
         _scatter(target, picks, widen(updates), mode)
         return target.to(dtype)
 
     return Step(run, [site.name("data"), site.name("indices"), site.name("updates")])
+
+
+@op("topk")
+def topk(site: Site) -> Step:
+    """Values, then (unless `return_indices` is off) their places; sorted also where `sort` is off, which is allowed."""
+    k, axis, ascending = site.static("k", 1), site.static("axis", -1), site.static("ascending", False)
+    both = site.static("return_indices", True)
+    dtype = site.dtype_of(1) if both else torch.int32
+
+    def run(x: torch.Tensor) -> Any:
+        values, places = x.sort(dim=axis, descending=not ascending, stable=True)
+        best = align(values.narrow(axis, 0, k))
+        return (best, align(places.narrow(axis, 0, k).to(dtype))) if both else best
+
+    return Step(run, [site.name("x")])
+
+
+@op("argsort")
+def argsort(site: Site) -> Step:
+    axis, ascending, dtype = site.static("axis", -1), site.static("ascending", False), site.dtype
+    return Step(lambda x: align(x.argsort(dim=axis, descending=not ascending, stable=True).to(dtype)), [site.name("x")])

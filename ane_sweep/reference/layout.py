@@ -19,7 +19,7 @@ from ane_sweep.reference.site import Step
 
 
 @dataclass
-class Session:
+class PlanSession:
     """What all plans of one model share. `watch(op, {output: value})` is called after every step while it is set."""
 
     where: str
@@ -30,14 +30,14 @@ class Session:
 
 
 @dataclass
-class Plan:
+class ExecutionPlan:
     """`start` is the table of values before a run (constants filled in); `inputs` and `outputs` map names to places.
 
     Of a nested block, `own` are the inputs that it declares, `free` those that it reads from around itself, and
     `listed` its outputs in order (one name may stand twice).
     """
 
-    session: Session
+    session: PlanSession
     inputs: dict[str, int]
     outputs: dict[str, int]
     start: list[Any]
@@ -82,7 +82,7 @@ class Plan:
                     table[place] = None
                 done += 1
         except FAILURES as error:
-            raise _explained(error, self.where, self.ops[done]) from error
+            raise _explain_failure(error, self.where, self.ops[done]) from error
 
     def ended(self, table: list[Any]) -> dict[str, Any]:
         """Outputs by name, after the last step."""
@@ -99,7 +99,7 @@ class Plan:
             return end.value
 
     @torch.inference_mode()
-    def walk(self, values: MutableMapping[str, Any]) -> Generator[Made, None, dict[str, Any]]:
+    def walk(self, values: MutableMapping[str, Any]) -> Generator[StepResult, None, dict[str, Any]]:
         """The same run, step by step: yields each step as it was made, and returns the outputs."""
         table = self.begin(values)
         for op, (function, reads, fills, frees) in zip(self.ops, self.steps):
@@ -108,18 +108,18 @@ class Plan:
                 with torch.inference_mode():
                     made = function(*arguments)
             except FAILURES as error:
-                raise _explained(error, self.where, op) from error
+                raise _explain_failure(error, self.where, op) from error
             results = (made,) if isinstance(fills, int) else tuple(made)
             for place, value in zip((fills,) if isinstance(fills, int) else fills, results):
                 table[place] = value
-            yield Made(op, dict(zip(op.outputs, results)), function, arguments)
+            yield StepResult(op, dict(zip(op.outputs, results)), function, arguments)
             for place in frees:
                 table[place] = None
         return self.ended(table)
 
 
 @dataclass(frozen=True)
-class Made:
+class StepResult:
     """A step of a walk: what the op made by name, and what it was made with."""
 
     op: Op
@@ -140,7 +140,7 @@ FAILURES = (
 )
 
 
-def _explained(error: Exception, where: str, op: Op) -> Exception:
+def _explain_failure(error: Exception, where: str, op: Op) -> Exception:
     """The error of a step, saying which op it was; running out of memory stays what it is."""
     if trouble.is_out_of_memory(error):
         return MemoryError(f"{where}: {op}: {error}")
@@ -148,12 +148,12 @@ def _explained(error: Exception, where: str, op: Op) -> Exception:
 
 
 def lay_out(
-    session: Session,
+    session: PlanSession,
     inputs: list[str],
     outputs: list[str],
     known: MutableMapping[str, Any],
     built: list[tuple[Step, Op]],
-) -> Plan:
+) -> ExecutionPlan:
     """Give every value a place. Raises PackageError for values that nothing makes."""
     places: dict[str, int] = {}
     start: list[Any] = []
@@ -185,4 +185,6 @@ def lay_out(
     missing = [name for name in outputs if name not in made and name not in known]
     if missing:
         raise PackageError(f"{session.where}: nothing makes the output {missing[0]!r}; the file is damaged")
-    return Plan(session, sources, {name: place(name) for name in outputs}, start, steps, [op for _, op in built])
+    return ExecutionPlan(
+        session, sources, {name: place(name) for name in outputs}, start, steps, [op for _, op in built]
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.reference.site import Site, Step, aligned, half_accumulates_wide, op, wide, widen
+from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
 
 def _stays_half(*tensors: torch.Tensor) -> bool:
@@ -24,7 +24,7 @@ def linear(site: Site) -> Step:
     weight, bias = site.tensor("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
-        return Step(wide(F.linear, site.dtype), names)
+        return Step(compute_wide(F.linear, site.dtype), names)
     if not weight.dtype.is_floating_point:  # integers are summed exactly
         return Step(lambda x: (F.linear(x.double(), weight.double(), _double(bias))).to(site.dtype), [site.name("x")])
     return Step(_linear(weight, bias, site.dtype), [site.name("x")])
@@ -80,7 +80,7 @@ def einsum(site: Site) -> Step:
     def run(*values: torch.Tensor) -> torch.Tensor:
         if not _stays_half(*values):
             values = tuple(widen(value) for value in values)
-        return aligned(torch.einsum(equation, *values).to(dtype))
+        return align(torch.einsum(equation, *values).to(dtype))
 
     return Step(run, site.names("values"))
 
@@ -111,7 +111,7 @@ def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     strides = site.static("strides", [1] * spatial)
     dilations = site.static("dilations", [1] * spatial)
     groups = site.static("groups", 1)
-    padding = paddings(site, list(weight.shape[2:]), strides, dilations)
+    padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
     dtype = site.dtype
     if groups == 1 and all(size == 1 for size in weight.shape[2:]) and set(strides) == {1} and not any(padding):
         return Step(_pointwise(weight, bias, dtype), [site.name("x")])
@@ -119,8 +119,8 @@ def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        x = padded(widen(x), padding(x) if callable(padding) else padding)
-        return aligned(function(x, weight, bias, strides, 0, dilations, groups).to(dtype))
+        x = pad_spatial(widen(x), padding(x) if callable(padding) else padding)
+        return align(function(x, weight, bias, strides, 0, dilations, groups).to(dtype))
 
     return Step(run, [site.name("x")])
 
@@ -145,7 +145,7 @@ def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dty
     return run
 
 
-def padded(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
+def pad_spatial(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
     """`padding` = before and after each spatial dimension, first dimension first (torch wants the last one first)."""
     if not any(padding):
         return x
@@ -153,7 +153,7 @@ def padded(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Ten
     return F.pad(x, [side for pair in reversed(pairs) for side in pair], value=value)
 
 
-def paddings(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Any:
+def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Any:
     """Explicit padding, or a function of x for `same` (as much as makes the output ceil(in / stride) long)."""
     kind = site.static("pad_type", "valid")
     if kind == "valid":
@@ -182,10 +182,12 @@ def conv_transpose(site: Site) -> Step:
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
     weight, bias = widen(weight), None if bias is None else widen(bias).reshape(-1, *[1] * spatial)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
-    return transposed(site, weight, lambda x: function(widen(x), weight, None, strides, 0, 0, groups, dilations), bias)
+    return crop_transposed(
+        site, weight, lambda x: function(widen(x), weight, None, strides, 0, 0, groups, dilations), bias
+    )
 
 
-def transposed(
+def crop_transposed(
     site: Site, weight: torch.Tensor, whole: Callable[[torch.Tensor], torch.Tensor], bias: torch.Tensor | None
 ) -> Step:
     """The step of a transposed convolution whose full result `whole` gives: cut as the site says, and the bias added."""
@@ -217,7 +219,7 @@ def transposed(
             full = full.narrow(2 + axis, before, size)
         if bias is not None:
             full = full + bias
-        return aligned(full.to(dtype))
+        return align(full.to(dtype))
 
     return Step(run, [site.name("x")])
 
@@ -248,10 +250,10 @@ def attention(site: Site) -> Step:
     names = [site.name(name) for name in ("query", "key", "value")]
     names += [site.name("attn_mask")] if site.has("attn_mask") else []
 
-    return Step(wide(attended(torch.matmul), site.dtype), names)
+    return Step(compute_wide(make_attention(torch.matmul), site.dtype), names)
 
 
-def attended(multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+def make_attention(multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Attention with this matrix product."""
 
     def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None):

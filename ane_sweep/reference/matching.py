@@ -73,7 +73,7 @@ class _Side:
         )
 
     def data(self, op: Op) -> str:
-        return op.inputs[_DATA[op.type]][0]
+        return op.names(_DATA[op.type])[0]
 
     def _is_float(self, name: str) -> bool:
         kind = self.type_of(name)
@@ -86,7 +86,7 @@ class _Side:
             [
                 self.source(name)
                 for parameter in sorted(op.inputs)
-                for name in op.inputs[parameter]
+                for name in op.names(parameter)
                 if not self._is_constant(name)
             ]
             for op in self.ops
@@ -101,11 +101,11 @@ class _Side:
         given = [
             (
                 parameter,
-                tuple(self._argument(op, parameter, index, name) for index, name in enumerate(op.inputs[parameter])),
+                tuple(self._argument(op, parameter, index, name) for index, name in enumerate(op.names(parameter))),
             )
             for parameter in sorted(op.inputs)
         ]
-        return op.type, len(op.outputs), tuple(given), tuple(_outline(block) for block in op.proto.blocks)
+        return op.type, len(op.outputs), tuple(given), tuple(_outline_block(block) for block in op.proto.blocks)
 
     def _argument(self, op: Op, parameter: str, index: int, name: str) -> Any:
         if not self._is_constant(name):
@@ -124,7 +124,7 @@ class _Side:
 
     def _counted_from_the_first(self, op: Op, axes: tuple[int, ...]) -> tuple[int, ...]:
         """Axes may be counted from either end."""
-        kind = self.type_of((op.inputs.get("x") or op.inputs.get("values") or [""])[0])
+        kind = self.type_of((op.names("x") or op.names("values") or [""])[0])
         if kind is None:
             return axes
         rank = len(kind.shape) + {"expand_dims": len(axes), "stack": 1}.get(op.type, 0)
@@ -142,8 +142,8 @@ class _Side:
     def weights(self, place: int) -> dict[tuple[str, int], Any]:
         """What the uncompressed numbers that an op holds are known again by: shape, and some as every precision has them."""
         op, found = self.ops[place], {}
-        for parameter, names in op.inputs.items():
-            for index, name in enumerate(names):
+        for parameter in op.inputs:
+            for index, name in enumerate(op.names(parameter)):
                 message = self._constant(op, parameter, index, name) if self._is_constant(name) else None
                 kind = None if message is None else element_types.tensor_type(message.type)
                 if kind is None or kind.dtype not in _FLOATS:
@@ -155,16 +155,16 @@ class _Side:
         return found
 
 
-def _outline(block: Any) -> tuple[Any, ...]:
-    return tuple((proto.type, *(_outline(inner) for inner in proto.blocks)) for proto in block.operations)
+def _outline_block(block: Any) -> tuple[Any, ...]:
+    return tuple((proto.type, *(_outline_block(inner) for inner in proto.blocks)) for proto in block.operations)
 
 
-def match(reference: Any, candidate: Any) -> Matching:
+def match_values(reference: Any, candidate: Any) -> Matching:
     """The values of a Model of one program in that of another."""
-    return _Match(_Side(reference), _Side(candidate)).run()
+    return _Matcher(_Side(reference), _Side(candidate)).run()
 
 
-class _Match:
+class _Matcher:
     """`pairs`: place of an op of the candidate -> of the reference; `fixed`: those known by their weights."""
 
     def __init__(self, a: _Side, b: _Side):
@@ -217,7 +217,7 @@ class _Match:
         ends = (
             [(name, name) for name in b if name in a] if {*a} == {*b} else list(zip(a, b)) if len(a) == len(b) else []
         )
-        writes = [_writes(side) for side in (self.a, self.b)]
+        writes = [_find_writes(side) for side in (self.a, self.b)]
         for state, values in writes[1].items():
             if len(values) == len(writes[0].get(state, [])):
                 ends += zip(writes[0][state], values)
@@ -306,10 +306,10 @@ class _Match:
         return True
 
 
-def _writes(side: _Side) -> dict[str, list[str]]:
+def _find_writes(side: _Side) -> dict[str, list[str]]:
     """State -> the values that are written into it, in order."""
     found: dict[str, list[str]] = defaultdict(list)
     for op in side.ops:
         if op.type == "write_state":
-            found[op.inputs["input"][0]].append(op.inputs["data"][0])
+            found[op.names("input")[0]].append(op.names("data")[0])
     return found

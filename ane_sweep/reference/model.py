@@ -13,18 +13,18 @@ from ane_sweep.mil import element_types, graph
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.package import Package
 from ane_sweep.reference import cuda, features, plan
-from ane_sweep.reference.control import Cell
+from ane_sweep.reference.control import StateCell
 from ane_sweep.reference.features import Feature
 from ane_sweep.reference.numerics import Mode
 
 
-class State:
+class ModelState:
     """The memory of a stateful model between predictions; zeros when new."""
 
     def __init__(self, features: dict[str, Feature], dtypes: dict[str, torch.dtype], device: str = "cpu"):
         self._features = features
         self.cells = {
-            name: Cell(torch.zeros(feature.shape, dtype=dtypes[name], device=device))
+            name: StateCell(torch.zeros(feature.shape, dtype=dtypes[name], device=device))
             for name, feature in features.items()
         }
 
@@ -46,7 +46,7 @@ class State:
             raise PackageError(f"state {name!r} takes {feature}, not {array.dtype} {list(array.shape)}")
         with np.errstate(over="ignore"):
             given = torch.from_numpy(np.ascontiguousarray(array.astype(feature.dtype)).reshape(array.shape))
-        self.cells[name] = Cell(given.to(self.cells[name].value, copy=True))
+        self.cells[name] = StateCell(given.to(self.cells[name].value, copy=True))
 
 
 class Model:
@@ -58,8 +58,8 @@ class Model:
         self.path, self.spec, self.strict = package.path, package.spec, strict
         self.functions = sorted(package.spec.mlProgram.functions)
         self.function = function or graph.default_function(package.spec)
-        self.program = graph.program(package, function)
-        described = _description(package.spec, self.function)
+        self.program = graph.view_program(package, function)
+        described = _find_description(package.spec, self.function)
         self.inputs = {item.name: features.describe(item, self.path) for item in described.input}
         self.outputs = {item.name: features.describe(item, self.path) for item in described.output}
         self.states = {item.name: features.describe(item, self.path) for item in described.state}
@@ -73,7 +73,7 @@ class Model:
             "numerics": numerics.says(self.is_half),
             "threads": torch.get_num_threads(),
             "compute_units": None,
-            **cuda.says(numerics.device),
+            **cuda.describe_device(numerics.device),
         }
 
     @property
@@ -88,14 +88,14 @@ class Model:
             what = f"its program takes {needed[0]!r}" if needed else f"its program does not make {missing[0]!r}"
             raise PackageError(f"{self.path}: its description and its program differ: {what}; convert the model again")
 
-    def new_state(self) -> State:
+    def new_state(self) -> ModelState:
         """Zeros for every state of the function."""
         dtypes = {name: torch.from_numpy(np.zeros(0, state.dtype)).dtype for name, state in self.states.items()}
         half = self.mode.dtypes["fp16"]
         dtypes = {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()}
-        return State(self.states, dtypes, self.mode.device)
+        return ModelState(self.states, dtypes, self.mode.device)
 
-    def predict(self, inputs: dict[str, Any], state: State | None = None) -> dict[str, Any]:
+    def predict(self, inputs: dict[str, Any], state: ModelState | None = None) -> dict[str, Any]:
         """Outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
         made = self.plan.run(self.accepted(inputs, state))
         return self.given(made)
@@ -105,7 +105,7 @@ class Model:
         return self.plan.run(values)
 
     def trace(
-        self, inputs: dict[str, Any], watch: Callable[[graph.Op, dict[str, Any]], None], state: State | None = None
+        self, inputs: dict[str, Any], watch: Callable[[graph.Op, dict[str, Any]], None], state: ModelState | None = None
     ) -> dict[str, Any]:
         """Predict, and call `watch(op, {output: array})` after every op."""
         self.plan.session.watch = lambda op, made: watch(op, {name: as_array(value) for name, value in made.items()})
@@ -114,9 +114,9 @@ class Model:
         finally:
             self.plan.session.watch = None
 
-    def accepted(self, inputs: dict[str, Any], state: State | None) -> dict[str, Any]:
+    def accepted(self, inputs: dict[str, Any], state: ModelState | None) -> dict[str, Any]:
         """Inputs and states as the plan takes them. Raises errors.PackageError for what does not fit."""
-        values: dict[str, Any] = dict(features.accept(inputs, self.inputs, self.path, self.strict, self._types))
+        values: dict[str, Any] = dict(features.accept_inputs(inputs, self.inputs, self.path, self.strict, self._types))
         values = {name: self.tensor_in(name, value) for name, value in values.items()}
         if self.states:
             if state is None:
@@ -134,7 +134,9 @@ class Model:
         """What a run of the plan made, as `predict` gives it."""
         types = self.program.types
         return {
-            name: features.give(made[name], feature, element_types.tensor_type(types[name]) if name in types else None)
+            name: features.to_output(
+                made[name], feature, element_types.tensor_type(types[name]) if name in types else None
+            )
             for name, feature in self.outputs.items()
         }
 
@@ -146,7 +148,7 @@ def as_array(value: Any) -> Any:
     return [as_array(item) for item in value] if isinstance(value, list) else value
 
 
-def _description(spec: Any, function: str) -> Any:
+def _find_description(spec: Any, function: str) -> Any:
     """Inputs, outputs and states of a function: of the model itself, or listed by function."""
     for listed in spec.description.functions:
         if listed.name == function:
@@ -158,7 +160,7 @@ def _holds_half(block: Any) -> bool:
     half = DTYPE_NUMBERS["fp16"]
     return any(
         value.type.tensorType.dataType == half
-        for op in plan.every_op(block)
+        for op in plan.iterate_ops(block)
         if op.type != "const"
         for value in op.proto.outputs
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from ane_sweep.reference.site import Site, Step, op, wide, widen
+from ane_sweep.reference.site import Site, Step, compute_wide, op, widen
 
 Reduction = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
 
@@ -43,7 +43,7 @@ def reduce(site: Site) -> Step:
             x = x.double()
         return function(x, chosen, keep)
 
-    return Step(run if exact else wide(run, site.dtype), [site.name("x")])
+    return Step(run if exact else compute_wide(run, site.dtype), [site.name("x")])
 
 
 @op("reduce_argmax", "reduce_argmin")
@@ -66,7 +66,7 @@ def cumsum(site: Site) -> Step:
             total = torch.cat([torch.zeros_like(x.narrow(axis, 0, 1)), total.narrow(axis, 0, x.shape[axis] - 1)], axis)
         return total.flip(axis) if reverse else total
 
-    return Step(wide(run, site.dtype), [site.name("x")])
+    return Step(compute_wide(run, site.dtype), [site.name("x")])
 
 
 @op("softmax")
@@ -89,19 +89,19 @@ def layer_norm(site: Site) -> Step:
 
     def run(x: torch.Tensor) -> torch.Tensor:
         axes = sorted(axis % x.ndim for axis in (range(x.ndim) if chosen is None else chosen))
-        if axes == list(range(x.ndim - len(axes), x.ndim)) and _one_type(x, gamma, beta):
+        if axes == list(range(x.ndim - len(axes), x.ndim)) and _share_type(x, gamma, beta):
             return F.layer_norm(x, x.shape[x.ndim - len(axes) :], gamma, beta, epsilon)
-        along = _along(gamma, axes, x.ndim), _along(beta, axes, x.ndim)
-        return _norm(widen(x), axes, epsilon, *along).to(dtype)
+        along = _reshape_along(gamma, axes, x.ndim), _reshape_along(beta, axes, x.ndim)
+        return _normalise(widen(x), axes, epsilon, *along).to(dtype)
 
     return Step(run, [site.name("x")])
 
 
-def _one_type(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
+def _share_type(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
     return all(other is None or other.dtype == x.dtype for other in others)
 
 
-def _along(values: torch.Tensor | None, axes: list[int], rank: int) -> torch.Tensor | None:
+def _reshape_along(values: torch.Tensor | None, axes: list[int], rank: int) -> torch.Tensor | None:
     """Reshape values of the shape of `axes` so that they broadcast along these."""
     if values is None:
         return None
@@ -109,7 +109,7 @@ def _along(values: torch.Tensor | None, axes: list[int], rank: int) -> torch.Ten
     return widen(values).reshape([next(sizes) if axis in axes else 1 for axis in range(rank)])
 
 
-def _norm(x: torch.Tensor, axes: list[int], epsilon: float, gamma: torch.Tensor | None, beta: torch.Tensor | None):
+def _normalise(x: torch.Tensor, axes: list[int], epsilon: float, gamma: torch.Tensor | None, beta: torch.Tensor | None):
     centred = x - x.mean(axes, keepdim=True)
     y = centred * torch.rsqrt(centred.square().mean(axes, keepdim=True) + epsilon)
     y = y if gamma is None else y * gamma
@@ -124,15 +124,15 @@ def channel_norm(site: Site) -> Step:
     epsilon, is_batch, dtype = site.static("epsilon", 1e-5), site.op.type == "batch_norm", site.dtype
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        mean, variance, gamma, beta = (_along(values[name], [1], x.ndim) for name in names)
+        mean, variance, gamma, beta = (_reshape_along(values[name], [1], x.ndim) for name in names)
         if not is_batch:
-            return _norm(x, list(range(2, x.ndim)), epsilon, gamma, beta)
+            return _normalise(x, list(range(2, x.ndim)), epsilon, gamma, beta)
         assert mean is not None and variance is not None  # batch_norm has both
         y = (x - mean) * torch.rsqrt(variance + epsilon)
         y = y if gamma is None else y * gamma
         return y if beta is None else y + beta
 
-    return Step(wide(run, dtype), [site.name("x")])
+    return Step(compute_wide(run, dtype), [site.name("x")])
 
 
 @op("l2_norm")
@@ -143,7 +143,7 @@ def l2_norm(site: Site) -> Step:
     def run(x: torch.Tensor) -> torch.Tensor:
         return x * torch.rsqrt(x.square().sum([-3, -2, -1], keepdim=True) + epsilon)
 
-    return Step(wide(run, site.dtype), [site.name("x")])
+    return Step(compute_wide(run, site.dtype), [site.name("x")])
 
 
 @op("local_response_norm")
@@ -161,4 +161,4 @@ def local_response_norm(site: Site) -> Step:
         sums = padded.unfold(-1, size, 1).sum(-1).movedim(-1, -3)
         return x * (k + alpha * sums / size).pow(-beta)
 
-    return Step(wide(run, site.dtype), [site.name("x")])
+    return Step(compute_wide(run, site.dtype), [site.name("x")])

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.mil.effects import MODES, chosen
+from ane_sweep.mil.effects import MODES, select_effects
 from ane_sweep.reference import ane, cuda
 from ane_sweep.reference.site import TORCH_DTYPES, Site, Step
 
@@ -39,8 +39,8 @@ class Mode:
     def adjusted(self, site: Site, step: Step) -> Step:
         """The step of an op under this mode."""
         if self.effects:
-            step = ane.adjusted(site, step, self.effects)
-        return step if self.device == "cpu" else replace(step, run=cuda.placed(step.run, self.device))
+            step = ane.apply_effects(site, step, self.effects)
+        return step if self.device == "cpu" else replace(step, run=cuda.run_on_device(step.run, self.device))
 
     def says(self, is_half: bool) -> str:
         """What is recorded as `realised.numerics` of a program that declares fp16 values, or none."""
@@ -56,17 +56,17 @@ class Mode:
 AS_DECLARED = Mode("fp16")
 
 
-def mode(name: str | None, effects: Any = None, device: str = "cpu") -> Mode:
+def make_mode(name: str | None, effects: Any = None, device: str = "cpu") -> Mode:
     """A mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: all by default).
 
     Raises ConfigError for an unknown name, errors.Unavailable for device="cuda" where there is none.
     """
     if device == "cuda":
         cuda.prepare()
-    return replace(_by_name(name, effects), device=device)
+    return replace(_make_mode_by_name(name, effects), device=device)
 
 
-def _by_name(name: str | None, effects: Any) -> Mode:
+def _make_mode_by_name(name: str | None, effects: Any) -> Mode:
     if name not in (*MODES, None):
         raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(MODES)}")
     if effects is not None and name != "ane":
@@ -74,5 +74,5 @@ def _by_name(name: str | None, effects: Any) -> Mode:
     if name == "fp32":
         return Mode("fp32", {**TORCH_DTYPES, "fp16": torch.float32})
     if name == "ane":
-        return Mode("ane", effects=chosen(effects))
+        return Mode("ane", effects=select_effects(effects))
     return AS_DECLARED

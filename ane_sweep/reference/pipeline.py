@@ -11,8 +11,8 @@ from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
 from ane_sweep.reference import cuda
 from ane_sweep.reference.model import Model
-from ane_sweep.reference.numerics import Mode, mode
-from ane_sweep.reference.plain import Described, LinearRegressor, Suppression
+from ane_sweep.reference.numerics import Mode, make_mode
+from ane_sweep.reference.simple_models import LinearRegressor, SimpleModel, Suppression
 
 _PIPELINES = ("pipeline", "pipelineRegressor", "pipelineClassifier")
 _PLAIN = {"glmRegressor": LinearRegressor, "nonMaximumSuppression": Suppression}
@@ -20,7 +20,7 @@ KINDS = (*_PIPELINES, *_PLAIN)
 _DEEPEST = 8
 
 
-class Pipeline(Described):
+class Pipeline(SimpleModel):
     """Models in a row; values are handed over by name, as Core ML hands them over (in the types of the features)."""
 
     marks: list[float] | None = None  # where it is a list, a prediction adds when each model is called and is back
@@ -33,10 +33,10 @@ class Pipeline(Described):
         inner = spec.pipeline if kind == "pipeline" else getattr(spec, kind).pipeline
         if not len(inner.models):
             raise PackageError(f"{self.path}: a pipeline without models; the file is damaged")
-        self.models = [_loaded(package, model, numerics, depth + 1) for model in inner.models]
+        self.models = [_load_part(package, model, numerics, depth + 1) for model in inner.models]
         said = [model.realised["numerics"] for model in self.models]
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
-        self.realised |= cuda.says(numerics.device)
+        self.realised |= cuda.describe_device(numerics.device)
 
     def predict(self, inputs: dict[str, Any], state: Any = None) -> dict[str, Any]:
         unknown = [name for name in inputs if name not in self.inputs]
@@ -55,7 +55,7 @@ class Pipeline(Described):
         return {name: values[name] for name in self.outputs}
 
 
-def _loaded(package: Package, spec: Any, numerics: Mode, depth: int) -> Any:
+def _load_part(package: Package, spec: Any, numerics: Mode, depth: int) -> Any:
     kind = spec.WhichOneof("Type")
     inner = Package(package.path, package.model_path, spec)
     if kind == "mlProgram":
@@ -79,7 +79,7 @@ def load(
     """A Model, or a Pipeline or a LinearRegressor with the same methods. Raises errors.PackageError, errors.ConfigError,
     errors.Unavailable.
     """
-    numerics_mode = mode(numerics, effects, device)
+    numerics_mode = make_mode(numerics, effects, device)
     package = source if isinstance(source, Package) else packages.read(Path(source), kinds=("mlProgram", *KINDS))
     kind = package.spec.WhichOneof("Type")
     if kind == "mlProgram":

@@ -18,9 +18,8 @@ import torch
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import element_types, graph
 from ane_sweep.mil.graph import Op, Program
-from ane_sweep.reference import (  # noqa: F401
+from ane_sweep.reference import (
     blocks,
-    chance,
     compressed,
     control,
     cuda,
@@ -30,48 +29,52 @@ from ane_sweep.reference import (  # noqa: F401
     limits,
     linear,
     normalise,
-    pooling,
-    quantised,
+    random_ops,
     recurrent,
     resize,
     sampling,
     shapes,
     slices,
-    sorting,
 )
-from ane_sweep.reference.layout import FAILURES, Plan, Session, lay_out
+from ane_sweep.reference.layout import FAILURES, ExecutionPlan, PlanSession, lay_out
 from ane_sweep.reference.numerics import AS_DECLARED, Mode
 from ane_sweep.reference.site import OPS, NotYet, Site, Step, from_numpy
 
+BUILDERS = (  # importing these modules fills OPS
+    blocks, compressed, control, detection, elementwise, indexing, linear, normalise, random_ops, recurrent, resize, sampling,
+    shapes, slices,
+)  # fmt: skip
 _FOLD_BYTES = 64 << 20  # larger results of constants are recomputed at each run rather than kept
 _ALWAYS = {"write_state"}  # run for what they do, not for what they make
 
 
-def compile_program(program: Program, mode: Mode = AS_DECLARED, known: dict[str, Any] | None = None) -> Plan:
+def compile_program(program: Program, mode: Mode = AS_DECLARED, known: dict[str, Any] | None = None) -> ExecutionPlan:
     """Prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything runs.
 
     `known`: an empty dictionary to be filled with every constant, for `rebound`.
     """
     where = program.package.path.name
-    _check_known(program, where)
+    _check_ops(program, where)
     limits.check_sizes(program.block, where)
     opset = int((re.findall(r"\d+", program.opset) or ["5"])[0])
-    session = Session(where, program.package, opset, mode)
+    session = PlanSession(where, program.package, opset, mode)
     return compile_block(session, program.ops, program.inputs, program.outputs, {}, known)
 
 
-def rebound(plan: Plan, program: Program, known: dict[str, Any], values: Mapping[str, np.ndarray]) -> tuple[Plan, int]:
+def rebind_constants(
+    plan: ExecutionPlan, program: Program, known: dict[str, Any], values: Mapping[str, np.ndarray]
+) -> tuple[ExecutionPlan, int]:
     """The plan of a program (from compile_program, like `known`) with other values for the constants of these names, and
     the first step that this changes. Only steps that hold such a value, or what was made of it, are built anew."""
-    now = ChainMap({name: constant(value, plan.session.mode) for name, value in values.items()}, known)
+    now = ChainMap({name: to_constant(value, plan.session.mode) for name, value in values.items()}, known)
     changed, place_of = set(values), {op.index: place for place, op in enumerate(plan.ops)}
     start, steps, first = plan.start.copy(), plan.steps.copy(), len(plan.steps)
-    with torch.inference_mode(), cuda.on(plan.session.mode.device):
+    with torch.inference_mode(), cuda.use_device(plan.session.mode.device):
         for op in program.ops:
             is_run = op.index in place_of
             if changed.isdisjoint(op.reads) or not (is_run or known.keys() & op.outputs):
                 continue
-            step = _built(plan.session, op, now)
+            step = _build_step(plan.session, op, now)
             if step is None:
                 changed.update(op.outputs)
                 continue
@@ -84,13 +87,13 @@ def rebound(plan: Plan, program: Program, known: dict[str, Any], values: Mapping
 
 
 def compile_block(
-    session: Session,
+    session: PlanSession,
     ops: list[Op],
     inputs: list[str],
     outputs: list[str],
     outer: MutableMapping[str, Any],
     kept: dict[str, Any] | None = None,
-) -> Plan:
+) -> ExecutionPlan:
     """A plan of some ops. `outer` holds constants from around; names of neither are inputs that come from around.
     `kept` is filled with the block's own constants."""
     known: ChainMap[str, Any] = ChainMap({} if kept is None else kept, outer)
@@ -98,13 +101,13 @@ def compile_block(
         if name in outer:
             raise PackageError(f"{session.where}: the name {name!r} stands for two values; the program is damaged")
     built: list[tuple[Step, Op]] = []
-    needed = _needed(ops, outputs)
-    with torch.inference_mode(), cuda.on(session.mode.device):
+    needed = _find_needed(ops, outputs)
+    with torch.inference_mode(), cuda.use_device(session.mode.device):
         for op in ops:
             if op.index not in needed:
                 continue
             try:
-                step = _built(session, op, known)
+                step = _build_step(session, op, known)
             except FAILURES as error:
                 raise PackageError(f"{session.where}: {op} cannot be prepared: {error}; is it damaged?") from error
             if step is not None:
@@ -112,28 +115,28 @@ def compile_block(
     return lay_out(session, inputs, outputs, known, built)
 
 
-def _built(session: Session, op: Op, known: MutableMapping[str, Any]) -> Step | None:
+def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, Any]) -> Step | None:
     """The step of an op, or None where it was computed while compiling."""
     if op.type == "const":
         if "val" not in op.proto.attributes or not op.outputs:
             raise PackageError(f"{session.where}: {op} holds no value; the file is damaged")
-        known[op.outputs[0]] = constant(graph.decode(op.proto.attributes["val"], session.package), session.mode)
+        known[op.outputs[0]] = to_constant(graph.decode(op.proto.attributes["val"], session.package), session.mode)
         return None
     kinds = [element_types.tensor_type(value.type) for value in op.proto.outputs]
-    nested = [_nested(session, proto, known) for proto in op.proto.blocks]
-    literal = _literals(session, op, known)
+    nested = [_compile_nested(session, proto, known) for proto in op.proto.blocks]
+    literal = _name_literals(session, op, known)
     site = Site(literal, kinds, known, session.where, session.opset, session.mode.dtypes, nested)
     try:
         step = OPS[op.type](site)
     except NotYet:
-        step = _late(site)
+        step = _build_at_run_time(site)
     step = session.mode.adjusted(site, step)
-    return None if _folded(step, op, kinds, known) else step
+    return None if _fold(step, op, kinds, known) else step
 
 
-def _nested(session: Session, proto: Any, known: MutableMapping[str, Any]) -> Plan:
+def _compile_nested(session: PlanSession, proto: Any, known: MutableMapping[str, Any]) -> ExecutionPlan:
     """The plan of a nested block; its `free` inputs are those that it reads from around itself."""
-    ops = [graph.view(index, inner) for index, inner in enumerate(proto.operations)]
+    ops = [graph.view_op(index, inner) for index, inner in enumerate(proto.operations)]
     own = [value.name for value in proto.inputs]
     free = sorted(name for name in graph.free_names(proto) if name not in known)
     plan = compile_block(session, ops, own + free, list(proto.outputs), known)
@@ -141,9 +144,9 @@ def _nested(session: Session, proto: Any, known: MutableMapping[str, Any]) -> Pl
     return plan
 
 
-def _late(site: Site) -> Step:
+def _build_at_run_time(site: Site) -> Step:
     """An op whose builder needs values of the run: built at each run, with everything known."""
-    names = list(dict.fromkeys(name for values in site.op.inputs.values() for name in values))
+    names = list(dict.fromkeys(name for parameter in site.op.inputs for name in site.op.names(parameter)))
     for plan in site.blocks:
         names += [name for name in plan.free if name not in names]
     computed = [name for name in names if name not in site.known]
@@ -158,8 +161,8 @@ def _late(site: Site) -> Step:
     return Step(run, computed)
 
 
-def _check_known(program: Program, where: str) -> None:
-    missing = [op for op in every_op(program.block) if op.type != "const" and op.type not in OPS]
+def _check_ops(program: Program, where: str) -> None:
+    missing = [op for op in iterate_ops(program.block) if op.type != "const" and op.type not in OPS]
     if missing:
         kinds = sorted({op.type for op in missing})
         raise UnsupportedOp(
@@ -168,15 +171,15 @@ def _check_known(program: Program, where: str) -> None:
         )
 
 
-def every_op(block: Any) -> Iterator[Op]:
+def iterate_ops(block: Any) -> Iterator[Op]:
     """All ops of a block, those of nested blocks included."""
     for index, proto in enumerate(block.operations):
-        yield graph.view(index, proto)
+        yield graph.view_op(index, proto)
         for inner in proto.blocks:
-            yield from every_op(inner)
+            yield from iterate_ops(inner)
 
 
-def _needed(ops: list[Op], outputs: list[str]) -> set[int]:
+def _find_needed(ops: list[Op], outputs: list[str]) -> set[int]:
     """Ops that the outputs depend on, and those that change a state."""
     wanted, needed = set(outputs), set()
     for op in reversed(ops):
@@ -190,14 +193,14 @@ def _changes_state(proto: Any) -> bool:
     return proto.type in _ALWAYS or any(_changes_state(inner) for block in proto.blocks for inner in block.operations)
 
 
-def constant(value: Any, mode: Mode = AS_DECLARED) -> Any:
+def to_constant(value: Any, mode: Mode = AS_DECLARED) -> Any:
     """A decoded constant as a tensor; strings and lists stay as they are."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return mode.constant(from_numpy(value))
     return value
 
 
-def _literals(session: Session, op: Op, known: MutableMapping[str, Any]) -> Op:
+def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, Any]) -> Op:
     """Give values that are written into the op itself a name, so that builders only see names.
 
     Up to iOS17 constexpr ops keep their parameters as attributes.
@@ -211,12 +214,12 @@ def _literals(session: Session, op: Op, known: MutableMapping[str, Any]) -> Op:
         for index, argument in enumerate(arguments):
             if not isinstance(argument, str):
                 name = f"{label}/{parameter}/{index}"
-                known[name] = constant(graph.decode(argument, session.package), session.mode)
+                known[name] = to_constant(graph.decode(argument, session.package), session.mode)
                 arguments[index] = name
     return op
 
 
-def _folded(step: Step, op: Op, kinds: list, known: MutableMapping[str, Any]) -> bool:
+def _fold(step: Step, op: Op, kinds: list, known: MutableMapping[str, Any]) -> bool:
     """Compute an op of constants now, if what it makes is small enough to keep (weights always are)."""
     if not step.is_pure or op.proto.blocks or not all(name in known for name in step.arguments):
         return False

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op, widen
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hard_sigmoid": lambda x: (0.2 * x + 0.5).clamp(0, 1),
@@ -21,7 +21,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
 }
-Cell = Callable[[torch.Tensor, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
+RecurrentCell = Callable[[torch.Tensor, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
 
 
 def _activation(site: Site, parameter: str, default: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -31,12 +31,12 @@ def _activation(site: Site, parameter: str, default: str) -> Callable[[torch.Ten
     return _ACTIVATIONS[name]
 
 
-def _parameter(site: Site, name: str) -> torch.Tensor | None:
+def _read_parameter(site: Site, name: str) -> torch.Tensor | None:
     value = site.known_tensor(name)
     return None if value is None else widen(value).float()
 
 
-def _steps(x: torch.Tensor, states: tuple[torch.Tensor, ...], cell: Cell) -> tuple[torch.Tensor, tuple]:
+def _run_cell(x: torch.Tensor, states: tuple[torch.Tensor, ...], cell: RecurrentCell) -> tuple[torch.Tensor, tuple]:
     """All hidden states (S, B, H) in the order of x, and the last states."""
     made = []
     states = tuple(state[: x.shape[1]] for state in states)
@@ -46,17 +46,17 @@ def _steps(x: torch.Tensor, states: tuple[torch.Tensor, ...], cell: Cell) -> tup
     return torch.stack(made) if made else states[0].new_zeros((0, *states[0].shape)), states
 
 
-def _given(site: Site, sequence: torch.Tensor, last: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def _make_outputs(site: Site, sequence: torch.Tensor, last: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     whole = sequence if site.static("output_sequence", False) else last[0][None]
-    return tuple(aligned(value.to(site.dtype)) for value in (whole, *last))
+    return tuple(align(value.to(site.dtype)) for value in (whole, *last))
 
 
-def _lstm_cell(site: Site, suffix: str) -> tuple[Cell, torch.Tensor, torch.Tensor | None]:
+def _lstm_cell(site: Site, suffix: str) -> tuple[RecurrentCell, torch.Tensor, torch.Tensor | None]:
     """A cell that takes x already times weight_ih; gates in the order input, forget, output, cell."""
-    inner, hidden = _parameter(site, f"weight_ih{suffix}"), _parameter(site, f"weight_hh{suffix}")
+    inner, hidden = _read_parameter(site, f"weight_ih{suffix}"), _read_parameter(site, f"weight_hh{suffix}")
     if inner is None or hidden is None:
         raise site.unsupported(f"without weight_ih{suffix} and weight_hh{suffix}")
-    peephole, clip = _parameter(site, f"peephole{suffix}"), site.static("clip", None)
+    peephole, clip = _read_parameter(site, f"peephole{suffix}"), site.static("clip", None)
     gate = _activation(site, "recurrent_activation", "sigmoid")
     squash, out = _activation(site, "cell_activation", "tanh"), _activation(site, "activation", "tanh")
     looks = (0.0, 0.0, 0.0) if peephole is None else peephole.chunk(3)
@@ -69,10 +69,10 @@ def _lstm_cell(site: Site, suffix: str) -> tuple[Cell, torch.Tensor, torch.Tenso
             kept = kept.clamp(-clip, clip)
         return gate(o + kept * looks[2]) * out(kept), kept
 
-    return cell, inner, _parameter(site, f"bias{suffix}")
+    return cell, inner, _read_parameter(site, f"bias{suffix}")
 
 
-def _projected(x: torch.Tensor, inner: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _project(x: torch.Tensor, inner: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return torch.nn.functional.linear(x, inner, bias)
 
 
@@ -84,17 +84,17 @@ def lstm(site: Site) -> Step:
 
     def one(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, parts: Any, turned: bool) -> tuple[torch.Tensor, tuple]:
         cell, inner, bias = parts
-        return _steps(_projected(x.flip(0) if turned else x, inner, bias), (h, c), cell)
+        return _run_cell(_project(x.flip(0) if turned else x, inner, bias), (h, c), cell)
 
     def run(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x, h, c = widen(x).float(), widen(h).float(), widen(c).float()
         if backward is None:
-            return _given(site, *one(x, h, c, forward, direction == "reverse"))
+            return _make_outputs(site, *one(x, h, c, forward, direction == "reverse"))
         (h0, h1), (c0, c1) = h.chunk(2, -1), c.chunk(2, -1)
         ahead, last = one(x, h0, c0, forward, False)
         back, first = one(x, h1, c1, backward, True)
         sequence = torch.cat([ahead, back.flip(0)], -1)
-        return _given(site, sequence, tuple(torch.cat(pair, -1) for pair in zip(last, first)))
+        return _make_outputs(site, sequence, tuple(torch.cat(pair, -1) for pair in zip(last, first)))
 
     return Step(run, [site.name("x"), site.name("initial_h"), site.name("initial_c")])
 
@@ -104,10 +104,10 @@ def gru(site: Site) -> Step:
     """Gates in the order reset, new, update. `reset_after` (iOS18) applies the reset gate after the product with the
     hidden weights and their bias, as torch does; `input_bias` is then that of the input's side.
     """
-    inner, hidden = _parameter(site, "weight_ih"), _parameter(site, "weight_hh")
+    inner, hidden = _read_parameter(site, "weight_ih"), _read_parameter(site, "weight_hh")
     if inner is None or hidden is None:
         raise site.unsupported("without weight_ih and weight_hh")
-    bias, input_bias = _parameter(site, "bias"), _parameter(site, "input_bias")
+    bias, input_bias = _read_parameter(site, "bias"), _read_parameter(site, "input_bias")
     gate, out = _activation(site, "recurrent_activation", "sigmoid"), _activation(site, "activation", "tanh")
     after, reverse = site.static("reset_after", False), site.static("direction", "forward") == "reverse"
     to_gates, to_new = torch.cat([hidden.chunk(3)[0], hidden.chunk(3)[2]]), hidden.chunk(3)[1]
@@ -124,18 +124,18 @@ def gru(site: Site) -> Step:
 
     def run(x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = widen(x).float()
-        moments = _projected(x.flip(0) if reverse else x, inner, input_bias)
-        return _given(site, *_steps(moments, (widen(h).float(),), cell))
+        moments = _project(x.flip(0) if reverse else x, inner, input_bias)
+        return _make_outputs(site, *_run_cell(moments, (widen(h).float(),), cell))
 
     return Step(run, [site.name("x"), site.name("initial_h")])
 
 
 @op("rnn")
 def rnn(site: Site) -> Step:
-    inner, hidden = _parameter(site, "weight_ih"), _parameter(site, "weight_hh")
+    inner, hidden = _read_parameter(site, "weight_ih"), _read_parameter(site, "weight_hh")
     if inner is None or hidden is None:
         raise site.unsupported("without weight_ih and weight_hh")
-    bias, out = _parameter(site, "bias"), _activation(site, "activation", "tanh")
+    bias, out = _read_parameter(site, "bias"), _activation(site, "activation", "tanh")
     reverse = site.static("direction", "forward") == "reverse"
 
     def cell(moment: torch.Tensor, states: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -143,7 +143,7 @@ def rnn(site: Site) -> Step:
 
     def run(x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = widen(x).float()
-        moments = _projected(x.flip(0) if reverse else x, inner, bias)
-        return _given(site, *_steps(moments, (widen(h).float(),), cell))
+        moments = _project(x.flip(0) if reverse else x, inner, bias)
+        return _make_outputs(site, *_run_cell(moments, (widen(h).float(),), cell))
 
     return Step(run, [site.name("x"), site.name("initial_h")])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op, widen
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 # Points of `wanted` samples over an interval of `length` pixels, pixel 0 at 0.0 (documentation of resize_bilinear).
 Grid = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
@@ -33,13 +33,13 @@ GRIDS: dict[str, Grid] = {
 }
 
 
-def points(mode: str, length: int, wanted: int) -> torch.Tensor:
+def grid_points(mode: str, length: int, wanted: int) -> torch.Tensor:
     """fp64 points of a whole dimension, kept inside it."""
     i = torch.arange(wanted, dtype=torch.float64)
     return GRIDS[mode](i, torch.tensor(float(length), dtype=torch.float64), wanted).clamp(0, length - 1)
 
 
-def linear(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
+def interpolate_linear(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
     """x at points along a dimension, between the two neighbours; x fp32 or wider."""
     low = at.floor().long()
     high = (low + 1).clamp(max=x.shape[axis] - 1)
@@ -48,7 +48,7 @@ def linear(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
     return torch.where(share == 0, below, below * (1 - share) + above * share)
 
 
-def nearest(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
+def take_nearest(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
     return x.index_select(axis, at.long().clamp(0, x.shape[axis] - 1))
 
 
@@ -60,13 +60,13 @@ def _linear_step(site: Site, mode: str, sizes: Callable[[torch.Tensor], Sequence
         targets = sizes(x)
         for axis, wanted in enumerate(targets, x.ndim - len(targets)):
             if wanted != x.shape[axis] or mode == "OFFSET_CORNERS":
-                wide = linear(wide, axis, points(mode, x.shape[axis], wanted))
-        return aligned(wide.to(dtype))
+                wide = interpolate_linear(wide, axis, grid_points(mode, x.shape[axis], wanted))
+        return align(wide.to(dtype))
 
     return Step(run, [site.name("x")])
 
 
-def _scaled(site: Site) -> Callable[[torch.Tensor], list[int]]:
+def _read_scales(site: Site) -> Callable[[torch.Tensor], list[int]]:
     """Sizes of the last two dimensions, times the scales, rounded down: as declared where that is known."""
     scales = site.static("scale_factor_height", 1), site.static("scale_factor_width", 1)
     shape = site.known_shape
@@ -80,16 +80,16 @@ def upsample_bilinear(site: Site) -> Step:
     corners = site.static("align_corners", True)
     half = site.static("half_pixel_centers", not corners)
     mode = "STRICT_ALIGN_CORNERS" if corners else "UNALIGN_CORNERS" if half else "DEFAULT"
-    return _linear_step(site, mode, _scaled(site))
+    return _linear_step(site, mode, _read_scales(site))
 
 
 @op("resize_bilinear")
 def resize_bilinear(site: Site) -> Step:
     sizes = [site.static("target_size_height", 1), site.static("target_size_width", 1)]
-    return _linear_step(site, _mode(site), lambda x: sizes)
+    return _linear_step(site, _read_mode(site), lambda x: sizes)
 
 
-def _mode(site: Site) -> str:
+def _read_mode(site: Site) -> str:
     mode = site.static("sampling_mode", "DEFAULT")
     if mode not in GRIDS:
         raise site.unsupported(f"with sampling_mode {mode}")
@@ -100,7 +100,7 @@ def _mode(site: Site) -> str:
 def resize_nearest(site: Site) -> Step:
     """The pixel that a point falls into (rounded down); the scale is that of the sizes, not the one given."""
     if site.op.type == "upsample_nearest_neighbor":
-        sizes = _scaled(site)
+        sizes = _read_scales(site)
     else:
         fixed = [site.static("target_size_height"), site.static("target_size_width")]
         sizes = lambda x: fixed  # noqa: E731
@@ -108,8 +108,8 @@ def resize_nearest(site: Site) -> Step:
     def run(x: torch.Tensor) -> torch.Tensor:
         for axis, wanted in enumerate(sizes(x), x.ndim - 2):
             at = torch.arange(wanted) * x.shape[axis] // wanted
-            x = nearest(x, axis, at)
-        return aligned(x)
+            x = take_nearest(x, axis, at)
+        return align(x)
 
     return Step(run, [site.name("x")])
 
@@ -120,7 +120,7 @@ def resize(site: Site) -> Step:
 
     NEAREST_NEIGHBOR rounds the grid's points to the nearest pixel (coremltools' tests), unlike the older ops.
     """
-    mode, kind, count = _mode(site), site.static("interpolation_mode", "LINEAR"), site.static("resized_dims")
+    mode, kind, count = _read_mode(site), site.static("interpolation_mode", "LINEAR"), site.static("resized_dims")
     wanted = site.static("shape")[-count:] if count else []
 
     def sizes(x: torch.Tensor) -> list[int]:
@@ -131,8 +131,8 @@ def resize(site: Site) -> Step:
 
     def run(x: torch.Tensor) -> torch.Tensor:
         for axis, size in enumerate(sizes(x), x.ndim - count):
-            x = nearest(x, axis, (points(mode, x.shape[axis], size) + 0.5).floor())
-        return aligned(x)
+            x = take_nearest(x, axis, (grid_points(mode, x.shape[axis], size) + 0.5).floor())
+        return align(x)
 
     return Step(run, [site.name("x")])
 
@@ -143,7 +143,7 @@ def crop_resize(site: Site) -> Step:
     with four, every box of every image -> (N, B, C, h, w). Since iOS17: boxes (N, 4), box_indices (N) -> (N, C, h, w).
     """
     size = site.static("target_height", 1), site.static("target_width", 1)
-    order, mode = site.static("box_coordinate_mode", "CORNERS_HEIGHT_FIRST"), _mode(site)
+    order, mode = site.static("box_coordinate_mode", "CORNERS_HEIGHT_FIRST"), _read_mode(site)
     normalised, scale = site.static("normalized_coordinates", False), site.static("spatial_scale", 1.0)
     fill, dtype, is_roi = float(site.static("pad_value", 0.0)), site.dtype, site.has("roi")
 
@@ -151,34 +151,34 @@ def crop_resize(site: Site) -> Step:
         rows = boxes.reshape(boxes.shape[0], -1).double()
         has_index = rows.shape[1] == 5
         chosen = rows[:, 0].long() if has_index else torch.arange(len(rows)) if images is None else images.long()
-        corners = _corners_of(rows[:, -4:], order)
+        corners = _to_corners(rows[:, -4:], order)
         if normalised:
             corners = corners * torch.tensor([x.shape[2] - 1, x.shape[3] - 1] * 2, dtype=torch.float64)
         corners = corners * scale
         if mode == "UNALIGN_CORNERS":
-            corners = torch.where(_inverted(corners), _whole(x), corners)
+            corners = torch.where(_is_inverted(corners), _whole_image(x), corners)
         crops = []
         for row, box in enumerate(corners):
             source = x if is_roi and not has_index else x[int(chosen[row])][None]
             crops.append(_crop(widen(source), box, size, mode, fill))
         result = torch.stack(crops)
-        return aligned((result if is_roi else result[:, 0]).to(dtype))
+        return align((result if is_roi else result[:, 0]).to(dtype))
 
     names = [site.name("roi" if is_roi else "boxes")]
     names += [site.name("box_indices")] if site.has("box_indices") else []
     return Step(run, [site.name("x"), *names])
 
 
-def _inverted(corners: torch.Tensor) -> torch.Tensor:
+def _is_inverted(corners: torch.Tensor) -> torch.Tensor:
     return ((corners[:, 2] < corners[:, 0]) & (corners[:, 3] < corners[:, 1]))[:, None]
 
 
-def _whole(x: torch.Tensor) -> torch.Tensor:
+def _whole_image(x: torch.Tensor) -> torch.Tensor:
     """What stands for a box with its ends exchanged under UNALIGN_CORNERS: the one case that coremltools' tests show."""
     return torch.tensor([[0, 0, x.shape[2] - 1, x.shape[3] - 1]], dtype=torch.float64)
 
 
-def _corners_of(rows: torch.Tensor, order: str) -> torch.Tensor:
+def _to_corners(rows: torch.Tensor, order: str) -> torch.Tensor:
     """(N, 4) boxes as top, left, bottom, right."""
     if order.endswith("WIDTH_FIRST"):
         rows = rows[:, [1, 0, 3, 2]]
@@ -199,6 +199,6 @@ def _crop(x: torch.Tensor, box: torch.Tensor, size: tuple[int, int], mode: str, 
         at = first + torch.minimum(torch.maximum(steps, torch.clamp(span, max=0)), torch.clamp(span, min=0))
         edge = x.shape[2 + axis] - 1
         outside.append((at < -1e-9) | (at > edge + 1e-6))
-        x = linear(x, 2 + axis, at.clamp(0, edge))
+        x = interpolate_linear(x, 2 + axis, at.clamp(0, edge))
     hidden = outside[0][:, None] | outside[1][None, :]
     return x.masked_fill(hidden, fill)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op, widen
+from ane_sweep.reference.site import Site, Step, align, op, widen
 
 
-def _pixels(values: torch.Tensor, length: int, mode: str, corners: bool) -> torch.Tensor:
+def _to_pixels(values: torch.Tensor, length: int, mode: str, corners: bool) -> torch.Tensor:
     """Coordinates as pixels, pixel 0 at 0.0. Without aligned corners the ends of the range are the pixels' edges."""
     if mode == "unnormalized":
         return values
@@ -15,7 +15,7 @@ def _pixels(values: torch.Tensor, length: int, mode: str, corners: bool) -> torc
     return share * (length - 1) if corners else share * length - 0.5
 
 
-def _mirrored(at: torch.Tensor, length: int, with_edge: bool) -> torch.Tensor:
+def _reflect(at: torch.Tensor, length: int, with_edge: bool) -> torch.Tensor:
     """Coordinates reflected into the image: at the outer pixels' centres, or at their outer edges."""
     low, span = (-0.5, float(length)) if with_edge else (0.0, float(length - 1))
     if span == 0:
@@ -26,12 +26,12 @@ def _mirrored(at: torch.Tensor, length: int, with_edge: bool) -> torch.Tensor:
 
 _INSIDE: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "border": lambda at, length: at.clamp(0, length - 1),
-    "reflection": lambda at, length: _mirrored(at, length, False),
-    "symmetric": lambda at, length: _mirrored(at, length, True),
+    "reflection": lambda at, length: _reflect(at, length, False),
+    "symmetric": lambda at, length: _reflect(at, length, True),
 }
 
 
-def sampled(x: torch.Tensor, across: torch.Tensor, down: torch.Tensor, kind: str, fill: float) -> torch.Tensor:
+def sample_image(x: torch.Tensor, across: torch.Tensor, down: torch.Tensor, kind: str, fill: float) -> torch.Tensor:
     """x (B, C, H, W) at pixel coordinates (B, h, w); pixels outside the image are `fill`. fp32."""
     height, width = x.shape[2:]
     rows = torch.arange(x.shape[0])[:, None, None]
@@ -59,11 +59,11 @@ def resample(site: Site) -> Step:
 
     def run(x: torch.Tensor, coordinates: torch.Tensor) -> torch.Tensor:
         height, width = x.shape[2:]
-        across = _pixels(coordinates[..., 0].double(), width, mode, corners)
-        down = _pixels(coordinates[..., 1].double(), height, mode, corners)
+        across = _to_pixels(coordinates[..., 0].double(), width, mode, corners)
+        down = _to_pixels(coordinates[..., 1].double(), height, mode, corners)
         if padding in _INSIDE:
             across, down = _INSIDE[padding](across, width), _INSIDE[padding](down, height)
-        return aligned(sampled(widen(x), across, down, kind, fill).to(dtype))
+        return align(sample_image(widen(x), across, down, kind, fill).to(dtype))
 
     return Step(run, [site.name("x"), site.name("coordinates")])
 
@@ -85,10 +85,10 @@ def affine(site: Site) -> Step:
         height, width = x.shape[2:]
         down, across = torch.meshgrid(ends(size[0]), ends(size[1]), indexing="ij")
         rows = matrix.double().expand(x.shape[0], 6)[:, :, None, None]
-        from_across = _pixels(rows[:, 0] * across + rows[:, 1] * down + rows[:, 2], width, mode.lower(), corners)
-        from_down = _pixels(rows[:, 3] * across + rows[:, 4] * down + rows[:, 5], height, mode.lower(), corners)
+        from_across = _to_pixels(rows[:, 0] * across + rows[:, 1] * down + rows[:, 2], width, mode.lower(), corners)
+        from_down = _to_pixels(rows[:, 3] * across + rows[:, 4] * down + rows[:, 5], height, mode.lower(), corners)
         if padding in _INSIDE:
             from_across, from_down = _INSIDE[padding](from_across, width), _INSIDE[padding](from_down, height)
-        return aligned(sampled(widen(x), from_across, from_down, kind, fill).to(dtype))
+        return align(sample_image(widen(x), from_across, from_down, kind, fill).to(dtype))
 
     return Step(run, [site.name("x"), site.name("transform_matrix")])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from ane_sweep.reference.limits import check_shape
-from ane_sweep.reference.site import Site, Step, aligned, op
+from ane_sweep.reference.site import Site, Step, align, op
 
 
 @op("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d")
@@ -82,7 +82,7 @@ def _reshape_like(site: Site) -> Step:
 @op("transpose")
 def transpose(site: Site) -> Step:
     perm = site.static("perm")
-    return Step(lambda x: aligned(x.permute(perm)), [site.name("x")])
+    return Step(lambda x: align(x.permute(perm)), [site.name("x")])
 
 
 @op("concat")
@@ -99,7 +99,7 @@ def concat(site: Site) -> Step:
 
     def run(*values: torch.Tensor) -> torch.Tensor:
         place = axis % values[0].ndim
-        return aligned(torch.stack(values, place + 1).flatten(place, place + 1))
+        return align(torch.stack(values, place + 1).flatten(place, place + 1))
 
     return Step(run, site.names("values"))
 
@@ -117,7 +117,7 @@ def split(site: Site) -> Step:
 
     def run(x: torch.Tensor) -> Any:
         parts = x.split(sizes or x.shape[axis] // count, axis)
-        return aligned(parts[0]) if count == 1 else tuple(aligned(part) for part in parts)
+        return align(parts[0]) if count == 1 else tuple(align(part) for part in parts)
 
     return Step(run, [site.name("x")])
 
@@ -128,7 +128,7 @@ def tile(site: Site) -> Step:
 
     def run(x: torch.Tensor) -> torch.Tensor:
         check_shape([size * times for size, times in zip(x.shape, reps)], x.dtype, where)
-        return aligned(x.repeat(reps))
+        return align(x.repeat(reps))
 
     return Step(run, [site.name("x")])
 
@@ -152,7 +152,7 @@ def pad(site: Site) -> Step:
         order = [side for pair in reversed(pairs) for side in pair]
 
         def constant(x: torch.Tensor) -> torch.Tensor:
-            check_shape(_padded(x.shape, pairs), x.dtype, where)
+            check_shape(_padded_shape(x.shape, pairs), x.dtype, where)
             return F.pad(x, order, value=value)
 
         return Step(constant, [site.name("x")])
@@ -160,20 +160,20 @@ def pad(site: Site) -> Step:
         raise site.unsupported(f"with mode {mode}")
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        check_shape(_padded(x.shape, pairs), x.dtype, where)
+        check_shape(_padded_shape(x.shape, pairs), x.dtype, where)
         for offset, (before, after) in enumerate(pairs, x.ndim - len(pairs)):
-            x = x.index_select(offset, _mirror(x.shape[offset], before, after, mode))
+            x = x.index_select(offset, _mirrored_places(x.shape[offset], before, after, mode))
         return x
 
     return Step(run, [site.name("x")])
 
 
-def _padded(shape: Sequence[int], pairs: list[list[int]]) -> list[int]:
+def _padded_shape(shape: Sequence[int], pairs: list[list[int]]) -> list[int]:
     kept = len(shape) - len(pairs)
     return [*shape[:kept], *(size + sum(pair) for size, pair in zip(shape[kept:], pairs))]
 
 
-def _mirror(length: int, before: int, after: int, mode: str) -> torch.Tensor:
+def _mirrored_places(length: int, before: int, after: int, mode: str) -> torch.Tensor:
     places = torch.arange(-before, length + after)
     if mode == "replicate" or length == 1:
         return places.clamp(0, length - 1)
@@ -221,7 +221,7 @@ def one_hot(site: Site) -> Step:
         place = axis % (indices.ndim + 1)
         places = torch.arange(size).reshape([size if d == place else 1 for d in range(indices.ndim + 1)])
         hit = indices.unsqueeze(place) == places
-        return aligned(torch.where(hit, torch.tensor(on, dtype=dtype), torch.tensor(off, dtype=dtype)))
+        return align(torch.where(hit, torch.tensor(on, dtype=dtype), torch.tensor(off, dtype=dtype)))
 
     return Step(run, [site.name("indices")])
 
@@ -236,7 +236,7 @@ def band_part(site: Site) -> Step:
         keep = (distance >= -lower if lower >= 0 else torch.ones_like(distance, dtype=torch.bool)) & (
             distance <= upper if upper >= 0 else torch.ones_like(distance, dtype=torch.bool)
         )
-        return aligned(torch.where(keep, x, torch.zeros((), dtype=x.dtype)))
+        return align(torch.where(keep, x, torch.zeros((), dtype=x.dtype)))
 
     return Step(run, [site.name("x")])
 
@@ -244,7 +244,7 @@ def band_part(site: Site) -> Step:
 @op("non_zero")
 def non_zero(site: Site) -> Step:
     dtype = site.dtype
-    return Step(lambda x: aligned(x.nonzero().to(dtype)), [site.name("x")])
+    return Step(lambda x: align(x.nonzero().to(dtype)), [site.name("x")])
 
 
 @op("reverse_sequence")
@@ -257,7 +257,7 @@ def reverse_sequence(site: Site) -> Step:
         places = torch.arange(size).reshape([size if axis == along % rank else 1 for axis in range(rank)])
         ends = lengths.long().reshape([x.shape[batch] if axis == batch % rank else 1 for axis in range(rank)])
         order = torch.where(places < ends, ends - 1 - places, places)
-        return aligned(x.gather(along, order.expand(x.shape)))
+        return align(x.gather(along, order.expand(x.shape)))
 
     return Step(run, [site.name("x"), site.name("lengths")])
 
@@ -266,4 +266,4 @@ def reverse_sequence(site: Site) -> Step:
 def crop(site: Site) -> Step:
     """Cuts from the top, bottom, left and right of the last two dimensions."""
     (top, bottom), (left, right) = site.static("crop_height"), site.static("crop_width")
-    return Step(lambda x: aligned(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]), [site.name("x")])
+    return Step(lambda x: align(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]), [site.name("x")])

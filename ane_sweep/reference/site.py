@@ -98,10 +98,10 @@ class Site:
     def names(self, parameter: str) -> list[str]:
         if not self.has(parameter):
             raise PackageError(f"{self.where}: {self.op} lacks its input `{parameter}`; the program is damaged")
-        return self.op.inputs[parameter]
+        return self.op.names(parameter)
 
     def is_static(self, parameter: str) -> bool:
-        return self.has(parameter) and all(name in self.known for name in self.op.inputs[parameter])
+        return self.has(parameter) and all(name in self.known for name in self.op.names(parameter))
 
     def static(self, parameter: str, default: Any = _REQUIRED) -> Any:
         """A parameter that must be known before the program runs, as plain Python: number, bool, str or list."""
@@ -111,7 +111,7 @@ class Site:
             return default
         if not self.is_static(parameter):
             raise NotYet
-        values = [_plain(self.known[name]) for name in self.op.inputs[parameter]]
+        values = [_to_python(self.known[name]) for name in self.op.names(parameter)]
         return values[0] if len(values) == 1 else values
 
     def listed(self, parameter: str) -> list[Any]:
@@ -121,7 +121,7 @@ class Site:
     def static_of(self, name: str) -> Any:
         if name not in self.known:
             raise NotYet
-        return _plain(self.known[name])
+        return _to_python(self.known[name])
 
     def tensor(self, parameter: str) -> torch.Tensor | None:
         """The constant given for a parameter, or None where it is absent or computed."""
@@ -173,13 +173,13 @@ class Site:
         )
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.tolist()
     return value
 
 
-def aligned(tensor: torch.Tensor) -> torch.Tensor:
+def align(tensor: torch.Tensor) -> torch.Tensor:
     """The same values, contiguous and 64-byte aligned (see the second law); copies only where it must."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
@@ -194,10 +194,10 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
         array = np.asarray(array)
         if array.dtype in _HELD_WIDER:
             array = array.astype(_HELD_WIDER[array.dtype])
-        return aligned(torch.from_numpy(array))
+        return align(torch.from_numpy(array))
 
 
-def wide(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+def compute_wide(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., torch.Tensor]:
     """`function` computed in fp32 where arguments are fp16, its result rounded to `dtype`."""
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:

@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from ane_sweep.reference.site import Site, Step, aligned, op
+from ane_sweep.reference.site import Site, Step, align, op
 
 
-def _spans(site: Site) -> list[Any]:
+def _read_spans(site: Site) -> list[Any]:
     """For each dimension a slice with Python's meaning, or one place (an int) whose dimension is dropped.
 
     Masks mean "as far as it goes".
@@ -28,7 +28,7 @@ def _spans(site: Site) -> list[Any]:
     ]
 
 
-def _backward(spans: list[Any]) -> list[int]:
+def _find_backward(spans: list[Any]) -> list[int]:
     """Dimensions with a negative step, which torch does not have."""
     return [axis for axis, span in enumerate(spans) if isinstance(span, slice) and span.step < 0]
 
@@ -36,15 +36,15 @@ def _backward(spans: list[Any]) -> list[int]:
 @op("slice_by_index")
 def slice_by_index(site: Site) -> Step:
     """x[begin:end:stride] by dimension."""
-    spans = _spans(site)
-    flips = _backward(spans)
+    spans = _read_spans(site)
+    flips = _find_backward(spans)
     index = tuple(slice(None) if axis in flips else span for axis, span in enumerate(spans))
 
     def run(x: torch.Tensor) -> torch.Tensor:
         for axis in flips:
             places = range(x.shape[axis])[spans[axis]]
             x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
-        return aligned(x[index])
+        return align(x[index])
 
     return Step(run, [site.name("x")])
 
@@ -59,7 +59,7 @@ def slice_by_size(site: Site) -> Step:
         for start, size, length in zip(starts, sizes, x.shape):
             first = start + length if start < 0 else start
             index.append(slice(first, None if size == -1 else first + size))
-        return aligned(x[tuple(index)])
+        return align(x[tuple(index)])
 
     if site.is_static("begin"):
         begin = site.static("begin")
@@ -70,8 +70,8 @@ def slice_by_size(site: Site) -> Step:
 @op("slice_update")
 def slice_update(site: Site) -> Step:
     """A copy of x with update at x[begin:end:stride]."""
-    spans = _spans(site)
-    flips = _backward(spans)
+    spans = _read_spans(site)
+    flips = _find_backward(spans)
 
     def run(x: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
         result, index = x.clone(), list(spans)

@@ -29,7 +29,7 @@ HALF_MAX = 65504.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedValue:
     """One value of a run. `saturated` counts elements at fp16's largest magnitude; drift, own, jump and
     psnr_db are None without a second run, or for values that are no floats.
     """
@@ -52,14 +52,14 @@ class Seen:
         return asdict(self)
 
 
-def look(
+def describe_value(
     op: Op,
     name: str,
     value: Any,
     drift: float | None = None,
     own: float | None = None,
     jump: float | None = None,
-) -> Seen | None:
+) -> ObservedValue | None:
     """What a value holds, or None where it is no tensor."""
     tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     if not isinstance(tensor, torch.Tensor):
@@ -75,21 +75,23 @@ def look(
     elif tensor.numel() and tensor.dtype != torch.bool:
         peak = float(tensor.double().abs().max())
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return Seen(op.index, op.type, name, tuple(tensor.shape), dtype, nan, infinite, saturated, peak, drift, own, jump)
+    return ObservedValue(
+        op.index, op.type, name, tuple(tensor.shape), dtype, nan, infinite, saturated, peak, drift, own, jump
+    )
 
 
-def watch(model: Any, inputs: dict[str, Any], state: Any = None) -> list[Seen]:
+def record_values(model: Any, inputs: dict[str, Any], state: Any = None) -> list[ObservedValue]:
     """Every value of one prediction of a Model, in the order in which they are made (those of nested blocks too)."""
-    found: list[Seen] = []
+    found: list[ObservedValue] = []
 
     def note(op: Op, made: dict[str, Any]) -> None:
-        found.extend(seen for name, value in made.items() if (seen := look(op, name, value)) is not None)
+        found.extend(seen for name, value in made.items() if (seen := describe_value(op, name, value)) is not None)
 
     model.trace(inputs, note, state)
     return found
 
 
-def values(model: Any, inputs: dict[str, Any], names: list[str], state: Any = None) -> dict[str, np.ndarray]:
+def collect_values(model: Any, inputs: dict[str, Any], names: list[str], state: Any = None) -> dict[str, np.ndarray]:
     """Intermediate values by name. Raises PackageError for names that no op of the model makes while it runs."""
     kept: dict[str, np.ndarray] = {}
 
@@ -106,7 +108,7 @@ def values(model: Any, inputs: dict[str, Any], names: list[str], state: Any = No
     return kept
 
 
-def distance(reference: Any, candidate: Any) -> float | None:
+def measure_distance(reference: Any, candidate: Any) -> float | None:
     """Largest difference over the largest magnitude of the reference; NaN or infinity in one alone is infinite."""
     if not (isinstance(reference, torch.Tensor) and isinstance(candidate, torch.Tensor)):
         return None
@@ -124,29 +126,29 @@ def distance(reference: Any, candidate: Any) -> float | None:
     return float(off.max()) / peak if peak else math.inf
 
 
-def drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[Seen]:
+def measure_drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[ObservedValue]:
     """Every op of `model` beside the same op of `exact`, a Model of the same program with numerics="fp32".
 
     Ops of nested blocks are not looked into: the `cond` or `while_loop` as a whole is.
     """
     found = []
     drifts: dict[str, float] = {}
-    for mine, true in in_step(model, exact, inputs):
-        own = _own(mine, true)
+    for mine, true in pair_steps(model, exact, inputs):
+        own = _measure_own_error(mine, true)
         before = max((drifts[name] for name in mine.op.reads if name in drifts), default=0.0)
         for name, value in mine.values.items():
-            off = distance(true.values.get(name), value)
+            off = measure_distance(true.values.get(name), value)
             jump = None if off is None else max(0.0, off - before) if off < math.inf else off
             drifts[name] = before if off is None else off
-            seen = look(mine.op, name, value, off, own.get(name), jump if before < math.inf else 0.0)
+            seen = describe_value(mine.op, name, value, off, own.get(name), jump if before < math.inf else 0.0)
             if seen is not None:
-                found.append(replace(seen, psnr_db=psnr(true.values.get(name), value)))
+                found.append(replace(seen, psnr_db=measure_psnr(true.values.get(name), value)))
     return found
 
 
-def psnr(reference: Any, candidate: Any) -> float | None:
+def measure_psnr(reference: Any, candidate: Any) -> float | None:
     """As stats.psnr.psnr_db, of tensors wherever they lie; None where `distance` is None."""
-    off = distance(reference, candidate)
+    off = measure_distance(reference, candidate)
     if off is None or off == 0.0:
         return None if off is None else math.inf
     true, other = reference.double(), candidate.double()
@@ -154,7 +156,7 @@ def psnr(reference: Any, candidate: Any) -> float | None:
     return decibels(peak=peak, error=error)
 
 
-def _own(mine: Any, true: Any) -> dict[str, float | None]:
+def _measure_own_error(mine: Any, true: Any) -> dict[str, float | None]:
     """The exact op on the other run's arguments, widened; nothing where that cannot be done (states, lists)."""
     if len(mine.arguments) != len(true.arguments) or mine.op.type in ("read_state", "write_state"):
         return {}
@@ -167,10 +169,10 @@ def _own(mine: Any, true: Any) -> dict[str, float | None]:
     with torch.inference_mode():
         made = true.run(*widened)
     results = made if isinstance(made, tuple) else (made,)
-    return {name: distance(result, mine.values[name]) for name, result in zip(mine.op.outputs, results)}
+    return {name: measure_distance(result, mine.values[name]) for name, result in zip(mine.op.outputs, results)}
 
 
-def in_step(first: Any, second: Any, inputs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+def pair_steps(first: Any, second: Any, inputs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Steps of two models of the same program in pairs. Raises PackageError where the programs are not the same."""
     walks = [_walk(model, inputs) for model in (first, second)]
     ops = [[(op.type, tuple(op.outputs)) for op in model.ops] for model in (first, second)]
@@ -186,27 +188,29 @@ def _walk(model: Any, inputs: dict[str, Any]) -> Iterator[Any]:
     return model.plan.walk(model.accepted(taken, model.new_state() if model.states else None))
 
 
-def worst(found: list[Seen], count: int, key: Callable[[Seen], float | None] = lambda seen: seen.jump) -> list[Seen]:
+def rank_worst(
+    found: list[ObservedValue], count: int, key: Callable[[ObservedValue], float | None] = lambda seen: seen.jump
+) -> list[ObservedValue]:
     """The ops that lose most, worst first: by default those where the drift grows most."""
     rated = [seen for seen in found if key(seen)]
     return sorted(rated, key=lambda seen: -(key(seen) or 0.0))[:count]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ValueComparison:
     """`seen`: the candidate's values that have one counterpart in the reference, in order; `matching` has the others."""
 
-    seen: list[Seen]
+    seen: list[ObservedValue]
     matching: matching.Matching
 
 
-def compare(reference: Any, candidate: Any, inputs: dict[str, Any]) -> Compared:
+def compare_values(reference: Any, candidate: Any, inputs: dict[str, Any]) -> ValueComparison:
     """Values that two different models both make, at the same place of their programs; `drift` is the candidate's
     distance from the reference.
 
     Both run side by side, and what one has made before the other is kept until it is met.
     """
-    found = matching.match(reference, candidate)
+    found = matching.match_values(reference, candidate)
     wanted = set(found.of.values())
     walk = _walk(reference, inputs)
     waiting: dict[str, Any] = {}
@@ -217,8 +221,8 @@ def compare(reference: Any, candidate: Any, inputs: dict[str, Any]) -> Compared:
             while key is not None and key not in waiting and (step := next(walk, None)) is not None:
                 waiting.update({made: true for made, true in step.values.items() if made in wanted})
             true = waiting.pop(key, None) if key is not None else None
-            off = distance(true, value)
-            what = look(mine.op, name, value, off) if off is not None else None
+            off = measure_distance(true, value)
+            what = describe_value(mine.op, name, value, off) if off is not None else None
             if what is not None:
-                seen.append(replace(what, psnr_db=psnr(true, value)))
-    return Compared(seen, found)
+                seen.append(replace(what, psnr_db=measure_psnr(true, value)))
+    return ValueComparison(seen, found)

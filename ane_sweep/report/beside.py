@@ -6,7 +6,7 @@ from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips
 from ane_sweep.report.blocks import Grid
-from ane_sweep.report.table import row_labels
+from ane_sweep.report.table import list_row_labels
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
 
@@ -45,12 +45,12 @@ def rows(cells: Cells) -> list[list[str]]:
         matching = (n for (*_, runtime), n in alike.items() if row.matches(cells.flat[n], runtime))
         first = next(matching, None)
         if first is not None and row.figures:
-            line = _line(row, cells.records[first], cells.names[first])
+            line = _row_texts(row, cells.records[first], cells.names[first])
             found.append([line.get(head) or ("" if head in WORDS else "-") for head in HEADS])
     return found
 
 
-def _line(row: published.Row, record: Record, label: str) -> dict[str, str]:
+def _row_texts(row: published.Row, record: Record, label: str) -> dict[str, str]:
     """Return the texts of one row by column; a column without a figure is absent or empty."""
     part = row["chunk_index"]  # a figure of one chunk: no figure of the whole program stands beside it
     chip, entries = _chip(row["chip"], record)
@@ -98,7 +98,7 @@ def _describe_cell(record: Record, label: str) -> str:
     model = str(record.cell["model"])
     label = label if model in label.split() else f"{model} {label}"
     return f"{label}, {record.realised.get('runtime') or record.status.value}" + "".join(
-        f" [{mark}]" for mark in row_labels(record)
+        f" [{mark}]" for mark in list_row_labels(record)
     )
 
 
@@ -109,7 +109,7 @@ def _measured_texts(record: Record) -> dict[str, str]:
         "ms measured": _text(record.value("latency_median_ms")),
         "load ms measured": _load_text(record),
         "compile ms measured": _text(None if seconds is None else 1000 * seconds),
-        "PSNR measured": "" if "weights=random" in row_labels(record) else _text(record.value("psnr_db")),
+        "PSNR measured": "" if "weights=random" in list_row_labels(record) else _text(record.value("psnr_db")),
         "MB ours": _text(None if size is None else size / 1e6),
     }
 
@@ -122,7 +122,7 @@ def _load_text(record: Record) -> str:
 
 
 def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
-    """The record's chip nearest to the wanted one (itself, one of its family, none), and its ops by kind of figure."""
+    """Return the record's chip nearest to the wanted one (itself, one of its family, none), and its ops by kind of figure."""
     table = chips.table()
     known = list(dict.fromkeys(entry.chip for entry in record.placed("predicted") if entry.chip))
     family = table[wanted].family if wanted in table else None
@@ -158,7 +158,7 @@ def _counts(row: published.Row, record: Record) -> tuple[str, str]:
 
 
 def _published_share(figures: dict[str, float]) -> float | None:
-    """Percent of the ops on the ANE; None where not all counts are known."""
+    """Return the percent of the ops on the ANE, or None if not all counts are known."""
     if "ops_ane" not in figures:
         return None
     total = figures.get("ops_total") or sum(figures.get(f"ops_{unit}", 0) for unit in ("cpu", "gpu", "ane"))

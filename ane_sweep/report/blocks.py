@@ -1,4 +1,4 @@
-"""What a report is made of, and the two ways to write it down. Every text is escaped: HTML by its templates, Markdown here."""
+"""The blocks that a report is made of, and the two ways to write them down. Every text is escaped: HTML by its templates, Markdown here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Para:
 
 @dataclass
 class Points:
-    """A list; numbered, each can be pointed to."""
+    """A list; a numbered one can be referred to."""
 
     items: list[str]
     numbered: bool = False
@@ -40,7 +40,7 @@ class Grid:
 
 @dataclass
 class BestRow:
-    """A winner: of which work (empty: there is one), at what, which cell, what is said against it."""
+    """A winner: its work (empty if there is only one), its goals, its cell and the warnings about it."""
 
     work_name: str
     goals: str
@@ -54,7 +54,7 @@ class BestRow:
 
 @dataclass
 class Best:
-    """The best cells, which the page's script makes again at each limit. `heads`: of their figures."""
+    """The best cells, which the page's script makes again at each limit. `heads` names their figures."""
 
     heads: list[str]
     rows: list[BestRow]
@@ -66,7 +66,7 @@ class Best:
 
 @dataclass
 class Plots:
-    """SVG texts of ours with a caption each, side by side where there is room."""
+    """SVG texts with a caption each, side by side if there is room."""
 
     items: list[tuple[str, str]]
     legend: list[tuple[str, str]] = field(default_factory=list)  # (word, the CSS variable of its colour)
@@ -78,7 +78,7 @@ class Plots:
 
 @dataclass
 class Widget:
-    """What the page's script brings to life: a macro of blocks.html.j2; `text` is what Markdown says in its place."""
+    """A part of the page that its script drives: a macro of blocks.html.j2; `text` is its place-holder in Markdown."""
 
     name: str
     values: list[tuple[Any, ...]]
@@ -100,19 +100,19 @@ class Section:
 
 
 def html(block: Block) -> str:
-    """One block as HTML."""
+    """Return one block as HTML."""
     name = block.name if isinstance(block, Widget) else type(block).__name__.lower()
     return str(getattr(templating.macros("blocks.html.j2"), name)(block))
 
 
 def series_legend(words: Sequence[str]) -> list[tuple[str, str]]:
-    """A colour a word; from the ninth on they share one."""
+    """Return (word, colour) pairs; from the ninth word on they share one colour."""
     shown = list(words) if len(words) <= 9 else [*words[:8], f"{len(words) - 8} more"]
     return [(word, f"--s{n}") for n, word in enumerate(shown)]
 
 
 def markdown(block: Block) -> str:
-    """One block as Markdown. Plots are left to the HTML report; the figures behind them stand in the tables."""
+    """Return one block as Markdown. Plots are left to the HTML report; the figures behind them stand in the tables."""
     match block:
         case Para(text) | Widget(_, _, text):
             return f"{escaped(text)}\n\n" if text else ""

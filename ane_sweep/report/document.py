@@ -1,4 +1,4 @@
-"""The report of one sweep as sections, for whoever writes them down (page.py: HTML and Markdown)."""
+"""The report of one sweep as sections, which page.py writes as HTML and Markdown."""
 
 import json
 import shlex
@@ -20,7 +20,7 @@ from ane_sweep.report import (
     machines,
     many,
     off_ane,
-    searched,
+    search_section,
     table,
     tips,
     views,
@@ -28,47 +28,48 @@ from ane_sweep.report import (
 from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
+from ane_sweep.results import search_log
 from ane_sweep.terminal import shown
 
 
 @dataclass
 class Sweep:
-    """What a report is made from: the records, run.json, and the drift of the worst cell where it was looked for.
+    """The content of a report: the records, run.json, the search, and the drift of the worst cell if it was examined.
 
-    All of it as others may read it: a report is made to be sent around.
+    Texts are cleaned of secrets and paths, as a report is made to be sent around.
     """
 
     records: list[Record]
     info: dict[str, Any] = field(default_factory=dict)
     drift: Drift | None = None
     runs: str = RUNS  # the folder of the runs, as one would type it
-    search: searched.Found | None = None
+    search: search_log.SearchLog | None = None
 
     def __post_init__(self) -> None:
         self.records, self.info = retold.records(self.records), outward.values(self.info)
-        self.drift = self.drift and self.drift.told()
+        self.drift = self.drift and self.drift.with_texts()
         self.runs = outward.told(self.runs)
         self.cells = views.Cells(self.records)
-        self.places = many.shown(self.records)  # of the cells that have a row and a point each
+        self.places = many.select_shown_cells(self.records)  # of the cells that have a row and a point each
         few = len(self.places) < len(self.records)
         self.shown = views.Cells([self.records[n] for n in self.places]) if few else self.cells
 
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
-        """From a run's folder. Raises RunNotFound or StoreError."""
+        """Read the sweep from a run's folder. Raises RunNotFound or StoreError."""
         records = read_records(folder)
-        info, found = disk.read_json(folder / "run.json") or {}, searched.read(folder)
+        info, found = disk.read_json(folder / "run.json") or {}, search_log.read(folder)
         return cls(records, info, drift.read(folder), shown(folder.parent), found)
 
 
 def sections(sweep: Sweep) -> list[Section]:
-    """Every section that has something to show, in the order of the report."""
+    """Return every section that has something to show, in the order of the report."""
     if not sweep.records:
         return [Section("Cells", [Para("This sweep has no records.")])]
     told = with_cells(sweep.records, sweep.runs)
     made = [
         first.section(sweep.shown), _cells(sweep, told), machines.section(sweep.records, sweep.info),
-        searched.section(sweep.search, sweep.records),
+        search_section.section(sweep.search, sweep.records),
         off_ane.section(sweep.cells),
         estimates.section(sweep.shown), _placement(sweep), _tips(sweep), _axes(sweep), inside.section(sweep.shown),
         _ladder(sweep), _failures(sweep), _drift(sweep),
@@ -78,7 +79,7 @@ def sections(sweep: Sweep) -> list[Section]:
 
 
 def head(sweep: Sweep) -> dict[str, Any]:
-    """What stands above the first section."""
+    """Return the texts above the first section."""
     return first.head(sweep.records, with_cells(sweep.records, sweep.runs))
 
 
@@ -87,9 +88,9 @@ def _doubts(told: list[Doubt]) -> Section | None:
 
 
 def _cells(sweep: Sweep, told: list[Doubt]) -> Section:
-    """The table, each row with the numbers of its own doubts; what is true of all stands above."""
+    """Return the table, each row with the numbers of its own warnings; warnings about all cells stand above."""
     records = sweep.shown.records
-    parts = estimates.whole_table(table.columns(records), records)
+    parts = estimates.whole_table(table.list_columns(records), records)
     parts[-1] = table.Column(
         "status", [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     )
@@ -233,8 +234,8 @@ def _provenance(sweep: Sweep) -> Section:
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
         **{
-            key: _distinct(str(r.realised[key]) for r in records if key in r.realised)
-            for key in ("texts", "inputs", DRAWN)
+            key.replace("_", " "): _distinct(str(r.realised[key]) for r in records if key in r.realised)
+            for key in ("texts", "inputs", "grown_blocks", DRAWN)
         },
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},
         **{
@@ -244,7 +245,7 @@ def _provenance(sweep: Sweep) -> Section:
         "record schema": str(records[0].schema),
     }
     rows = [[key, str(value)] for key, value in pairs.items() if value]
-    plain = [[key, _flat(value) or "-"] for key, value in table.settings(records)[1].items()]
+    plain = [[key, _flat(value) or "-"] for key, value in table.split_settings(records)[1].items()]
     usual = Grid(
         ["setting", "value"], plain, [False, False], fold=f"{len(plain)} settings of all cells that are as by default"
     )
@@ -264,7 +265,7 @@ def _distinct(values: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """A figure with the digits that count."""
+    """Return a figure with its significant digits."""
     if not isinstance(value, (int, float)):
         return "-"
     return f"{value:.1f}" if abs(value) >= 100 and value % 1 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""What deserves doubt in a sweep, each with the next thing to try. One sentence per kind of doubt, not per cell."""
+"""The warnings about a sweep, each with the next thing to try. One sentence per kind of warning, not per cell."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ane_sweep.bridge.record import DRAWN, Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
-from ane_sweep.report import searched
+from ane_sweep.results import search_log
 from ane_sweep.terminal import count
 
 RUNS = "outputs/runs"
@@ -27,12 +27,12 @@ class Doubt:
 
 
 def doubts(records: Sequence[Record], runs: str = RUNS) -> list[str]:
-    """Sentences, the gravest first; empty when nothing gives reason for doubt. `runs`: the folder that the runs are in."""
+    """Return the warnings as sentences, the gravest first; empty if there are none. `runs`: the folder of the runs."""
     return [doubt.text for doubt in with_cells(records, runs)]
 
 
 def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
-    """The same with the cells that each is about."""
+    """Return the warnings with the cells that each is about."""
     place = {id(record): n for n, record in enumerate(records)}
     kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True)]
     kinds += [(_under_floor(records), False, True), (_timing(records), False, True)]
@@ -53,12 +53,12 @@ def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         if record.status is not Status.OK:
-            groups[(record.status.value, searched.kind(record.reason or ""))].append(record)
+            groups[(record.status.value, search_log.kind_of_reason(record.reason or ""))].append(record)
     return list(groups.values())
 
 
 def short_name(record: Record, axes: list[str]) -> str:
-    """`model=minilm chunks=2`: enough of the request to find the row, and to type it again."""
+    """Return enough of the request to find the row and to type it again: `model=minilm chunks=2`."""
     cell = flat_cell(record)
     return " ".join(f"{as_typed(axis)}={cell[axis]}" for axis in axes or ["model"] if axis in cell)
 
@@ -67,7 +67,7 @@ def _not_ok(records: Sequence[Record], runs: str) -> Said:
     axes = varying_axes(list(records))
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
-        reason = reason if len({cell.reason for cell in cells}) == 1 else searched.kind(reason)
+        reason = reason if len({cell.reason for cell in cells}) == 1 else search_log.kind_of_reason(reason)
         next_step = _next(status, cells[0], f"{runs}/{cells[0].sweep}")
         yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {next_step}", cells
 
@@ -91,7 +91,7 @@ def _next(status: str, record: Record, folder: str) -> str:
         return "Next: another value of the axis; `ane-sweep plan` shows every refusal before anything runs."
     if status == "fallback":
         return "Next: the placement in the record says which operations could not go there."
-    if (record.reason or "").startswith(searched.LEFT_OUT):
+    if (record.reason or "").startswith(search_log.LEFT_OUT):
         return "Next: a wider limit, or the same words as a sweep, times it."
     if status in ("blocked", "skipped"):
         return "Next: the stage it depends on; it runs when the same command is given again."
@@ -148,7 +148,7 @@ def _labels(records: Sequence[Record]) -> Said:
 
 
 def _under_floor(records: Sequence[Record]) -> Said:
-    """The warnings about precisions that have no gate of their own."""
+    """Yield the warnings about precisions that have no gate of their own."""
     axes = varying_axes(list(records))
     for warning in dict.fromkeys(
         str(record.realised["psnr_warning"]) for record in records if "psnr_warning" in record.realised
@@ -161,7 +161,7 @@ def _under_floor(records: Sequence[Record]) -> Said:
 
 
 def _timing(records: Sequence[Record]) -> Said:
-    """What the samples, and the look at the machine before each timing, give to think."""
+    """Yield the notes on samples, and the warnings about the machine before each timing."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         said = [note for timing in record.timings for note in timing.notes]

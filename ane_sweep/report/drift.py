@@ -1,4 +1,4 @@
-"""Which op of the worst cell loses the accuracy: a task of its own, asked for by `report --drift`.
+"""The ops of the worst cell that lose its accuracy: a task of its own, asked for by `report --drift`.
 
 At the end of a sweep it runs by itself only where it is both called for and cheap: a cell is under its precision's gate
 and its program is small. Its result stays in the run's folder (drift.json) for every later report.
@@ -35,7 +35,7 @@ PROGRAMS = [name for name, stage in reversed(STAGES.items()) if stage.leaves == 
 
 @dataclass(frozen=True)
 class Op:
-    """An op of the program: how far the value that it makes is from the exact one, and what of that is its own."""
+    """An op of the program: the distance of its value from the exact one, and its own share of it."""
 
     name: str
     type: str
@@ -60,13 +60,13 @@ class Drift:
     left_out: str = ""
     cell_key: str | None = None
 
-    def told(self, say: Callable[[str], str] = outward.told) -> "Drift":
-        """With every text in it said by `say`."""
+    def with_texts(self, say: Callable[[str], str] = outward.told) -> "Drift":
+        """Return the same with every text mapped by `say`."""
         return conversion.convert(outward.values(msgspec.to_builtins(self), say), Drift)
 
 
 def worst_cell(records: Sequence[Record]) -> int | None:
-    """Position of the cell with the lowest PSNR of those whose program can be looked into here; None without one."""
+    """Return the position of the cell with the lowest PSNR among those whose program can be examined here, or None."""
     rated = [
         (record.value("psnr_db"), n)
         for n, record in enumerate(records)
@@ -76,7 +76,7 @@ def worst_cell(records: Sequence[Record]) -> int | None:
 
 
 def called_for(records: Sequence[Record]) -> bool:
-    """Whether the worst cell lies under its gate and is small enough to be looked into without being asked."""
+    """Return True if the worst cell lies under its gate and is small enough to be examined unasked."""
     n = worst_cell(records)
     if n is None or records[n].value("psnr_db") is None:
         return False
@@ -109,7 +109,7 @@ def look(
 
 
 def _inputs(record: Record, store: Store) -> dict[str, Path]:
-    """The artifacts of the cell that are needed. Raises ConfigError when the cache no longer has one."""
+    """Return the artifacts of the cell that the task needs. Raises ConfigError if the cache no longer has one."""
     keys = {stage.stage: stage.key for stage in record.stages if stage.key and stage.status in ("ok", "cached")}
     made = [stage for stage in PROGRAMS if stage in keys]
     wanted = {"program": made[0] if made else PROGRAMS[-1], "reference": "reference"}
@@ -124,12 +124,12 @@ def _inputs(record: Record, store: Store) -> dict[str, Path]:
 
 
 def read(folder: Path) -> Drift | None:
-    """drift.json of a run, or None where there is none of its form."""
+    """Return drift.json of a run, or None if it is absent or of another form."""
     return kept.as_kind(disk.read_json(folder / FILE_NAME), Drift)
 
 
 def blocks(found: Drift) -> list[Block]:
-    """What drift.json says: the way down as a plot, the ops that lose most, the layers."""
+    """Return the blocks that show drift.json: the loss along the program as a plot, the ops that lose most, the layers."""
     marks = [(item.index, item.psnr_db, f"{item.name} ({item.type})") for item in found.grown]
     said = (
         f"{found.model}, PSNR {found.psnr_db:.1f} dB over all inputs: each value of its program on the first "
@@ -167,7 +167,7 @@ def _rate(value: float | None) -> str:
 
 
 def look_where_called_for(folder: Path, records: list[Record], store: Store) -> None:
-    """At the end of a sweep: drift of the worst cell if that is under its gate and small. Trouble is a doubt, no more."""
+    """Examine the worst cell at the end of a sweep if it is under its gate and small. Trouble is only a warning."""
     if not called_for(records):
         return
     try:

@@ -1,4 +1,4 @@
-"""What a program is estimated to take on each chip, with its band, and the share of the planner cost that is the ANE's.
+"""The estimated latency of each cell on each chip, with its band, and the ANE's share of the planner cost.
 
 None of it was measured, and every head says so.
 """
@@ -18,24 +18,24 @@ NOTE = "What the programs would take on each chip, from a model of cost: nothing
 
 
 def chips(records: Sequence[Record]) -> list[str]:
-    """The chips that some cell has an estimate for, in the order of the request."""
+    """Return the chips that some cell has an estimate for, in the order of the request."""
     found = (m.chip for record in records for m in record.metrics if (m.name, m.kind) == ("latency_ms", "estimated"))
     return list(dict.fromkeys(chip for chip in found if chip))
 
 
 def band(record: Record, chip: str) -> tuple[float, float | None, float | None] | None:
-    """(milliseconds, low, high) or None. Either end of the band may be unknown."""
+    """Return (milliseconds, low, high) or None. Either end of the band may be unknown."""
     at, low, high = (record.value(f"latency{end}_ms", "estimated", chip) for end in ("", "_low", "_high"))
     return None if at is None else (at, low, high)
 
 
 def cost_share(record: Record) -> str:
-    """`50`, or `m1 0, m4 50` where chips differ: percent of the planner cost that is predicted for the ANE."""
+    """Return the percent of the planner cost that is predicted for the ANE: `50`, or `m1 0, m4 50` if chips differ."""
     return table.by_chip(record, lambda entry: entry.cost_share.ane) or "-"
 
 
 def text(record: Record, chip: str) -> str:
-    """`1.35 (0.81 to 3.8)`, `not estimated` where the record says why, or `-`."""
+    """Return `1.35 (0.81 to 3.8)`, `not estimated` if the record says why, or `-`."""
     known = band(record, chip)
     if known is None:
         entries = [entry for entry in record.placed("predicted") if entry.chip == chip]
@@ -45,7 +45,7 @@ def text(record: Record, chip: str) -> str:
 
 
 def whole_table(parts: Sequence[Column], records: Sequence[Record]) -> list[Column]:
-    """The table's columns, and before the last one, the status: the share of the planner cost, and a column a chip."""
+    """Return the table's columns with the share of the planner cost and a column a chip before the last one, the status."""
     found = list(parts[:-1])
     if any(cost_share(record) != "-" for record in records):
         found.append(Column(COST, [cost_share(record) for record in records], True))
@@ -59,7 +59,7 @@ def head(chip: str) -> str:
 
 
 def section(cells: Cells) -> Section | None:
-    """A row for each cell, its estimate on every chip with its band, and what each chip's rest on."""
+    """Return a table with each cell's estimate and band on every chip, and the sources of each chip's estimates."""
     known, records = chips(cells.records), cells.records
     if not known:
         return None
@@ -69,12 +69,12 @@ def section(cells: Cells) -> Section | None:
     heads = ["cell", *(f"{chip} ms (estimated: low to high)" for chip in known)]
     grid = Grid(heads, rows, [False] + [True] * len(known), fold=fold)
     rests = dict.fromkeys(m.source for record in records for m in record.metrics if m.kind == "estimated" and m.source)
-    points = [*rests, *table.not_estimated(records), *(f"all units: {reason}" for reason in _choices(records))]
+    points = [*rests, *table.list_not_estimated(records), *(f"all units: {reason}" for reason in _choices(records))]
     return Section("Estimated latency", [Para(NOTE), Points(points), grid])
 
 
 def _choices(records: Sequence[Record]) -> list[str]:
-    """Return why the GPU or the Neural Engine, and once, with all chips that it is so of, that this is not known."""
+    """Return the reasons for the GPU or the Neural Engine, and one sentence with all chips for which the choice is unknown."""
     entries = [entry for record in records for entry in record.placed("predicted") if entry.choice]
     unknown = [entry for entry in entries if (entry.choice or "").startswith(CHOICE_UNKNOWN)]
     found = list(dict.fromkeys(entry.choice for entry in entries if entry not in unknown))

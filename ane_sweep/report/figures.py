@@ -76,7 +76,7 @@ def lines(
 
 
 def stacked(bars: Sequence[tuple[str, dict[Unit, float]]], *, x_label: str, name: str = "") -> str:
-    """Horizontal bars of shares in percent, ANE first, each under its name. bars: (label, {"ane", "gpu", "cpu"})."""
+    """Draw horizontal bars of shares in percent, ANE first, each under its name. bars: (label, {"ane", "gpu", "cpu"})."""
     with drawing():
         figure, axes = new(0.75 + 0.46 * len(bars))
         rows = list(range(len(bars)))[::-1]
@@ -93,7 +93,7 @@ def stacked(bars: Sequence[tuple[str, dict[Unit, float]]], *, x_label: str, name
 
 
 def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *, x_label: str, name: str = "") -> str:
-    """A line a cell under its name, a dot a step, on a logarithmic axis. rows: (label, {step: milliseconds})."""
+    """Draw a line a cell under its name, a dot a step, on a logarithmic axis. rows: (label, {step: milliseconds})."""
     with drawing():
         figure, axes = new(0.95 + 0.46 * len(rows))
         points: list[Point] = []
@@ -113,7 +113,7 @@ def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *
 
 
 def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
-    """A bar a row under its name, its stretches one behind the other from 0, and beneath it a thin strip by unit."""
+    """Draw a bar a row under its name, its stretches one behind the other from 0, and beneath it a thin strip by unit."""
     with drawing():
         figure, axes = new(0.75 + 0.46 * len(rows))
         for y, (_, bar, strips) in zip(range(len(rows))[::-1], rows):
@@ -131,7 +131,7 @@ def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
 
 
 def _named_rows(axes: Any, labels: Sequence[str], above: float) -> None:
-    """Each row's name above it, where it costs the plot no width."""
+    """Write each row's name above it, which costs the plot no width."""
     for row, label in enumerate(reversed(labels)):
         axes.text(0, row + above, label, transform=axes.get_yaxis_transform(), fontsize=NAME, color=INK, va="bottom")
     axes.set_ylim(-0.5, len(labels) - 0.1)
@@ -177,7 +177,7 @@ def frame(
     log_x: bool = False,
     log: bool = True,
 ) -> None:
-    """Labels, ticks and limits; a logarithmic axis where values span more than a factor of 12."""
+    """Set labels, ticks and limits; an axis is logarithmic if its values span more than a factor of 12."""
     axes.plot([p[0] for p in points], [p[1] for p in points], linestyle="none", marker=",", alpha=0)
     axes.margins(0.07)
     axes.set(xlabel=x_label, ylabel=y_label)
@@ -220,7 +220,7 @@ def _wide(values: Sequence[float]) -> bool:
 
 
 def _plain_ticks(axis: Any) -> None:
-    """10, 100, 1,000 in place of powers; and 2 and 5 between them where there is room."""
+    """Label 10, 100, 1,000 in place of powers, and 2 and 5 between them if there is room."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -231,7 +231,7 @@ def _plain_ticks(axis: Any) -> None:
 
 
 def svg(figure: Any, axes: Any, points: Sequence[Point], name: str) -> str:
-    """The figure as an `<svg>` element that scales with its column, with the points in it."""
+    """Return the figure as an `<svg>` element that scales with its column, with the points in it."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     height = figure.get_figheight() * 72

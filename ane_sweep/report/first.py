@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.metrics import RANKED
 from ane_sweep.bridge.record import Record
-from ane_sweep.report import choice, estimates, heading, off_ane, picture, table, views
+from ane_sweep.report import estimates, heading, off_ane, picture, table, views
 from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
 from ane_sweep.report.doubts import Doubt
-from ane_sweep.report.table import PACKAGE, Column, latency_text
+from ane_sweep.report.table import LATENCY, Column, latency_text
+from ane_sweep.results import ranking
 
 PICTURES = 12  # of the works with the most cells; the table has all
 TIES = 4
@@ -14,8 +17,8 @@ ADVICE = 2
 
 
 def section(cells: views.Cells) -> Section | None:
-    """None where fewer than two cells have all figures. The page's script makes the rows again at each limit."""
-    works = choice.works(cells.records)
+    """Return the section, or None if fewer than two cells have all figures. The page's script makes the rows again at each limit."""
+    works = ranking.group_by_work(cells.records)
     if sum(map(len, works)) < 2:
         return None
     found = rows(cells, works)
@@ -27,23 +30,23 @@ def section(cells: views.Cells) -> Section | None:
 
 
 def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | None = None) -> list[BestRow]:
-    """A row for each winner of each work."""
+    """Return a row for each winner of each work."""
     names, parts = views.work_names(cells, works), _columns(cells.records)
     found = []
     for number, (work, name) in enumerate(zip(works, names)):
-        for winner in choice.winners(cells.records, work, limit or {}, choice.same_timing):
+        for winner in ranking.choose_winners(cells.records, work, limit or {}, ranking.has_same_timing):
             n, told = winner.cell, note(cells, work, winner)
             row = BestRow(name if len(works) > 1 else "", winner.words(), views.within(cells, work, n), told)
             row.figures, row.cell, row.work = [part.cells[n] for part in parts], n, number
-            row.sound = choice.sound(cells.records[n])
+            row.sound = ranking.is_sound(cells.records[n])
             found.append(row)
     return found
 
 
-def note(cells: views.Cells, work: list[int], winner: choice.Winner) -> str:
-    """What is said against a winner: its doubt, and those that are as fast."""
+def note(cells: views.Cells, work: list[int], winner: ranking.Winner) -> str:
+    """Return the warnings about a winner: its status, and the cells that are as fast."""
     record = cells.records[winner.cell]
-    said = [] if choice.sound(record) else [f"in doubt: {record.reason or record.status.value}"]
+    said = [] if ranking.is_sound(record) else [f"in doubt: {record.reason or record.status.value}"]
     if winner.tied:
         names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
         more = f" and {len(winner.tied) - TIES} more" if len(winner.tied) > TIES else ""
@@ -52,14 +55,13 @@ def note(cells: views.Cells, work: list[int], winner: choice.Winner) -> str:
 
 
 def _columns(records: list[Record]) -> list[Column]:
-    """The figures beside a winner; estimates without their bands, which stand in the table of cells."""
-    found = [Column("latency ms", [latency_text(record) for record in records], True)]
-    for name, head, digits in (("psnr_db", "PSNR dB", ".1f"), ("package_bytes", PACKAGE, ".3g")):
-        known = [choice.figure(record, name) for record in records]
-        found.append(Column(head, ["-" if value is None else format(value, digits) for value in known], True))
-    found += table.task_columns(records)
-    if any(choice.ane_shares(record) for record in records):
-        shares = [min(choice.ane_shares(record).values(), default=None) for record in records]
+    """Return the figures beside a winner; estimates without their bands, which stand in the table of cells."""
+    found = [Column(metrics.METRICS[LATENCY].column, [latency_text(record) for record in records], True)]
+    of_report = metrics.shown_in("report")
+    found += table.metric_columns(records, [spec for spec in of_report if spec.name in RANKED and spec.name != LATENCY])
+    found += table.metric_columns(records, [spec for spec in of_report if spec.name not in RANKED])
+    if any(ranking.compute_ane_shares(record) for record in records):
+        shares = [min(ranking.compute_ane_shares(record).values(), default=None) for record in records]
         found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in shares], True))
     for chip in estimates.chips(records):
         bands = [estimates.band(record, chip) for record in records]
@@ -68,14 +70,17 @@ def _columns(records: list[Record]) -> list[Column]:
 
 
 def limits(cells: views.Cells) -> Widget:
-    """Words, a choice per axis with few values, and the limits: they act on every table and plot of cells."""
+    """Return the filters and limits that act on every table and plot of cells; an axis with few values is a choice."""
     found = {
         axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records))))
         for axis in [*cells.axes, "status"]
     }
     axes = [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30]
-    chips = list(dict.fromkeys(chip for record in cells.records for chip in choice.ane_shares(record)))
-    return Widget("limits", [(axes, list(choice.offered(cells.records).items()), chips)])
+    chips = list(dict.fromkeys(chip for record in cells.records for chip in ranking.compute_ane_shares(record)))
+    offered = [
+        (spec.name, spec.short, spec.shown_unit, spec.better) for spec in ranking.list_limit_metrics(cells.records)
+    ]
+    return Widget("limits", [(axes, offered, chips)])
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
@@ -91,17 +96,17 @@ def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
 
 
 def _reading(records: list[Record]) -> Widget:
-    """How to read the picture."""
-    untested = choice.untested(records)
-    score = any(choice.goals(records, work).keys() - choice.GOALS.keys() for work in choice.works(records))
+    """Return a line on how to read the picture."""
+    untested = ranking.describe_untested(records)
+    score = any(ranking.choose_goals(records, work).keys() - RANKED.keys() for work in ranking.group_by_work(records))
     beaten = f"in latency, size{', PSNR and score' if score else ' and PSNR'} together"
     bars = f"bars: middle half of the samples; area: package size; ringed: no sound cell beats it {beaten}; dashed: in doubt"
     return Widget("reading", [(f"In the picture, {bars}.{f' Latencies: {untested}.' if untested else ''}",)])
 
 
 def facts(cells: views.Cells) -> dict[str, Any]:
-    """What the page's script knows: each cell's name, axis values and texts, and the figures to choose the best by."""
-    works = choice.works(cells.records)
+    """Return the facts that the page's script chooses the best cells by: names, axis values, texts and figures of each cell."""
+    works = ranking.group_by_work(cells.records)
     names, parts, axes = views.work_names(cells, works), _columns(cells.records), [*cells.axes, "status"]
     known: list[dict[str, Any]] = [
         {"name": name, "axes": {axis: cells.value(n, axis) for axis in axes}} for n, name in enumerate(cells.names)
@@ -109,22 +114,24 @@ def facts(cells: views.Cells) -> dict[str, Any]:
     for work in works:
         for n in work:
             record = cells.records[n]
-            doubt = "" if choice.sound(record) else f"in doubt: {record.reason or record.status.value}"
+            doubt = "" if ranking.is_sound(record) else f"in doubt: {record.reason or record.status.value}"
             figures = [part.cells[n] for part in parts]
             known[n] |= {"short": views.within(cells, work, n), "figures": figures, "doubt": doubt}
     return {
         "cells": known,
         "works": names if len(works) > 1 else [""],
-        "choice": choice.facts(cells.records, choice.same_timing),
-        "figures": {name: [head, unit, sign] for name, (head, unit, _, sign) in choice.offered(cells.records).items()},
-        "goals": [choice.goals(cells.records, work) for work in works],
+        "choice": ranking.list_facts(cells.records, ranking.has_same_timing),
+        "figures": {
+            spec.name: [spec.short, spec.shown_unit, spec.better] for spec in ranking.list_limit_metrics(cells.records)
+        },
+        "goals": [ranking.choose_goals(cells.records, work) for work in works],
         "ties": TIES,
     }
 
 
 def head(records: list[Record], doubts: list[Doubt]) -> dict[str, Any]:
-    """What stands above it all."""
-    changed, _ = table.settings(records)
+    """Return the texts above the first section."""
+    changed, _ = table.split_settings(records)
     return {
         "title": heading.title(records),
         "sweep": records[0].sweep,

@@ -1,4 +1,4 @@
-"""What a page says before its first figure: what was swept, how it ended, what holds for every cell."""
+"""The head of a page: the sweep, its outcome, and the settings of every cell."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ane_sweep.report.doubts import Doubt
 
 
 def title(records: Sequence[Record]) -> str:
-    """`minilm: variant, chunks, precision`: the models, and the axes that vary."""
+    """Return the models and the axes that vary: `minilm: variant, chunks, precision`."""
     axes = varying_axes(list(records))
     models = list(dict.fromkeys(str(record.cell.get("model", "-")) for record in records))
     named = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
@@ -19,17 +19,17 @@ def title(records: Sequence[Record]) -> str:
 
 
 def counts(records: Sequence[Record]) -> list[tuple[str, int]]:
-    """(status, cells), in the order of the records."""
+    """Return (status, number of cells), in the order of the records."""
     return list(Counter(record.status.value for record in records).items())
 
 
 def lines(records: Sequence[Record], changed: dict[str, Any]) -> list[str]:
-    """What was timed on what, and the settings of all cells that are not the default ones."""
-    found = [line for line in table.head_lines(list(records)) if line.startswith("latency: ")]
-    return [*found, f"all cells: {table.said(changed)}"] if changed else found
+    """Return the lines on the timing and on those settings of all cells that are not the default ones."""
+    found = [line for line in table.list_head_lines(list(records)) if line.startswith("latency: ")]
+    return [*found, f"all cells: {table.setting_words(changed)}"] if changed else found
 
 
 def of_all(doubts: Sequence[Doubt], records: Sequence[Record]) -> list[Doubt]:
-    """The doubts about the figures of every cell that has any: they stand once, above the figures."""
+    """Return the warnings about the figures of every cell that has any: they stand once, above the figures."""
     timed = {n for n, record in enumerate(records) if record.value("latency_median_ms") is not None}
     return [doubt for doubt in doubts if timed and timed <= set(doubt.cells) and doubt.meaning]

@@ -26,7 +26,7 @@ WHERE = "Every process as a trace for Perfetto (ui.perfetto.dev) or chrome://tra
 
 
 def section(cells: Cells) -> Section | None:
-    """None where no cell was timed."""
+    """Return the section, or None if no cell was timed."""
     timed = [n for n, record in enumerate(cells.records) if record.timings]
     if not timed:
         return None
@@ -65,7 +65,7 @@ def _predictions(cells: Cells, found: list[int]) -> list[Block]:
 
 
 def parts(record: Record) -> list[float]:
-    """Milliseconds of each chunk; [] of a program in one piece, and of a pipeline that does not tell."""
+    """Return the milliseconds of each chunk; [] for a program in one piece and for a pipeline that does not tell."""
     found: list[float] = []
     while (value := record.value(f"latency_chunk_{len(found) + 1}_median_ms")) is not None:
         found.append(value)
@@ -73,7 +73,7 @@ def parts(record: Record) -> list[float]:
 
 
 def gaps(record: Record) -> list[float]:
-    """Milliseconds behind each chunk but the last."""
+    """Return the milliseconds behind each chunk but the last."""
     return [record.value(f"latency_gap_{n}_median_ms") or 0.0 for n in range(1, len(parts(record)))]
 
 
@@ -113,7 +113,7 @@ def _row(name: str, record: Record, most: int) -> list[str]:
 
 
 def process(timing: Timing) -> list[figures.Span]:
-    """The steps of one process in seconds, in order."""
+    """Return the steps of one process in seconds, in order."""
     steps = {
         "load": timing.load_ms, "first call": timing.first_ms, "early calls": sum(timing.warmup_ms),
         "samples": sum(timing.samples_ms) * timing.loops, "pause": 1000 * timing.idle_s if timing.after_idle_ms else 0,
@@ -123,7 +123,7 @@ def process(timing: Timing) -> list[figures.Span]:
 
 
 def _costs(cells: Cells) -> list[Block]:
-    """The ops that take most of a prediction, measured in this runtime or planned by Core ML."""
+    """Return the ops that take most of a prediction, measured in this runtime or planned by Core ML."""
     rows = [
         [cells.names[n], f"{said['kind']}, {said['source']}", one["op"], one["type"], str(one["chunk"]), one.get("unit") or "-",
          f"{100 * one['share']:.1f}"]

@@ -17,7 +17,7 @@ _NAMED = 4  # cells of a machine
 
 
 def rows(records: Sequence[Record], info: Mapping[str, Any]) -> list[list[str]]:
-    """A row a machine, where more than one took part."""
+    """Return a row a machine if more than one took part."""
     told = info.get("machines")
     said = {name: one for name, one in told.items() if isinstance(one, dict)} if isinstance(told, dict) else {}
     axes = varying_axes(list(records))
@@ -46,7 +46,7 @@ def section(records: Sequence[Record], info: Mapping[str, Any]) -> Section | Non
 
 
 def lines(records: Sequence[Record], info: Mapping[str, Any]) -> list[str]:
-    """The same for a terminal: `m4-a (m4, Linux 6.8): 12 tasks, 40 s busy, 1 lost; measured 2 cells: chunks=1; chunks=2`."""
+    """Return the rows for a terminal: `m4-a (m4, Linux 6.8): 12 tasks, 40 s busy, 1 lost; measured 2 cells: chunks=1; chunks=2`."""
     return [
         f"{name} ({chip}, {system}): {count(int(tasks), 'task')}, {busy} busy"
         + "".join(f", {n} {what}" for n, what in ((lost, "lost"), (moved, "moved away")) if n != "0")

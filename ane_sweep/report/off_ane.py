@@ -1,4 +1,4 @@
-"""Why ops stay off the Neural Engine, and what to do about it: as predicted, and as Core ML's own plan says.
+"""The reasons why ops stay off the Neural Engine, and advice: as predicted, and as Core ML's own plan says.
 
 Cells that have a reason in common share its row, whatever the chip.
 """
@@ -20,7 +20,7 @@ NOTE = (
 
 @dataclass
 class Place:
-    """Where something is said: of which cells, for which chips."""
+    """The cells and the chips that a reason or an advice applies to."""
 
     kind: Kind
     cells: set[int] = field(default_factory=set)
@@ -31,7 +31,7 @@ class Place:
         self.chips |= {entry.chip: None} if entry.chip else {}
 
     def text(self, cells: Cells) -> str:
-        """`split_einsum chunks=2: m1, m4 (predicted)`."""
+        """Return the place as text: `split_einsum chunks=2: m1, m4 (predicted)`."""
         able = {n for n, record in enumerate(cells.records) if any(record.placed(self.kind))}
         every = "every cell" if len(able) > 1 else ""
         name = every if self.cells >= able and every else group_names(cells, [sorted(self.cells)])[0]
@@ -39,7 +39,7 @@ class Place:
 
 
 def section(cells: Cells) -> Section | None:
-    """What to do, closed gates first; then a row for each reason, the most costly first."""
+    """Return the advice, closed gates first, then a row for each reason, the most costly first."""
     said, why = advice(cells), _reasons(cells)
     if not said and not why:
         return None
@@ -77,7 +77,7 @@ def _range(texts: Iterable[str]) -> str:
 
 
 def advice(cells: Cells) -> list[str]:
-    """Each piece of advice once, with all that it is for; a gate decides over the whole program and comes first."""
+    """Return each piece of advice once with its cells and chips; a gate decides over the whole program and comes first."""
     found: dict[tuple[int, str, str], tuple[Place, dict[str, None]]] = {}
     for n, record in enumerate(cells.records):
         for entry in record.placement:
@@ -96,6 +96,6 @@ def advice(cells: Cells) -> list[str]:
 
 
 def _split(said: str) -> tuple[str, str]:
-    """`do this (4 ops: cast)` as what to do and for which ops, which differ from cell to cell."""
+    """Split `do this (4 ops: cast)` into the advice and its ops, which differ from cell to cell."""
     text, bracket, ops = said.rpartition(" (")
     return (text + bracket, ops.removesuffix(")")) if bracket else (f"{said} (", "ops not named")

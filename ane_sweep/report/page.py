@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 
 
 def as_html(sweep: Sweep, made: list[Section] | None = None) -> str:
-    """The whole report as one page."""
+    """Return the whole report as one page."""
     style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     made = document.sections(sweep) if made is None else made
     nothing: dict[str, Any] = {"title": "empty sweep", "sweep": "", "counts": [], "lines": [], "cautions": []}
@@ -47,7 +47,7 @@ def _digest(script: str) -> str:
 
 
 def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
-    """The same without plots; the folded tables are left out when they are long."""
+    """Return the report without plots; long folded tables are left out."""
     if not sweep.records:
         return "no records\n"
     head = document.head(sweep)
@@ -67,13 +67,13 @@ def _long(block: blocks.Block) -> bool:
 
 
 def write(folder: Path) -> Path:
-    """Leave report.html, report.md and figures/ in a run's folder; returns the first. Raises ConfigError where it cannot."""
+    """Write report.html, report.md and figures/ into a run's folder and return the first. Raises ConfigError if it cannot."""
     put(folder, texts(Sweep.read(folder)))
     return folder / HTML_NAME
 
 
 def texts(sweep: Sweep) -> dict[str, str]:
-    """File name -> text of the whole report, its plots as files of their own (for slides and for the tracker) last."""
+    """Return {file name: text} of the whole report, its plots as files of their own (for slides and for the tracker) last."""
     made = document.sections(sweep)
     named = [(s.anchor, svg) for s in made for b in s.blocks if isinstance(b, blocks.Plots) for svg, _ in b.items]
     plots = {f"{FIGURES}/{n:02}-{anchor}.svg": _on_white(svg) for n, (anchor, svg) in enumerate(named, 1)}
@@ -81,13 +81,13 @@ def texts(sweep: Sweep) -> dict[str, str]:
 
 
 def _on_white(svg: str) -> str:
-    """In the light page's colours."""
+    """Return the plot in the light page's colours."""
     start = svg.index(">", svg.index("<svg")) + 1
     return svg[:start] + '<rect width="100%" height="100%" fill="#fff"/>' + svg[start:]
 
 
 def put(folder: Path, made: dict[str, str]) -> None:
-    """Write what `texts` made. Raises ConfigError where it cannot."""
+    """Write the texts that `texts` made. Raises ConfigError if it cannot."""
     for old in disk.make_folder(folder, FIGURES).glob("*.svg"):
         old.unlink()
     for name, text in made.items():

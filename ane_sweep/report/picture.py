@@ -17,7 +17,7 @@ _LETTER, _HEIGHT = 6.2, 11.0  # of a name, about: letters are of system-ui
 
 @dataclass
 class Spot:
-    """One cell: milliseconds with the middle half of its samples, dB, and what is said when it is pointed at.
+    """One cell: milliseconds with the middle half of its samples, dB, and the words of its tooltip.
 
     ane   percent of its ops on the ANE, or None; radius: in points
     """
@@ -36,30 +36,30 @@ class Spot:
 
 
 def shade(ane: float | None) -> int:
-    """The number of a colour: 0 unknown, 1 little, 2 more, 3 most."""
+    """Return the number of a colour: 0 unknown, 1 little, 2 more, 3 most."""
     return 0 if ane is None else len(CLASSES) - next(n for n, (least, _) in enumerate(CLASSES) if ane >= least)
 
 
 def legend(spots: Sequence[Spot]) -> list[tuple[str, str]]:
-    """(word, the CSS variable of its colour) of the classes that are there, the most first."""
+    """Return (word, CSS variable of its colour) of the classes that occur, the most first."""
     words = [UNKNOWN, *(word for _, word in reversed(CLASSES))]
     return [(words[n], f"--p{n}") for n in sorted({shade(spot.ane) for spot in spots}, reverse=True)]
 
 
 def draw(spots: Sequence[Spot], name: str) -> str:
-    """The picture as an `<svg>` element."""
+    """Return the picture as an `<svg>` element."""
     with figures.drawing():
         figure, axes = figures.new(3.35)
         ends = [(x, spot.db, spot.cell, 0, 0.0, "") for spot in spots for x in (spot.low, spot.ms, spot.high) if x > 0]
         figures.frame(axes, ends, "latency ms", "PSNR dB", None, log_x=True)
         text = figures.svg(figure, axes, [], name)
         placed = _placed(axes, spots, figure.get_figheight() * 72)
-    made = templating.macros("points.svg.j2").spots([_drawn(spot, *at) for spot, at in zip(spots, placed)])
+    made = templating.macros("points.svg.j2").spots([_make_point(spot, *at) for spot, at in zip(spots, placed)])
     return text.rstrip().removesuffix("</svg>") + str(made) + _names(axes, spots, placed) + "</svg>\n"
 
 
 def _placed(axes: Any, spots: Sequence[Spot], height: float) -> list[tuple[float, float, float, float]]:
-    """(x, y, left and right end of the bar) of each spot in the drawing; a bar that has no end ends at the frame."""
+    """Return (x, y, left and right end of the bar) of each spot in the drawing; a bar without an end ends at the frame."""
     left = axes.get_xlim()[0]
     found = []
     for spot in spots:
@@ -69,7 +69,7 @@ def _placed(axes: Any, spots: Sequence[Spot], height: float) -> list[tuple[float
     return found
 
 
-def _drawn(spot: Spot, x: float, y: float, low: float, high: float) -> dict[str, Any]:
+def _make_point(spot: Spot, x: float, y: float, low: float, high: float) -> dict[str, Any]:
     colour = figures.CSS[figures.SHADES[shade(spot.ane)]]
     fill = 0.85 if spot.sound else 0.0
     edge = "var(--ink, #1c2024)" if spot.front else colour

@@ -9,29 +9,26 @@ from rich.table import Table
 from rich.text import Text
 
 from ane_sweep import outward, tables
-from ane_sweep.bridge import retold
+from ane_sweep.bridge import metrics, retold
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.report import estimates, table, tips
 from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
-from ane_sweep.report.table import BITS, LATENCY, PACKAGE, PREDICTED, Column
+from ane_sweep.report.table import LATENCY, PREDICTED, Column
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
-_SHORT = {PACKAGE: "MB", PREDICTED: "ANE %", BITS: "bits"}
-IQR, INPUTS = "IQR", "inputs/s"
-_GOING = (
-    IQR,
-    BITS,
-    PACKAGE,
-    INPUTS,
-    PREDICTED,
-)  # the first to go first; what stays says which cell, how fast, how close
+IQR = "IQR"
 
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
-    """(the columns that fit, the names of what was left out). A reason is a number: it stands once, below."""
-    parts = estimates.whole_table(table.columns(records), records)
-    going = [*(estimates.head(chip) for chip in reversed(estimates.chips(records))), estimates.COST, *_GOING]
+    """Return (the columns that fit, the names of the others). A reason is a number: it stands once, below."""
+    parts = estimates.whole_table(table.list_columns(records), records)
+    specs = metrics.shown_in("table")
+    short = {spec.column: spec.narrow for spec in specs if spec.narrow} | {PREDICTED: "ANE %"}
+    metrics_to_drop = [spec.column for spec in sorted(specs, key=lambda spec: spec.drop_order) if spec.drop_order]
+    going = [estimates.head(chip) for chip in reversed(estimates.chips(records))]
+    going += [estimates.COST, IQR, *metrics_to_drop, PREDICTED]  # the first goes first
+    latency = metrics.METRICS[LATENCY].column
     numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
     words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
     parts[-1] = Column("status", words)
@@ -39,9 +36,9 @@ def columns(records: list[Record], width: int | None = None) -> tuple[list[Colum
     if width is None or natural(parts) <= width:
         return parts, hidden
     for part in parts:
-        part.head = _SHORT.get(part.head, part.head)
+        part.head = short.get(part.head, part.head)
     for name in going:
-        head = _SHORT.get(LATENCY if name == IQR else name, LATENCY if name == IQR else name)
+        head = latency if name == IQR else short.get(name, name)
         if natural(parts) > width and (found := [part for part in parts if part.head == head]):
             before = list(found[0].cells)
             if name == IQR:
@@ -71,7 +68,7 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     for index, record in enumerate(records):
         cells = [Text(part.cells[index]) for part in parts[:-1]]
         made.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
-    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.head_lines(records)]
+    above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
     if hidden:
         above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
     below = Table.grid(padding=(0, 1, 0, 0))
@@ -84,5 +81,5 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
 
 
 def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
-    """The same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
+    """Return the same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
     return tables.plain(as_table(records, width, runs), width) + "\n"

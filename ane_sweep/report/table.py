@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import outward
-from ane_sweep.bridge.figures import TASK_FIGURES, Placement
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.metrics import RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.planner import help
@@ -22,7 +24,7 @@ from ane_sweep.report.doubts import doubts
 from ane_sweep.terminal import count
 
 _HEADS = {"compute_units": "units"}
-LATENCY, PACKAGE, BITS, PREDICTED = "latency ms", "package MB", "bits a weight", "ANE ops % (predicted)"
+LATENCY, PREDICTED = "latency_median_ms", "ANE ops % (predicted)"
 VERDICT = "ran where asked"
 _NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 REASON_LIMIT = 60
@@ -40,62 +42,61 @@ class Column:
         return max(len(text) for text in (self.head, *self.cells))
 
 
-def columns(records: list[Record]) -> list[Column]:
-    """The table as columns, the same for every output format."""
+def list_columns(records: list[Record]) -> list[Column]:
+    """Return the table as columns, the same for every output format."""
     axes = varying_axes(records)
-    found = [Column("model", _models(records, axes))]
+    found = [Column("model", _model_names(records, axes))]
     for axis in axes:
         if axis != "model":
-            values = [_asked(record, axis) for record in records]
+            values = [_axis_value(record, axis) for record in records]
             numeric = all(isinstance(value, (int, float)) for value in values)
             found.append(Column(_HEADS.get(axis, axis), [axis_text(v) for v in values], numeric))
-    if len(_runtimes(records)) > 1 and "runtime" not in axes:
+    if len(_list_runtimes(records)) > 1 and "runtime" not in axes:
         found.append(Column("ran on", [str(record.realised.get("runtime") or "-") for record in records]))
-    found.append(Column(LATENCY, [latency_text(record) for record in records], True))
-    if any(record.value("throughput_per_s") is not None for record in records):
-        found.append(Column("inputs/s", [_number(record.value("throughput_per_s"), 1) for record in records], True))
-    found.append(Column("PSNR dB", [_number(record.value("psnr_db"), 1) for record in records], True))
-    found += task_columns(records)
-    found.append(Column(PACKAGE, [_megabytes(record.value("package_bytes")) for record in records], True))
-    bits = [record.value("bits_per_weight") for record in records]
-    if any(bits) and any(axis.startswith("precision") for axis in axes):
-        found.append(Column(BITS, [_number(value, 2) for value in bits], True))
-    if any(_predicted(record) for record in records):
-        found.append(Column(PREDICTED, [_predicted(record) or "-" for record in records], True))
+    varying = [s for s in metrics.shown_in("table") if any(axis.startswith(s.varying) for axis in ["", *axes])]
+    found += metric_columns(records, varying)
+    if any(_ane_share_text(record) for record in records):
+        found.append(Column(PREDICTED, [_ane_share_text(record) or "-" for record in records], True))
     if any(record.realised.get("verdict") for record in records):
         found.append(Column(VERDICT, [verdict_text(record) for record in records]))
     found.append(Column("status", [status_text(record) for record in records]))
     return found
 
 
-_TASKS = {  # what a score is about first, and what fp32 torch says there
-    "perplexity": "perplexity_torch", "accuracy": "accuracy_torch", "label_agreement": None, "task_top1_agreement": None,
-    "embedding_rank_agreement": None,
-}  # fmt: skip
+def metric_columns(records: Sequence[Record], specs: Sequence[MetricSpec]) -> list[Column]:
+    """Return a column for each of these metrics that some record has; those of RANKED always have one."""
+    return [_metric_column(records, spec) for spec in specs if spec.name in RANKED or _has_column(records, spec)]
 
 
-def task_columns(records: list[Record]) -> list[Column]:
-    """Of each score that cells have (score=...) its main figure; of one that torch has too, both: `1.83 (1.82)`."""
-    found = []
-    for name, torchs in _TASKS.items():
-        if any(record.value(name) is not None for record in records):
-            head = name.removeprefix("task_").replace("_", " ") + (" (torch)" if torchs else "")
-            found.append(Column(head, [_task_text(record, name, torchs) for record in records], True))
-    return found
+def _has_column(records: Sequence[Record], spec: MetricSpec) -> bool:
+    """Return True if some record has the metric, in other words than its fallback."""
+    texts = ((spec.text(record.read(spec.name, spec.kind)), record) for record in records)
+    return any(text not in ("-", _fallback_text(record, spec)) for text, record in texts)
 
 
-def _task_text(record: Record, name: str, torchs: str | None) -> str:
-    digits, own, theirs = TASK_FIGURES[name], record.value(name), record.value(torchs) if torchs else None
-    return _number(own, digits) + ("" if theirs is None else f" ({_number(theirs, digits)})")
+def _fallback_text(record: Record, spec: MetricSpec) -> str:
+    return spec.text(record.read(spec.fallback, spec.kind)) if spec.fallback else "-"
 
 
-def _predicted(record: Record) -> str:
-    """`98`, or `m1 0, m4 98` where chips differ: the share of ops predicted to run on the ANE."""
+def _metric_column(records: Sequence[Record], spec: MetricSpec) -> Column:
+    """Return the column of one metric; `1.83 (1.82)` where fp32 torch has a figure too."""
+    if spec.name == LATENCY:
+        return Column(spec.column, [latency_text(record) for record in records], True)
+    cells = [spec.text(metrics.value(record, spec)) for record in records]
+    if spec.torch is None:
+        return Column(spec.column, cells, True)
+    torchs = [record.read(spec.torch, spec.kind) for record in records]
+    both = [own if value is None else f"{own} ({spec.text(value)})" for own, value in zip(cells, torchs)]
+    return Column(f"{spec.column} (torch)", both, True)
+
+
+def _ane_share_text(record: Record) -> str:
+    """Return the share of ops predicted to run on the ANE: `98`, or `m1 0, m4 98` if chips differ."""
     return by_chip(record, lambda entry: entry.ops.share("ane"))
 
 
 def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
-    """A share of each prediction in percent, once where all chips agree; "" where nothing is predicted."""
+    """Return a share of each prediction in percent, once if all chips agree; "" if nothing is predicted."""
     entries = [entry for entry in record.placed("predicted") if entry.ops.total]
     shares = {entry.chip: f"{100 * share(entry):.0f}" for entry in entries}
     if len(set(shares.values())) <= 1:
@@ -103,16 +104,16 @@ def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
     return ", ".join(f"{chip} {percent}" for chip, percent in shares.items())
 
 
-def _asked(record: Record, axis: str) -> Any:
-    """The request's value; where it leaves the choice to the chunker, with what that came to: `auto (2)`."""
+def _axis_value(record: Record, axis: str) -> Any:
+    """Return the request's value; with what the chunker chose for `auto`: `auto (2)`."""
     value = flat_cell(record).get(axis)
     settled = record.realised.get("chunks")
     return f"auto ({settled})" if (axis, value) == ("chunks", "auto") and settled is not None else value
 
 
-def _models(records: list[Record], axes: list[str]) -> list[str]:
-    """Model names; a label stands beside its own row, unless all rows share it or an axis column says it already."""
-    labels = [row_labels(record) for record in records]
+def _model_names(records: list[Record], axes: list[str]) -> list[str]:
+    """Return the model names; a label stands beside its own row, unless all rows share it or an axis column has it."""
+    labels = [list_row_labels(record) for record in records]
     if len({tuple(label) for label in labels}) == 1:
         labels = [[] for _ in records]
     names = []
@@ -122,20 +123,20 @@ def _models(records: list[Record], axes: list[str]) -> list[str]:
     return names
 
 
-def head_lines(records: list[Record]) -> list[str]:
-    """What holds for the whole table: counts, the settings that are not the default ones, what was timed on what, labels."""
+def list_head_lines(records: list[Record]) -> list[str]:
+    """Return the lines above the table: counts, settings that are not the default ones, the timing, labels."""
     counts = Counter(record.status.value for record in records)
     lines = [
         f"sweep {records[0].sweep}: {count(len(records), 'cell')}, " + ", ".join(f"{n} {s}" for s, n in counts.items())
     ]
-    if changed := settings(records)[0]:
-        lines.append(f"all cells: {said(changed)}; else the defaults")
-    runtimes = _runtimes(records)
+    if changed := split_settings(records)[0]:
+        lines.append(f"all cells: {setting_words(changed)}; else the defaults")
+    runtimes = _list_runtimes(records)
     if runtimes:
         words = (
             "latency: measured, median ± IQR, "
-            + _processes(records)
-            + " or ".join(_ran_on(name, records) for name in runtimes)
+            + _processes_text(records)
+            + " or ".join(_describe_runtime(name, records) for name in runtimes)
         )
         if any(r.realised and r.realised.get("compute_units") is None for r in records):
             mixed = any(traits(name).coreml for name in runtimes)
@@ -144,16 +145,16 @@ def head_lines(records: list[Record]) -> list[str]:
     chips = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
     if chips:
         lines.append(f"placement: predicted for {', '.join(chips)}; each record's `placement` has the reasons")
-    lines += not_estimated(records)
-    labels = Counter(word for record in records for word in row_labels(record))
+    lines += list_not_estimated(records)
+    labels = Counter(word for record in records for word in list_row_labels(record))
     if labels:
         some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())
         lines.append("note: " + ", ".join(some))
     return lines
 
 
-def not_estimated(records: Sequence[Record]) -> list[str]:
-    """A sentence a reason why cells have no estimated latency, with the chips that it is of and how many cells."""
+def list_not_estimated(records: Sequence[Record]) -> list[str]:
+    """Return a sentence for each reason why cells have no estimated latency, with its chips and number of cells."""
     found: dict[str, dict[str, None]] = {}
     cells: dict[str, set[str]] = {}
     for record in records:
@@ -168,8 +169,8 @@ def not_estimated(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(what all cells share and no plain command would ask for, what they share and is as by default)."""
+def split_settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (settings that all cells share and that differ from the defaults, shared settings that do not)."""
     flat, told = [flat_cell(record) for record in records], {"model", "family", "size", *varying_axes(list(records))}
     shared = {key: value for key, value in flat[0].items() if key not in told and not key.startswith(_NESTED)}
     shared = {key: value for key, value in shared.items() if all(cell.get(key) == value for cell in flat)}
@@ -181,13 +182,13 @@ def settings(records: Sequence[Record]) -> tuple[dict[str, Any], dict[str, Any]]
     return {key: value for key, value in shared.items() if key not in plain}, plain
 
 
-def said(settings: dict[str, Any]) -> str:
-    """`key=value` of each, as it is typed."""
+def setting_words(settings: dict[str, Any]) -> str:
+    """Return `key=value` of each setting, as it is typed."""
     return " ".join(f"{as_typed(key)}={axis_text(value)}" for key, value in settings.items())
 
 
-def row_labels(record: Record) -> list[str]:
-    """What makes a row's figures less than they seem, in the words one would type."""
+def list_row_labels(record: Record) -> list[str]:
+    """Return the caveats of a row's figures, in the words one would type."""
     words = ["stand-in, no Mac"] if record.host.get("stand_in") else []
     if has_random_weights(record):
         words.append("weights=random" if record.weights.kind == "random" else "random weights")
@@ -195,8 +196,10 @@ def row_labels(record: Record) -> list[str]:
 
 
 def latency_text(record: Record) -> str:
-    """`40.55 ± 0.81`: median and interquartile range in milliseconds with the decimals that the median bears; `70 [IQR 398]`
-    where the range is more than the value."""
+    """Return `40.55 ± 0.81`: median and interquartile range in ms with the decimals that the median bears.
+
+    It is `70 [IQR 398]` if the range exceeds the value.
+    """
     median, spread = record.value("latency_median_ms"), record.value("latency_iqr_ms")
     if median is None:
         return "-"
@@ -209,44 +212,44 @@ def latency_text(record: Record) -> str:
 
 
 def status_text(record: Record) -> str:
-    """The status and, unless ok, the beginning of the reason; the whole reason stands below the table."""
+    """Return the status and, unless ok, the beginning of the reason; the whole reason stands below the table."""
     if record.status is Status.OK or not record.reason:
         return record.status.value
     return f"{record.status.value}: {textwrap.shorten(record.reason, REASON_LIMIT, placeholder=' ...')}"
 
 
 def verdict_text(record: Record) -> str:
-    """`agrees (ane)`, `disagrees (cpu)`, `unavailable`; nothing where Core ML took no part."""
+    """Return `agrees (ane)`, `disagrees (cpu)`, `unavailable`; `-` if Core ML took no part."""
     observed = record.realised.get("observed")
     return str(record.realised.get("verdict") or "-") + (f" ({observed})" if observed else "")
 
 
 def as_markdown(records: list[Record], notes: bool = True) -> str:
-    """The same table as Markdown; with `notes`, what stands above and below it too."""
+    """Return the same table as Markdown; with `notes`, also the lines above and below it."""
     if not records:
         return "no records\n"
-    parts = columns(records)
+    parts = list_columns(records)
     rows = [[part.cells[index] for part in parts] for index in range(len(records))]
     table = blocks.markdown(blocks.Grid([part.head for part in parts], rows, [part.numeric for part in parts]))[:-1]
     if not notes:
         return table
-    above = "  \n".join(map(outward.markdown, head_lines(records)))
+    above = "  \n".join(map(outward.markdown, list_head_lines(records)))
     below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(doubts(records), 1))
     return f"{above}\n\n{table}" + (f"\n{below}" if below else "")
 
 
 def as_json(records: list[Record]) -> str:
-    """One JSON array of whole records; in ASCII, so that a terminal obeys none of it."""
+    """Return one JSON array of whole records, in ASCII, so that a terminal obeys no control character in it."""
     return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
 
 
-def _runtimes(records: list[Record]) -> list[str]:
+def _list_runtimes(records: list[Record]) -> list[str]:
     timed = [r for r in records if r.value("latency_median_ms") is not None]
     return list(dict.fromkeys(str(r.realised["runtime"]) for r in timed if r.realised.get("runtime")))
 
 
-def _processes(records: list[Record]) -> str:
-    """How many processes timed a cell, where it was more than one: then figures are medians over them."""
+def _processes_text(records: list[Record]) -> str:
+    """Return how many processes timed a cell if more than one did: then figures are medians over them."""
     counts = sorted({int(record.value("latency_processes") or 1) for record in records if record.timings})
     if not counts or counts[-1] == 1:
         return ""
@@ -254,7 +257,7 @@ def _processes(records: list[Record]) -> str:
     return f"of {span} processes a cell, "
 
 
-def _ran_on(runtime: str, records: list[Record]) -> str:
+def _describe_runtime(runtime: str, records: list[Record]) -> str:
     measured = traits(runtime).measured or f"{runtime} on this host"
     chips = dict.fromkeys(r.host.get("chip") or "this machine" for r in records if r.realised.get("runtime") == runtime)
     return measured.replace("{chip}", " and ".join(chips) or "this machine")
@@ -268,11 +271,3 @@ def _number(value: Any, decimals: int) -> str:
     if not isinstance(value, (int, float)):
         return "-"
     return f"{value:.{decimals}f}"
-
-
-def _megabytes(value: Any) -> str:
-    """Bytes as decimal megabytes with three figures that count."""
-    if not isinstance(value, (int, float)):
-        return "-"
-    millions = value / 1e6
-    return f"{millions:.0f}" if millions >= 1000 else f"{millions:.1f}" if millions >= 1 else f"{millions:.3f}"

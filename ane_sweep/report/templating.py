@@ -22,11 +22,11 @@ def environment() -> Environment:
 
 
 def page(name: str, **values: Any) -> str:
-    """A whole template."""
+    """Render a whole template."""
     return environment().get_template(name).render(values)
 
 
 @cache
 def macros(name: str) -> Any:
-    """A template's macros as functions."""
+    """Return a template's macros as functions."""
     return environment().get_template(name).module

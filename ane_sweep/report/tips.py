@@ -1,4 +1,4 @@
-"""What each tip of a model surgeon changed: the pairs of +sweep=surgery, a net that does not follow the tip and one that does."""
+"""The effect of each tip of a model surgeon: pairs of +sweep=surgery, a net that does not follow the tip and one that does."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ _FAMILY = "surgery"
 
 
 def rows(records: list[Record]) -> list[list[str]]:
-    """A row a tip and chip, each figure without the tip and with it."""
+    """Return a row for each tip and chip, each figure without the tip and with it."""
     found = []
     for before, after in _pairs(records):
         for chip in dict.fromkeys(entry.chip for entry in after.placed("predicted") if entry.chip):
@@ -34,7 +34,7 @@ def rows(records: list[Record]) -> list[list[str]]:
 
 
 def lines(records: list[Record]) -> list[str]:
-    """The same for a terminal: a line a tip and chip."""
+    """Return the rows for a terminal, a line for each tip and chip."""
     made = rows(records)
     head = ["tip by tip, without it -> with it (predicted; estimated; measured here):"] if made else []
     return head + [
@@ -44,7 +44,7 @@ def lines(records: list[Record]) -> list[str]:
 
 
 def _pairs(records: list[Record]) -> list[tuple[Record, Record]]:
-    """(not followed, followed) of each tip that has both."""
+    """Return (not followed, followed) of each tip that has both."""
     sides: dict[str, dict[bool, Record]] = {}
     for record in records:
         if record.cell.get("family") == _FAMILY:
@@ -72,7 +72,7 @@ def _text(value: float | None) -> str:
 
 
 def _why(record: Record, chip: str) -> str:
-    """The reason that most ops have, in the words of the placement; those that would only follow it come last."""
+    """Return the reason that most ops have; reasons that only follow from another come last."""
     reasons = [reason for entry in record.placed("predicted") if entry.chip == chip for reason in entry.reasons]
     found = sorted(reasons, key=lambda reason: (reason.reason.startswith(STAYS), -reason.ops))
     return found[0].reason if found else ""

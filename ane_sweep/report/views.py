@@ -1,4 +1,4 @@
-"""From records to the report's plots: which points, which lines, which bars."""
+"""The report's plots from records: points, lines and bars."""
 
 import math
 from collections import Counter, defaultdict
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.metrics import METRICS, RANKED
 from ane_sweep.bridge.record import Record, flat_cell, varying_axes
-from ane_sweep.report import choice, figures, picture
+from ane_sweep.report import figures, picture
 from ane_sweep.report.table import latency_text
+from ane_sweep.results import ranking
 from ane_sweep.stats.samples import quantile
 
 BARS = 40  # more bars or ladders than that are no picture any more; the table has them all
@@ -25,7 +27,7 @@ LADDER = {
 
 
 class Cells:
-    """The cells of a sweep as the report names and colours them; what is asked often is found once.
+    """The cells of a sweep as the report names and colours them, each name computed once.
 
     axes    the axes that vary; flat: each request with dotted keys; names: each cell's values on those axes
     shade   the axis that gives the colours (the machine, else the model, where it varies), and shades, its values
@@ -44,7 +46,7 @@ class Cells:
         return " ".join(value if isinstance(value, str) else f"{axis}={worded(value)}" for axis, value in known.items())
 
     def series(self, n: int) -> int:
-        """The number of a cell's colour; from the ninth on they share one."""
+        """Return the number of a cell's colour; from the ninth on they share one."""
         return min(self.shades.index(_text(self.flat[n].get(self.shade))), 8)
 
     def value(self, n: int, axis: str) -> str:
@@ -52,7 +54,7 @@ class Cells:
 
 
 def by_axis(cells: Cells, axis: str) -> str | None:
-    """Latency against one axis: lines join cells that differ in nothing else. None without two timed values."""
+    """Draw latency against one axis, with lines between cells that differ in nothing else. None without two timed values."""
     timed = [n for n, record in enumerate(cells.records) if record.value("latency_median_ms") is not None]
     values = _sorted({cells.value(n, axis): cells.flat[n].get(axis) for n in timed})
     if len(values) < 2:
@@ -94,7 +96,7 @@ def _text(value: Any) -> str:
 
 
 def work_names(cells: Cells, works: Sequence[Sequence[int]]) -> list[str]:
-    """What each work is, in the words of the axes that are one in each but not in all; else by the model."""
+    """Return a name for each work: the words of the axes that are equal within each work but not over all; else its model."""
     axes = [axis for axis in cells.axes if all(len({cells.value(n, axis) for n in work}) == 1 for work in works)]
     names = [cells.words(work[0], axes) or str(cells.flat[work[0]].get("model", "cell")) for work in works]
     twice = Counter(names)
@@ -106,13 +108,13 @@ def work_names(cells: Cells, works: Sequence[Sequence[int]]) -> list[str]:
 
 
 def within(cells: Cells, work: Sequence[int], n: int) -> str:
-    """A cell's values on the axes that vary within its work; its model where there is nothing else to tell."""
+    """Return a cell's values on the axes that vary within its work, or its model if none does."""
     axes = [axis for axis in cells.axes if len({cells.value(m, axis) for m in work}) > 1]
     return cells.words(n, axes) or str(cells.flat[n].get("model", "cell"))
 
 
 def spread(record: Record) -> tuple[float, float]:
-    """The middle half of all samples of all its processes; without samples, the IQR laid about the median."""
+    """Return the middle half of all samples of all processes; without samples, the IQR about the median."""
     median, iqr = record.value("latency_median_ms"), record.value("latency_iqr_ms") or 0.0
     samples = [sample for timing in record.timings for sample in timing.samples_ms]
     low, high = (quantile(samples, q) for q in (0.25, 0.75)) if samples else (median - iqr / 2, median + iqr / 2)
@@ -120,29 +122,31 @@ def spread(record: Record) -> tuple[float, float]:
 
 
 def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
-    """The cells of one work as the picture has them; area: package size."""
-    records, on_front = cells.records, set(choice.front(cells.records, work))
-    scores = choice.goals(records, work).keys() - choice.GOALS.keys()
-    sizes = {n: choice.figure(records[n], "package_bytes") or 0.0 for n in work}
+    """Return the cells of one work as the picture has them; area: package size."""
+    records, on_front = cells.records, set(ranking.find_front(cells.records, work))
+    scores = ranking.choose_goals(records, work).keys() - RANKED.keys()
+    sizes = {n: ranking.get_figure(records[n], "package_bytes") or 0.0 for n in work}
     largest = max(sizes.values(), default=0.0) or 1.0
     found = []
     for n in work:
-        record, ane = records[n], min(choice.ane_shares(records[n]).values(), default=None)
-        ms, db = (choice.figure(record, name) or 0.0 for name in ("latency_median_ms", "psnr_db"))
+        record, ane = records[n], min(ranking.compute_ane_shares(records[n]).values(), default=None)
+        ms, db = (ranking.get_figure(record, name) or 0.0 for name in ("latency_median_ms", "psnr_db"))
         said = f"{cells.names[n]}: {latency_text(record)} ms, {db:.1f} dB, {sizes[n]:.3g} MB"
-        said += "".join(f", {choice.SCORES[name][0]} {choice.figure(record, name):.4g}" for name in scores)
+        said += "".join(f", {METRICS[name].short} {ranking.get_figure(record, name):.4g}" for name in scores)
         said += "" if ane is None else f", {ane:.0f} % of ops on the ANE"
-        said += "" if choice.sound(record) else f"; in doubt: {record.reason or record.status.value}"
+        said += "" if ranking.is_sound(record) else f"; in doubt: {record.reason or record.status.value}"
         radius = 3.0 + 4.0 * math.sqrt(sizes[n] / largest)
         label = within(cells, work, n) if len(work) <= LABELS else ""
-        sound = choice.sound(record)
+        sound = ranking.is_sound(record)
         found.append(picture.Spot(n, ms, db, *spread(record), ane, radius, sound, n in on_front, said, label))
     return sorted(found, key=lambda spot: (spot.front, spot.sound, -spot.radius))
 
 
 def placements(cells: Cells) -> list[tuple[str, str, int]]:
-    """(what, SVG, bars left out): a stacked plot per kind and chip; cells that are placed alike share a
-    bar, and chips that place everything alike a plot."""
+    """Return (title, SVG, number of bars left out) of a stacked plot per kind and chip.
+
+    Cells that are placed alike share a bar, and chips that place everything alike a plot.
+    """
     shares: dict[tuple[str, str], dict[tuple[float, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for n, record in enumerate(cells.records):
         for entry in record.placement:
@@ -164,7 +168,7 @@ def placements(cells: Cells) -> list[tuple[str, str, int]]:
 
 
 def group_names(cells: Cells, groups: list[list[int]]) -> list[str]:
-    """What the cells of each group have in common, in the words of the axes; a number of cells where that is alike."""
+    """Return a name for each group of cells: their common words on the axes, or their number if names are equal."""
     found = []
     for group in groups:
         words = []
@@ -183,7 +187,7 @@ def cut(text: str, limit: int = 52) -> str:
 
 
 def ladder_steps(record: Record) -> dict[str, float]:
-    """What a cell knows of the way from a cold load to a steady call, in ms, by the steps' names."""
+    """Return {step: milliseconds} of a cell's known steps from a cold load to a steady call."""
     found = {}
     for name, words in LADDER.items():
         value = record.value(name)
@@ -193,7 +197,7 @@ def ladder_steps(record: Record) -> dict[str, float]:
 
 
 def ladder(cells: Cells) -> str | None:
-    """The cells with the slowest loads or first calls, a line each."""
+    """Draw the cells with the slowest loads or first calls, a line each."""
     rows = [(cells.names[n], ladder_steps(record)) for n, record in enumerate(cells.records)]
     rows = sorted((row for row in rows if len(row[1]) > 1), key=lambda row: -max(row[1].values()))[: BARS // 2]
     if not rows:

@@ -10,7 +10,7 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.figures import Artifact, Metric
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
-from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
@@ -102,14 +102,19 @@ def _record(
 
 def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
     """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
-    psnr = record.value("psnr_db")
+    psnr = worst_psnr(record)
     if psnr is None or psnr >= FLOOR_DB or cell.precision_options["min_psnr_db"] is not None:
         return {}
-    return {"psnr_warning": f"PSNR is under {FLOOR_DB:g} dB, and the precision has no gate of its own"}
+    return {"psnr_warning": f"{_psnr_name(record)} is under {FLOOR_DB:g} dB, and the precision has no gate of its own"}
+
+
+def _psnr_name(record: Record) -> str:
+    """Return what `worst_psnr` is of."""
+    return "PSNR" if record.value("psnr_worst_db") is None else "PSNR of the worst output"
 
 
 def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
-    """With a fleet, the machine that measured the cell is the record's host; the one it was meant for where none did."""
+    """Make the machine of a fleet that measured the cell the record's host, or the one that it was meant for if none did."""
     if (place := plan.places.get(record.cell_key)) is None:
         return
     told = [o.result.facts["measured_on"] for _, o in chain if o.done and "measured_on" in o.result.facts]
@@ -126,13 +131,13 @@ def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) 
 
 
 def _plugins(cell: Cell) -> dict[str, str | None]:
-    """The packages that brought what a cell is made of."""
+    """Return the versions of the plug-in packages that a cell's family, runtime and precision come from."""
     precision = plugins.usable("precisions").get(cell.precision)
     return plugins.versions((families.plugin_of(cell.family), RUNTIMES.plugin_of(cell.runtime), precision))
 
 
 def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
-    """A later stage's figure takes the place of an earlier one's: the size of the compressed program, not of both."""
+    """Return the metrics with those of a later stage in place of earlier ones: the size of the compressed program, not of both."""
     new = {metric.what for metric in now}
     return [*(metric for metric in before if metric.what not in new), *now]
 
@@ -145,7 +150,7 @@ def _stage(task: Task, outcome: Outcome) -> StageOutcome:
 
 
 def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[Metric]:
-    """Where Core ML's plan and our prediction for the same chip both exist: the share of ops they place alike."""
+    """Return the share of ops that Core ML's plan and our prediction for the same chip place alike, if both exist."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
     place = folders.get("place")
     planned = next((disk.read_json(path) for path in place.glob("placement.planned.*.json")), None) if place else None
@@ -187,7 +192,7 @@ def _verdict(
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
     doubts += [said for said in (record.realised.get("unstable"), in_vain(record.timings)) if said]
     gate = cell.precision_options["min_psnr_db"]
-    psnr = record.value("psnr_db")
+    psnr = worst_psnr(record)
     if gate is not None and psnr is not None and psnr < gate:
-        doubts.append(f"PSNR {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")
+        doubts.append(f"{_psnr_name(record)} {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")
     return (Status.DEGRADED, "; ".join(doubts)) if doubts else (Status.OK, None)

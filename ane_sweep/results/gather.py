@@ -10,7 +10,7 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.machine import syslog
 from ane_sweep.results import verdict
-from ane_sweep.runner.walk import STDERR_BYTES
+from ane_sweep.runner.task_runner import STDERR_BYTES
 
 Chain = list[tuple[Task, Outcome]]
 
@@ -60,7 +60,7 @@ def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
 
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
-    """Of one process a side: what is timed to compare with is timed once, in the first round."""
+    """Return the samples of one process a side, of the first round: baselines are timed once."""
     own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
     found = {name: _timed(outcome) for name, outcome in {"own": own, **beside}.items()}
     return {name: samples for name, samples in found.items() if samples}

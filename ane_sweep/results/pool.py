@@ -1,4 +1,4 @@
-"""Several processes that timed the same program, as one cell's figures: `latency.repeats`."""
+"""The pooling of several processes that timed one program (`latency.repeats`) into one cell's figures."""
 
 import statistics
 from collections import defaultdict
@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.stats.samples import P99_NEEDS, quantile
-from ane_sweep.stats.student import interval
+from ane_sweep.stats.student import typical_interval
 
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 
@@ -39,7 +40,8 @@ def _by_name(results: Sequence[TaskResult]) -> dict[tuple[Any, ...], list[Metric
 
 def _merged(metrics: list[Metric]) -> Metric:
     values = [metric.value for metric in metrics if metric.value is not None]
-    combine = max if metrics[0].name == "peak_memory_bytes" else statistics.median
+    spec = METRICS.get(metrics[0].name)
+    combine = max if spec and spec.over_processes == "largest" else statistics.median
     return replace(metrics[0], value=combine(values) if values else None)
 
 
@@ -49,7 +51,7 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     if len(medians) < 2:
         return metrics
     known = next((metric for metric in metrics if metric.name == "latency_median_ms"), metrics[0])
-    low, high = interval(medians) or (None, None)
+    low, high = typical_interval(medians) or (None, None)
     replaced = {
         "latency_p90_ms": quantile(samples, 0.9),
         "latency_p99_ms": quantile(samples, 0.99) if len(samples) >= P99_NEEDS else None,
@@ -63,7 +65,7 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
 
 
 def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str, Any]:
-    """What the processes say of themselves; `unstable` only where most of them are, or where they disagree."""
+    """Return the merged `realised` of the processes; `unstable` only if most of them are, or if they disagree."""
     realised: dict[str, Any] = {}
     for result in results:
         realised |= result.realised
@@ -81,7 +83,7 @@ def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str,
 
 
 def in_vain(timings: Sequence[Timing]) -> str | None:
-    """What the gate waited for in vain, where the cell's median rests on it: in half of the processes or more."""
+    """Return a warning if at least half of the processes timed a machine that never became quiet, else None."""
     found = [timing.gate.in_vain for timing in timings if timing.gate and timing.gate.in_vain]
     if not found or 2 * len(found) < len(timings):
         return None

@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One published figure or several of one run. `request` is the cell it is of, {} where it is of none of ours."""
+    """One published run with its figures. `request` is the cell that it corresponds to, {} if it matches none of ours."""
 
     texts: dict[str, str]
     figures: dict[str, float]
@@ -56,7 +56,7 @@ class Row:
 
 def matching_key(cell: dict[str, Any], runtime: str | None) -> tuple[Any, ...]:
     """Return what `Row.matches` depends on: cells with equal keys match the same rows."""
-    return *(worded(cell[key]) if key in cell else None for key in _asked()), runtime
+    return *(worded(cell[key]) if key in cell else None for key in _requested_names()), runtime
 
 
 def figure_text(value: float) -> str:
@@ -65,8 +65,8 @@ def figure_text(value: float) -> str:
 
 
 @cache
-def _asked() -> tuple[str, ...]:
-    """Whatever some row's request names or means."""
+def _requested_names() -> tuple[str, ...]:
+    """Return the names that requests of published rows use or imply."""
     return tuple(dict.fromkeys([*DEFAULTS, *(key for row in rows() for key in row.request)]))
 
 

@@ -37,7 +37,7 @@ def write(run: Path, records: Iterable[Record]) -> list[Path]:
 def trace(record: Record, run: Path) -> dict[str, Any] | None:
     """The trace of one cell; None where its tasks left nothing that can be laid on a line."""
     events: list[Event] = []
-    for number, (stage, folder) in enumerate(_left(record, run), 1):
+    for number, (stage, folder) in enumerate(_list_processes(record, run), 1):
         samples, moments = (disk.read_json(folder / name) for name in _LEFT)
         if STAGES[stage].pooled and samples and samples.get("starts") and samples.get("clock") == "perf_counter":
             events += _named(number, f"{stage} {number}", samples["began"]) + list(_calls(number, samples))
@@ -58,7 +58,7 @@ def trace(record: Record, run: Path) -> dict[str, Any] | None:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": told}
 
 
-def _left(record: Record, run: Path) -> Iterator[tuple[str, Path]]:
+def _list_processes(record: Record, run: Path) -> Iterator[tuple[str, Path]]:
     for stage in record.stages:
         folder = run / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "out"
         if stage.key and any((folder / name).is_file() for name in _LEFT):

@@ -41,7 +41,7 @@ MAY_USE_ANE = ("cpu_and_ne", "all")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one cell.
+    """The evidence about where one cell ran.
 
     compute_units  as requested
     planned        share of Core ML's planned cost on "cpu", "gpu", "ane"; None without a plan
@@ -109,7 +109,7 @@ def _who(evidence: Evidence, expected: str) -> str:
 
 
 def _expected(evidence: Evidence) -> str | None:
-    """The unit that was asked for; with `all`, the one that the plan gives most of the cost."""
+    """Return the requested unit; with `all`, the unit that the plan gives most of the cost."""
     asked = ASKED[evidence.compute_units]
     if asked is not None:
         return asked
@@ -118,7 +118,7 @@ def _expected(evidence: Evidence) -> str | None:
 
 
 def _observed(evidence: Evidence, expected: str | None, reasons: list[str]) -> str | None:
-    """Where it ran, by the strongest sign; what speaks for it is added to `reasons`."""
+    """Return the unit that the cell ran on by the strongest evidence, and add that evidence to `reasons`."""
     refused = [f for f in evidence.findings if f["ours"] and f["says"] in ("ane_failed", "memory", "limit")]
     wants_ane = evidence.compute_units in MAY_USE_ANE and expected in ("ane", None)
     worked = power_says("ane", evidence.power) if evidence.compute_units in MAY_USE_ANE else None

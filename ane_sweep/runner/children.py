@@ -1,28 +1,32 @@
-"""The workers that are alive now."""
+"""The child processes of a sweep that are alive now, and how a signal ends them."""
 
+import contextlib
+import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 
 from ane_sweep.bridge.protocol import Interrupted
+from ane_sweep.errors import StoreError
 from ane_sweep.machine import processes
-from ane_sweep.runner.warm import Forked
+from ane_sweep.runner.fork_server import ForkedProcess, ForkServers
 
 
 @dataclass(eq=False)
 class Child:
-    """A running worker. `ended_by` says why *we* ended it: timeout, memory or interrupt; None while nobody did."""
+    """A running task's process. `ended_by`: why we ended it (timeout, memory or interrupt), or None if we did not."""
 
-    process: subprocess.Popen | Forked
+    process: subprocess.Popen[bytes] | ForkedProcess
     ended_by: str | None = None
     peak_bytes: int = 0
 
 
 class Children:
-    """The workers of a sweep that are alive now, so that Ctrl-C in the main thread can end those of every lane.
+    """The children that are alive now, so that Ctrl-C in the main thread can end those of every thread.
 
-    A plain flag, not a threading.Event: kill_all may run in a signal handler of the very thread that uses it.
+    `_stopping` is a plain flag, not a threading.Event: kill_all may run in a signal handler of the very thread that uses it.
     """
 
     def __init__(self) -> None:
@@ -30,7 +34,7 @@ class Children:
         self._live: set[Child] = set()
         self._stopping = False
 
-    def start(self, spawn: Callable[[], subprocess.Popen | Forked]) -> Child:
+    def start(self, spawn: Callable[[], subprocess.Popen[bytes] | ForkedProcess]) -> Child:
         """Spawn and register in one step. Raises Interrupted after kill_all."""
         with self._lock:
             if self._stopping:
@@ -42,7 +46,7 @@ class Children:
             return child
 
     def end(self, child: Child, why: str) -> None:
-        """Kill a worker's whole tree, unless it was already given up for reaping (its pid may be another's by then)."""
+        """Kill a child's whole process tree, unless `give_up` was called (its pid may be another's by then)."""
         with self._lock:
             if child in self._live:
                 child.ended_by = child.ended_by or why
@@ -50,20 +54,43 @@ class Children:
                 processes.kill_tree(child.process.pid)
 
     def give_up(self, child: Child) -> None:
-        """Called right before reaping: from here on nobody signals this pid any more."""
+        """Never signal this child again. Call it right before reaping, which frees the pid."""
         with self._lock:
             self._live.discard(child)
 
     def kill_all(self) -> None:
-        """End every running worker and refuse new ones; each run_task then raises Interrupted in its own thread."""
+        """End every child and refuse new ones; each run_task then raises Interrupted in its own thread."""
         with self._lock:
             self._stopping = True
             for child in list(self._live):
                 self.end(child, "interrupt")
 
     def reopen(self) -> None:
-        """Allow new workers again after kill_all."""
+        """Allow new children again after kill_all."""
         self._stopping = False
 
 
 CHILDREN = Children()
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: threading.Event, fork_servers: ForkServers) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM end every child at once, set `stop`, and then raise KeyboardInterrupt."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        CHILDREN.kill_all()
+        fork_servers.stop()
+
+    CHILDREN.reopen()
+    in_main = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
+    try:
+        yield
+    except (Interrupted, StoreError):
+        if stop.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

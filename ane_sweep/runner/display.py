@@ -1,4 +1,4 @@
-"""What the user sees while a sweep runs: one line that changes on a terminal, one line a finished cell elsewhere."""
+"""What the user sees while a sweep runs: a bar and one line that changes on a terminal, one line a finished cell elsewhere."""
 
 import sys
 import threading
@@ -6,6 +6,8 @@ import time
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from ane_sweep.bridge.outcome import Outcome
@@ -13,10 +15,11 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.outward import visible
-from ane_sweep.runner.remaining import Remaining
+from ane_sweep.runner.time_left import TimeLeft
 from ane_sweep.terminal import duration
 
 STYLES = {StageStatus.BLOCKED: "yellow", StageStatus.SKIPPED: "yellow"}
+_BAR = 12  # columns
 HARMLESS = (StageStatus.OK, StageStatus.CACHED, StageStatus.UNAVAILABLE)
 
 
@@ -27,8 +30,8 @@ class Lines:
         self.console = console
         self.todo = {key: task for key, task in plan.tasks.items() if task.unavailable is None}
         self.total, self.cached, self.timed, self.began = len(self.todo), 0, 0, time.monotonic()
-        self.running: dict[str, float] = {}
-        self.remaining = Remaining(self.todo.values())
+        self.running: dict[str, tuple[Task, float]] = {}  # with when it began
+        self.remaining = TimeLeft(self.todo.values())
         self.told: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
         self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}
@@ -45,7 +48,7 @@ class Lines:
 
     def begin(self, task: Task) -> None:
         with self.lock:
-            self.running[task.key] = time.monotonic()
+            self.running[task.key] = task, time.monotonic()
             self.timed += task.alone
 
     def at(self, task: Task, machine: str) -> None:
@@ -57,9 +60,10 @@ class Lines:
         if task.unavailable is not None:
             return  # said once, in the plan
         with self.lock:
-            began = self.running.pop(task.key, None)
+            _, began = self.running.pop(task.key, (task, time.monotonic()))
             if self.todo.pop(task.key, None) is not None:
-                self.remaining.drop(task, None if began is None else time.monotonic() - began)
+                worked = outcome.result.seconds if outcome.status is StageStatus.OK else None
+                self.remaining.drop(task, None if worked is None else max(worked, time.monotonic() - began))
             self.cached += outcome.status is StageStatus.CACHED
             lines = self._told(task, outcome)
         for line in lines:  # without the lock, which whoever draws takes inside its own
@@ -120,10 +124,11 @@ class Lines:
         return f" (from the cache: {self.cached} of {self.total - self.remaining.alone} tasks)" if self.cached else ""
 
     def _left(self) -> str:
-        """`, about 4 min left`: by durations of this run, else of past ones, else by what such stages take."""
-        spent = sum(time.monotonic() - began for began in self.running.values())
+        """Return `, about 4 min left`, by durations of this run and of past ones; nothing where these do not say it."""
+        now = time.monotonic()
+        seconds = self.remaining.seconds([(task, now - began) for task, began in self.running.values()])
         abreast = max(1, len(set(self.where.values())))  # machines that have taken part
-        return f", about {duration(max(0.0, self.remaining.seconds() - spent) / abreast)} left" if self.todo else ""
+        return "" if seconds is None or not self.todo else f", about {duration(seconds / abreast)} left"
 
     def close(self) -> None:
         pass
@@ -133,7 +138,8 @@ class Lines:
 
 
 class LiveView(Lines):
-    """On a terminal: one line with stage, cell, time spent and left. What went well leaves no other line."""
+    """On a terminal: a bar over all tasks, and one line with stage, cell, time spent and left. What went well leaves no
+    other line."""
 
     def __init__(self, plan: Plan, console: Console):
         super().__init__(plan, console)
@@ -171,7 +177,7 @@ class LiveView(Lines):
         many = self.timed + self.remaining.alone - 1  # it is both begun and to do
         text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._left()}"
         if self.live is not None:
-            self.live.update(_one_line(text), refresh=True)
+            self.live.update(self._draw_bar(text), refresh=True)
 
     def _cell(self, key: str) -> list[Text]:
         return super()._cell(key) if key in self.trouble else []
@@ -179,20 +185,24 @@ class LiveView(Lines):
     def _on(self, key: str) -> str:
         return f" on {self.where[key]}" if key in self.where else ""
 
-    def _view(self) -> Text:
+    def _draw_bar(self, text: str) -> Table:
+        """Return the bar, of all tasks from the first to the last timing, and a line of text."""
+        line, done = Table.grid(padding=(0, 1, 0, 0)), self.total - len(self.todo)
+        line.add_column(width=_BAR)
+        line.add_column(no_wrap=True, overflow="ellipsis")
+        line.add_row(
+            ProgressBar(total=max(1, self.total), completed=done, width=_BAR),
+            Text(visible(f"{done}/{self.total} {text}"), "bold"),
+        )
+        return line
+
+    def _view(self) -> Table:
         with self.lock:
             now = time.monotonic()
             running = [
-                f"{self.todo[key].label}{self._on(key)} {duration(now - began)}" for key, began in self.running.items()
+                f"{task.label}{self._on(key)} {duration(now - began)}" for key, (task, began) in self.running.items()
             ]
-            count = f"{self.total - len(self.todo)}/{self.total}"
-            return _one_line(
-                f"{count} {', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}"
-            )
-
-
-def _one_line(text: str) -> Text:
-    return Text(visible(text), "bold", no_wrap=True, overflow="ellipsis")
+            return self._draw_bar(f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._left()}")
 
 
 def first_line(text: str) -> str:

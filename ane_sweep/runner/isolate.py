@@ -1,10 +1,7 @@
-"""One task in one fresh process: spawn, wait without stirring, reap, and a result.json in every case.
+"""Runs one task in one fresh process: spawns it, waits without using the processor, reaps it, and always leaves a result.json.
 
-While a task is timed nothing of ours runs: the parent sits in one blocking wait (processes.py).
-
-A timeout kills in two steps: SIGTERM to the worker, whose C-level handler writes every stack to stderr (that is all it
-is for: a task has nothing to save, its output lies aside and is thrown away), then 0.2 s later SIGKILL to the whole
-process group and to every descendant, which nothing can ignore.
+A timeout kills in two steps. SIGTERM makes the process write every stack to stderr (a C-level handler; a task has nothing
+to save, since its output lies aside). 0.2 s later SIGKILL ends its process group and every descendant.
 """
 
 import contextlib
@@ -22,12 +19,12 @@ from ane_sweep.bridge.protocol import PARENT_VARIABLE, STDERR, WAITING_VARIABLES
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.machine import processes, stand_in
 from ane_sweep.runner.children import CHILDREN, Child, Children
-from ane_sweep.runner.warm import Forked, Lost, Parent, Parents
+from ane_sweep.runner.fork_server import ForkedProcess, ForkServer, ForkServers, ServerLost
 
 _WATCH_S = 0.25  # how often a prepared task's memory is read; never while timing
 _GRACE_S = 0.2
-# How long an idle thread of libgomp turns in a loop before it sleeps. Its default (300,000) is best on an idle machine;
-# on a busy one every turn is taken from the thread that is waited for (docs/rulings.md). The user's own word stands.
+# How often an idle thread of libgomp spins before it sleeps. Its default (300,000) is best on an idle machine; on a busy
+# one each spin is taken from the thread that the others wait for (docs/rulings.md). The user's own setting wins.
 SPINCOUNT = "10000"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -47,43 +44,44 @@ def run_task(
     env: dict[str, str] | None = None,
     python: str = sys.executable,
     children: Children = CHILDREN,
-    parents: Parents | None = None,
+    fork_servers: ForkServers | None = None,
     loads: Sequence[str] = (),
     pass_fds: tuple[int, ...] = (),
 ) -> TaskResult:
-    """Run one task in a fresh process and return its result, also when the process died.
+    """Run one task in a fresh process and return its result, also if the process died.
 
-    Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`; `result` is filled in here, and paths are made
-    absolute. `env` is laid over the inherited environment last. Call it, wait included, in one thread: on Linux a worker
-    dies with the thread that started it. `watch_memory` reads the tree's memory four times a second: for preparation,
-    never while timing. Of `parents` it is forked from one that has imported `loads`, if it can be (warm.py); without them
-    `pass_fds` stay open in the worker.
+    Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`. On Linux a child dies with the thread that started
+    it, so call this in a thread that lives as long. Raises Interrupted after `children.kill_all()`, and KeyboardInterrupt;
+    both leave no result.json.
 
-    Raises Interrupted after `children.kill_all()`, and KeyboardInterrupt through; both leave no result.json.
+    env           laid over the inherited environment last
+    watch_memory  read the process tree's memory four times a second: for preparation, never while timing
+    fork_servers  fork the process from a server that has imported `loads`, if possible (fork_server.py)
+    pass_fds      stay open in the process; only without `fork_servers`
     """
     folder = folder.absolute()
     task = _absolute(task, folder)
     environment = child_environment(task.threads, task.tmp) | (env or {})
     started = time.monotonic()
     limit = task.limits.memory_bytes
-    parent = parents.of(loads, environment, python, limit) if parents else None
-    watched = limit if watch_memory else None
+    server = fork_servers.get(loads, environment, python, limit) if fork_servers else None
+    watch_bytes = limit if watch_memory else None
 
-    def once(parent: Parent | None) -> TaskResult | None:
+    def attempt(server: ForkServer | None) -> TaskResult | None:
         def spawn() -> Child:
-            return _spawn(task, folder, environment, python, children, parent, pass_fds)
+            return _spawn(task, folder, environment, python, children, server, pass_fds)
 
-        return _once(task, folder, spawn, children, timeout_s, watched, started)
+        return _run_once(task, folder, spawn, children, timeout_s, watch_bytes, started)
 
-    result = once(parent)
-    if result is None:  # that parent died, or could fork no more
+    result = attempt(server)
+    if result is None:  # the fork server died, or could fork no more
         disk.remove_tree(task.out)
-        result = once(None)
+        result = attempt(None)
     assert result is not None
     return result
 
 
-def _once(
+def _run_once(
     task: TaskRequest,
     folder: Path,
     spawn: Callable[[], Child],
@@ -92,12 +90,12 @@ def _once(
     watch_bytes: int | None,
     started: float,
 ) -> TaskResult | None:
-    """None where the task's parent died and the task with it."""
+    """Run the process and return its result, or None if the task died because its fork server did."""
     try:
         _prepare(task, folder)
         ooms = processes.oom_kills()
         child = spawn()
-    except Lost:
+    except ServerLost:
         return None
     except OSError as error:
         disk.remove_tree(task.tmp)
@@ -108,20 +106,25 @@ def _once(
         children.end(child, "interrupt")
         raise
     finally:
-        exit_code, peak, left = _reap(child, children)
+        exit_code, peak, survivors = _reap(child, children)
         disk.remove_tree(task.tmp)
         if child.ended_by == "interrupt":
             task.result.unlink(missing_ok=True)
     if child.ended_by == "interrupt":
         raise Interrupted(f"the sweep is being stopped; {task.stage} was killed and left no result")
     result = _own_result(task)
-    if result is None and child.ended_by is None and isinstance(child.process, Forked) and child.process.orphaned:
+    if (
+        result is None
+        and child.ended_by is None
+        and isinstance(child.process, ForkedProcess)
+        and child.process.is_orphaned
+    ):
         return None
     if result is None:
         processes.end_all_with("TMPDIR", task.tmp)
-        result = _explained(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
-    if left:
-        result.doubts.append(f"{len(left)} process(es) of this task could not be killed: {left}")
+        result = _explain_death(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
+    if survivors:
+        result.doubts.append(f"{len(survivors)} process(es) of this task could not be killed: {survivors}")
     return _finish(result, task.result, exit_code, time.monotonic() - started, peak)
 
 
@@ -143,17 +146,19 @@ def _spawn(
     env: dict[str, str],
     python: str,
     children: Children,
-    parent: Parent | None,
+    server: ForkServer | None,
     pass_fds: tuple[int, ...],
 ) -> Child:
-    # Files, not pipes: nobody has to read them while something is timed, and a chatty stage cannot fill them up.
+    # Files, not pipes: no process has to read them while something is timed, and a chatty stage cannot fill them up.
     # -P: a stray json.py in the working folder must not shadow the library's.
-    asked = folder / "task.json"
-    command = [python, "-P", "-m", "ane_sweep.worker.child", str(asked)]
-    stdin = subprocess.DEVNULL if sys.platform == "linux" else subprocess.PIPE  # the pipe is how others die with us
+    task_file = folder / "task.json"
+    command = [python, "-P", "-m", "ane_sweep.worker.child", str(task_file)]
+    stdin = (
+        subprocess.DEVNULL if sys.platform == "linux" else subprocess.PIPE
+    )  # elsewhere a child ends when this pipe closes
     with open(folder / "stdout.txt", "wb") as stdout, open(folder / STDERR, "wb") as stderr:
 
-        def cold() -> subprocess.Popen:
+        def start() -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
                 command,
                 stdin=stdin,
@@ -165,15 +170,15 @@ def _spawn(
                 start_new_session=True,
             )
 
-        def warm() -> Forked:
-            assert parent is not None
-            return parent.fork(asked, task.tmp, stdout.fileno(), stderr.fileno())
+        def fork() -> ForkedProcess:
+            assert server is not None
+            return server.fork(task_file, task.tmp, stdout.fileno(), stderr.fileno())
 
-        return children.start(warm if parent else cold)
+        return children.start(fork if server else start)
 
 
 def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
-    """The inherited environment with what every worker needs: reproducible, quiet, and able to import ane_sweep."""
+    """Return the inherited environment with the variables that make a task reproducible, quiet and able to import ane_sweep."""
     env = protocol.python_environment()
     env |= {
         PARENT_VARIABLE: str(os.getpid()),
@@ -187,12 +192,12 @@ def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
     if threads is not None:
         env |= {name: str(threads) for name in _THREAD_VARIABLES}
     if script := env.get(stand_in.VARIABLE):
-        env[stand_in.VARIABLE] = os.path.abspath(script)  # cwd is another
+        env[stand_in.VARIABLE] = os.path.abspath(script)  # the child has another working folder
     return env
 
 
 def _await_end(child: Child, children: Children, timeout_s: float | None, watch_bytes: int | None) -> None:
-    """Return once the worker has ended, whoever ended it. It is not reaped yet, so its pid is still its own."""
+    """Return when the child has ended, whatever ended it. It is not reaped yet, so its pid is still its own."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with processes.ProcessExit(child.process.pid) as gone:
         while True:
@@ -218,40 +223,42 @@ def _await_end(child: Child, children: Children, timeout_s: float | None, watch_
 
 
 def _reap(child: Child, children: Children) -> tuple[int | None, int | None, list[int]]:
-    """Kill what is left of the worker's group, reap the worker: (exit code, peak bytes, pids that would not die)."""
+    """Kill the rest of the child's process group and reap the child. Return (exit code, peak bytes, pids that did not die)."""
     pid = child.process.pid
     before = processes.high_water(os.getpid())
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        # Helpers that a finished stage left running. The worker is not reaped yet, so the group's id is still ours.
+        # A finished stage may leave helpers running. The child is not reaped yet, so the group's id is still its own.
         os.killpg(pid, signal.SIGKILL)
     children.give_up(child)
-    if isinstance(child.process, Forked):
+    if isinstance(child.process, ForkedProcess):
         code, peak = child.process.reap()
         return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
     try:
         _, status, usage = os.wait4(pid, 0)
-    except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped it for us
+    except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped the child
         child.process.returncode = 0
         return None, child.peak_bytes or None, processes.still_there(pid)
-    child.process.returncode = code = os.waitstatus_to_exitcode(status)  # else Popen would look for it again
+    child.process.returncode = code = os.waitstatus_to_exitcode(
+        status
+    )  # so that Popen does not wait for the child again
     if child.process.stdin is not None:
         child.process.stdin.close()
     peak = usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
-    if peak <= before:  # a vforked child starts with its parent's figure: no word about the child itself
+    if peak <= before:  # a vforked child starts with its parent's figure, which says nothing about the child
         peak = 0
     return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
 
 
 def _own_result(task: TaskRequest) -> TaskResult | None:
-    """The worker's result if it is whole and of this very task."""
+    """Return the result that the child wrote, or None if it is damaged or of another task."""
     result = TaskResult.read(task.result)
     return result if result is not None and (result.stage, result.key) == (task.stage, task.key) else None
 
 
-def _explained(
+def _explain_death(
     task: TaskRequest, ended_by: str | None, code: int | None, folder: Path, ran_out: bool, timeout_s: float | None
 ) -> TaskResult:
-    """The result of a worker that left none."""
+    """Return the result of a child that wrote none."""
     tail = autopsy.read_tail(folder / STDERR)
     status, reason = autopsy.cause_of_death(task, ended_by, code, tail, ran_out, timeout_s)
     return TaskResult(task.stage, task.key, status, reason, stderr_tail=tail[-2048:])
@@ -264,7 +271,7 @@ def _not_started(task: TaskRequest, error: OSError) -> TaskResult:
 
 
 def _finish(result: TaskResult, path: Path, code: int | None, seconds: float, peak: int | None) -> TaskResult:
-    """Add what only the parent knows and write the result down; a full disk costs the file, never the result."""
+    """Add what only this process knows and write the result. A full disk costs the file, never the result."""
     result.seconds, result.exit = seconds, autopsy.exit_name(code)
     result.peak_bytes = max(result.peak_bytes or 0, peak or 0) or None
     try:

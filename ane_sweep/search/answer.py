@@ -1,4 +1,4 @@
-"""What a search found: the cell, or the front; what each axis bought; what was never timed, and why. Also as search.json."""
+"""The answer of a search as text and as search.json: the best cell or the front, the effect of each axis, the untimed cells."""
 
 import shlex
 from collections import Counter
@@ -9,24 +9,24 @@ import msgspec
 
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.report import searched
-from ane_sweep.search.bought import bought
+from ane_sweep.results import search_log
+from ane_sweep.search.bought import tabulate_objective
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import front
 from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
 
 
-def winners(goal: Goal, records: list[Record]) -> list[Record]:
-    """Cells within the limits that no other beats; one for one objective, ok before degraded where they are equal."""
+def choose_winners(goal: Goal, records: list[Record]) -> list[Record]:
+    """Return the cells within the limits that no other beats; for one objective a single cell, ok before degraded if equal."""
     fits = {r.cell_key: r for r in records if r.status in NOT_WRONG and goal.fits(r)}
     gains = {key: gain for key, r in fits.items() if (gain := goal.gains(r)) is not None}
-    best = sorted(front(gains), key=lambda key: ([-part for part in gains[key]], not sound(fits[key])))
+    best = sorted(front(gains), key=lambda key: ([-part for part in gains[key]], not is_sound(fits[key])))
     return [fits[key] for key in (best[:1] if len(goal.objectives) == 1 else best)]
 
 
-def said(found: Search, records: list[Record], explain: bool) -> str:
-    """The answer for people."""
-    best = winners(found.goal, records)
+def answer_text(found: Search, records: list[Record], explain: bool) -> str:
+    """Return the answer as text."""
+    best = choose_winners(found.goal, records)
     lines = [f"best: {found.goal}", found.summary(len(records))]
     if not best:
         lines.append(f"no cell fits: {_obstacles(found)}")
@@ -34,9 +34,9 @@ def said(found: Search, records: list[Record], explain: bool) -> str:
         lines.append(f"  {found.labels[record.cell_key]}: {_figures(found.goal, record)}{_doubt(record)}")
         if words := found.words(record.cell_key):
             lines.append(f"    by itself: {shlex.join(['ane-sweep', *words])}")
-    lines += [f"doubt: {one}" for one in unknown(found.goal, best)]
+    lines += [f"doubt: {one}" for one in describe_unknown_limits(found.goal, best)]
     if best and explain:
-        lines += ["", *bought(found, records, best[0])]
+        lines += ["", *tabulate_objective(found, records, best[0])]
     if found.never and best:
         lines.append(f"not timed: {_obstacles(found)}")
     return "\n".join(lines)
@@ -47,13 +47,13 @@ def _figures(goal: Goal, record: Record) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if value is not None)
 
 
-def sound(record: Record) -> bool:
-    """Whether its figures are in no doubt: a cell whose timing was not needed is skipped for that alone."""
-    return record.status == Status.OK or record.reason == f"{searched.LEFT_OUT}{SETTLED}"
+def is_sound(record: Record) -> bool:
+    """Return True if no warning applies to a cell's figures; one skipped as its timing was not needed counts as sound."""
+    return record.status == Status.OK or record.reason == f"{search_log.LEFT_OUT}{SETTLED}"
 
 
 def _doubt(record: Record) -> str:
-    return "" if sound(record) else f"  [{record.status}: {record.reason}]"
+    return "" if is_sound(record) else f"  [{record.status}: {record.reason}]"
 
 
 def _named(goal: Goal) -> list[str]:
@@ -61,8 +61,8 @@ def _named(goal: Goal) -> list[str]:
 
 
 def _obstacles(found: Search) -> str:
-    """Reasons, the most frequent first, with the figures of single cells left out."""
-    reasons = Counter(map(searched.kind, found.never.values()))
+    """Return the reasons why cells were not timed, the most frequent first, without the figures of single cells."""
+    reasons = Counter(map(search_log.kind_of_reason, found.never.values()))
     told = [
         f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)
     ]
@@ -71,8 +71,8 @@ def _obstacles(found: Search) -> str:
     return "; ".join(told) or "nothing was left to try"
 
 
-def unknown(goal: Goal, best: list[Record]) -> list[str]:
-    """Limits that nobody could look at, of the best cells."""
+def describe_unknown_limits(goal: Goal, best: list[Record]) -> list[str]:
+    """Return a sentence for each limit whose figure some best cell lacks, so that it could not be checked."""
     lacking = [limit for limit in goal.limits if any(figure(record, limit.figure) is None for record in best)]
     return [
         f"{limit} was asked for, and {limit.figure} was not recorded: nobody knows whether it holds"
@@ -81,12 +81,12 @@ def unknown(goal: Goal, best: list[Record]) -> list[str]:
 
 
 def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
-    """A searched.Found as plain values."""
+    """Return the search log as plain values."""
     known = {record.cell_key: record for record in records}
     named = _named(found.goal)
-    best = [record.cell_key for record in winners(found.goal, records)]
+    best = [record.cell_key for record in choose_winners(found.goal, records)]
     trials = [
-        searched.Trial(
+        search_log.Trial(
             key,
             found.labels[key],
             {name: figure(known[key], name) for name in named},
@@ -96,12 +96,12 @@ def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
         for key in found.tried
     ]
     plain: dict[str, Any] = msgspec.to_builtins(
-        searched.Found(
-            searched.Goal(found.goal.objectives, [str(limit) for limit in found.goal.limits]),
+        search_log.SearchLog(
+            search_log.LoggedGoal(found.goal.objectives, [str(limit) for limit in found.goal.limits]),
             found.how,
             best,
             trials,
-            [searched.Left(key, found.labels[key], reason) for key, reason in found.never.items()],
+            [search_log.UntimedCell(key, found.labels[key], reason) for key, reason in found.never.items()],
             found.summary(len(records)),
             {key: words for key in best if (words := found.words(key))},
         )
@@ -110,6 +110,6 @@ def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
 
 
 def write(found: Search, records: list[Record]) -> Path:
-    path = found.run.folder / searched.FILE_NAME
+    path = found.run.folder / search_log.FILE_NAME
     disk.write_json(path, {"schema": 1, **as_json(found, records)})
     return path

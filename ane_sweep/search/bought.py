@@ -1,4 +1,4 @@
-"""What each axis bought: of each of its values, or stretch of a free one, the best cell that has it, and what became of the rest."""
+"""The effect of each axis: for each value, or stretch of a free one, the best cell that has it, and why others were not timed."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.search.goal import figure
 from ane_sweep.search.search import NOT_WRONG, Search
 
-LISTED = 6  # different numbers of a free value; more are told as STRETCHES of equal width
+LISTED = 6  # different numbers of a free value; more are shown as STRETCHES of equal width
 STRETCHES = 4
 
 
-def bought(found: Search, records: list[Record], best: Record) -> list[str]:
-    """A table of the first objective over all that varies."""
+def tabulate_objective(found: Search, records: list[Record], best: Record) -> list[str]:
+    """Return the lines of a table of the first objective over all values that vary."""
     name, sign = next(iter(found.goal.objectives.items()))
     known = {record.cell_key: record for record in records if record.cell_key in found.values}
     first = figure(best, name)
@@ -44,7 +44,7 @@ def _more(value: float | None, best: float | None) -> str:
 
 
 def _groups(values: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
-    """(what they have in common, keys of the cells)."""
+    """Return (common value or stretch, keys of the cells) of each group of cells."""
     different = set(map(worded, values.values()))
     numbers = {key: value for key, value in values.items() if isinstance(value, float)}
     if len(different) <= LISTED or len(numbers) < len(values):
@@ -58,13 +58,13 @@ def _groups(values: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 
 def _sorted(values: Iterable[Any]) -> list[str]:
-    """Each once; numbers by size, the rest as they come."""
+    """Return the words of the values, each once: numbers by size, others in their order."""
     once = {worded(value): value for value in values}
     plain = all(isinstance(value, (int, float)) for value in once.values())
     return sorted(once, key=lambda word: once[word]) if plain else list(once)
 
 
 def _rest(found: Search, keys: list[str]) -> str:
-    """Why the others were not timed, the most frequent reason first."""
+    """Return how many of the cells were not timed and the most frequent reason, or an empty text."""
     reasons = Counter(found.never[key] for key in keys if key in found.never)
     return f"{reasons.total()} not timed: {reasons.most_common(1)[0][0]}" if reasons else ""

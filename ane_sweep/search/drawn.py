@@ -12,7 +12,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner.space import Space
-from ane_sweep.report import searched
+from ane_sweep.results import search_log
 from ane_sweep.search.order import Order, Predicted
 from ane_sweep.search.search import HOPELESS, NOT_WRONG, PHASES, SETTLED, Search
 from ane_sweep.search.study import Drawn, Study
@@ -25,7 +25,7 @@ TRIALS = 50  # where there is no end of cells and nobody says how many
 
 @dataclass
 class Asking:
-    """A cell that was asked for: Optuna's trial, and what it draws."""
+    """A drawn cell: Optuna's trial and the values that it draws."""
 
     trial: Any
     drawn: Drawn
@@ -33,7 +33,7 @@ class Asking:
 
 @dataclass(kw_only=True)
 class Free(Search):
-    """planned   plans all cells that were asked for by now, in their order"""
+    """A search over free values. `planned` plans all cells that were drawn so far, in their order."""
 
     space: Space
     planned: Callable[[list[Cell]], Plan]
@@ -56,8 +56,8 @@ class Free(Search):
         self.cells = {cell.key: cell for cell in self.plan.cells}
 
     def go(self) -> list[Record]:
-        """All records: of all cells that were asked for."""
-        while (why := self._spent()) is None:
+        """Run the search and return the records of all cells that were drawn."""
+        while (why := self._reason_to_stop()) is None:
             before = len(self.asked)
             keys = self._draw(BATCH if self.predicted else 1)
             if len(self.asked) == before:
@@ -70,7 +70,7 @@ class Free(Search):
         return f"{count(len(self.tried), 'cell')} tried, {len(self.trials)} of them timed, {self.how}"
 
     def words(self, key: str) -> list[str]:
-        """What bounds the search is left out."""
+        """Return the words of a sweep of one drawn cell alone, without those that bound the search."""
         if key not in self.asked:
             return []
         bounds = ("search.", "resume=", "budget_minutes=")
@@ -78,31 +78,31 @@ class Free(Search):
 
     @property
     def most(self) -> float:
-        """How many cells are tried at most."""
+        """Return the most cells that the search may try."""
         given = self.settings["search"]["trials"]
         if given is None and self.until is None and self.space.count() > TRIALS:
             return TRIALS
         return math.inf if given is None else given
 
-    def _spent(self) -> str | None:
-        if self._left() <= 0:
+    def _reason_to_stop(self) -> str | None:
+        if self._count_left() <= 0:
             return f"search.trials={self.most} were spent"
         latest = self.tried[-REFUSED:]
         if len(latest) == REFUSED and all(key in self.plan.refused for key in latest):
             return f"{REFUSED} cells one after the other were refused"
         return self._stopped()
 
-    def _left(self) -> float:
-        """How many cells may still be tried; those that are refused cost nothing."""
+    def _count_left(self) -> float:
+        """Return how many cells may still be tried; refused cells cost nothing."""
         return self.most - sum(key not in self.plan.refused for key in self.asked)
 
     def _ended(self) -> str | None:
         return self._stopped()
 
     def _draw(self, size: int) -> list[str]:
-        """Keys of cells that are new, planned now; fewer, or none, where nothing new is left."""
+        """Draw and plan up to `size` new cells and return their keys; fewer if nothing new is left."""
         drawn: list[str] = []
-        for _ in range(int(min(size, self._left()))):
+        for _ in range(int(min(size, self._count_left()))):
             if (asking := self._next()) is None:
                 break
             cell = self.space.cell(asking.drawn)
@@ -120,7 +120,7 @@ class Free(Search):
         return [key for key in drawn if key in self.plan.chains]
 
     def _next(self) -> Asking | None:
-        """Where the search begins, then what Optuna asks for; where it insists on what was tried, anything else that is left."""
+        """Return the next cell to try: the start, then Optuna's choice, then any untried cell if Optuna repeats itself; or None."""
         if not self.asked and not self.study.earlier:
             self._is_new(self.space.start)
             return Asking(self.study.insist(self.space.start), self.space.start)
@@ -139,7 +139,7 @@ class Free(Search):
             return None
 
     def _is_new(self, drawn: Drawn) -> bool:
-        """Whether it is a cell, and none that was asked for. What was once looked at is not composed again."""
+        """Return True if a drawing is a cell that was not drawn before. A drawing is composed once only."""
         mark = digest(self.space.values(drawn))
         if mark in self.by_drawing:
             return False
@@ -148,12 +148,12 @@ class Free(Search):
         return key is not None and key not in self.asked
 
     def _try(self, keys: list[str]) -> None:
-        """Prepare, drop, score, drop, time; and tell what came of each."""
+        """Prepare, drop, score, drop and time the cells, and report each result to Optuna."""
         for wanted in PHASES:
             self._perform(self._part([key for key in keys if key not in self.never], wanted))
             self._drop()
             self._drop_twins(keys)
-        known = self.known([key for key in keys if key not in self.never])
+        known = self.known_records([key for key in keys if key not in self.never])
         untimed = {key: record for key, record in known.items() if self.goal.untimed(record)}
         for key in known.keys() - untimed.keys():
             self.never[key] = SETTLED
@@ -175,16 +175,16 @@ class Free(Search):
         return _InTurn()
 
     def _drop_twins(self, keys: list[str]) -> None:
-        """Two places of a cut may come to one: then the program is the same, and is not timed twice."""
-        for key, record in self.known([key for key in keys if key not in self.never]).items():
+        """Drop cells whose cuts come to the place of another cell's: the program is the same and is not timed twice."""
+        for key, record in self.known_records([key for key in keys if key not in self.never]).items():
             if behind := record.realised.get("cut_behind"):
                 cell = {name: value for name, value in record.cell.items() if name != "cuts"}
                 other = self.same.setdefault(digest([cell, behind]), key)
                 if other != key:
-                    self.never[key] = searched.TWIN + self.labels[other]
+                    self.never[key] = search_log.TWIN + self.labels[other]
 
     def _tell(self, key: str) -> None:
-        record = self.known([key])[key]
+        record = self.known_records([key])[key]
         excess = self.goal.excess(record)
         wrong = record.status not in NOT_WRONG
         self.study.tell(
@@ -196,7 +196,7 @@ class Free(Search):
 
 
 class _InTurn:
-    """In the order in which they were asked for."""
+    """The order in which cells were drawn."""
 
     def next(self, open_: Any) -> str | None:
         return next(iter(open_), None)

@@ -1,4 +1,4 @@
-"""What is wanted: figures to make small or large, and limits on others, as words: `minimise=latency_ms psnr_db>=40`."""
+"""The goal of a search in words: figures to make small or large, and limits on others (`minimise=latency_ms psnr_db>=40`)."""
 
 import itertools
 import math
@@ -7,33 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from ane_sweep.bridge.figures import TASK_FIGURES, Kind
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError, suggestion
-from ane_sweep.report import searched
+from ane_sweep.placement.chips import canonical
+from ane_sweep.results import search_log
 
-SHORT = {  # word -> (kind, name, divisor); what is said of chips may name one, estimated_ms.m4
-    "latency_ms": ("measured", "latency_median_ms", 1.0),
-    "package_mb": ("measured", "package_bytes", 1e6),
-    "peak_memory_mb": ("measured", "peak_memory_bytes", 1e6),
-    "estimated_ms": ("estimated", "latency_ms", 1.0),
-    "ane_cost_share": ("predicted", "cost_share_ane", 1.0),
-    **{
-        name: ("measured", name, 1.0)
-        for name in (
-            "psnr_db",
-            "cosine",
-            "rank_agreement",
-            "top1_agreement",
-            *TASK_FIGURES,
-            "bits_per_weight",
-            "load_ms",
-            "latency_p90_ms",
-        )
-    },
-}
-ANE_SHARE = "ane_share"  # of the ops, predicted
-OF_CHIPS = (ANE_SHARE, *(word for word, (kind, *_) in SHORT.items() if kind in ("estimated", "predicted")))
 TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed
 KINDS = get_args(Kind)
 _LIMIT = re.compile(r"([\w.]+)(>=|<=)(.*)")
@@ -42,7 +22,7 @@ _WORDS = {"minimise": -1, "maximise": 1}
 
 @dataclass(frozen=True)
 class Limit:
-    """A figure that is to be at least (sign 1) or at most (sign -1) a value."""
+    """A bound on a figure: at least (sign 1) or at most (sign -1) a value."""
 
     figure: str
     sign: Literal[1, -1]
@@ -55,13 +35,13 @@ class Limit:
         return self.sign * value >= self.sign * self.value
 
     def excess(self, value: float) -> float:
-        """By which share of the limit a value breaks it; 0 where it holds."""
+        """Return by which share of the limit a value breaks it; 0 if it holds."""
         return max(0.0, self.sign * (self.value - value)) / (abs(self.value) or 1.0)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """objectives   figure -> 1 where more is better, -1 where less is"""
+    """Objectives (figure -> 1 if more is better, -1 if less is) and limits."""
 
     objectives: dict[str, int]
     limits: tuple[Limit, ...]
@@ -90,7 +70,7 @@ class Goal:
         return any(_is_timed(name) and figure(record, name) is None for name in self.figures)
 
     def broken(self, record: Record) -> Limit | None:
-        """The first limit that a figure breaks; one that is not known yet breaks none."""
+        """Return the first limit that a known figure breaks, or None."""
         for limit in self.limits:
             value = figure(record, limit.figure)
             if value is not None and not limit.holds(value):
@@ -98,7 +78,7 @@ class Goal:
         return None
 
     def excess(self, record: Record) -> dict[str, float]:
-        """Limit -> by which share it is broken, of those that are known to be."""
+        """Return {limit: share by which it is broken} of the limits that a known figure breaks."""
         values = {limit: figure(record, limit.figure) for limit in self.limits}
         return {
             str(limit): limit.excess(value)
@@ -107,23 +87,23 @@ class Goal:
         }
 
     def gains(self, record: Record) -> tuple[float, ...] | None:
-        """Of each objective its figure, more being better; None where one is not known."""
+        """Return the figure of each objective, signed so that more is better; None if one is unknown."""
         values = [figure(record, name) for name in self.objectives]
         if any(value is None for value in values):
             return None
         return tuple(sign * value for sign, value in zip(self.objectives.values(), values) if value is not None)
 
     def hopes(self, record: Record, latency_ms: float) -> tuple[float, ...]:
-        """The gains that a record would have at that latency; of what is not known yet, without end."""
+        """Return the gains that a record would have at that latency, infinite for figures that are still unknown."""
         said = {name: latency_ms if name == "latency_ms" else figure(record, name) for name in self.objectives}
         return tuple(math.inf if (v := said[name]) is None else sign * v for name, sign in self.objectives.items())
 
     def __str__(self) -> str:
-        return str(searched.Goal(self.objectives, [str(limit) for limit in self.limits]))
+        return str(search_log.LoggedGoal(self.objectives, [str(limit) for limit in self.limits]))
 
 
 def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
-    """(goal, the words that are none of it). Raises ConfigError."""
+    """Return (goal, words that do not belong to it). Raises ConfigError."""
     limits, rest = [], []
     objectives: dict[str, int] = {}
     for word in words:
@@ -132,15 +112,18 @@ def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
             limits.append(_limit(*found.groups()))
         elif name in _WORDS:
             named = value.strip("[]").split(",")
-            objectives |= {known(one.strip(), f"{name}="): _WORDS[name] for one in named}
+            objectives |= {check_figure(one.strip(), f"{name}="): _WORDS[name] for one in named}
         else:
             rest.append(word)
     return Goal(objectives, tuple(limits)), rest
 
 
 def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
-    """What `search.minimise`, `search.maximise` and `search.limits` of a kept matrix say, and beside it the command line's
-    limits and in its place the command line's objectives. Without any it is the least latency."""
+    """Return the goal of a kept matrix (`search.minimise`, `search.maximise`, `search.limits`) joined with the command line's.
+
+    The command line's limits are added and its objectives replace the others. The default is the least latency. Raises
+    ConfigError if two limits exclude each other.
+    """
     words = [f"{way}={','.join(settings[way])}" for way in _WORDS if settings[way]]
     kept, other = parse([*words, *settings["limits"]])
     if other:
@@ -155,17 +138,18 @@ def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
 def _with_chip(name: str, chips: Sequence[str]) -> str:
     """Return the word of a figure with its chip, which is the first of chips=[...] if it names none. Raises ConfigError."""
     word, *rest = name.split(".")
-    if word in OF_CHIPS:
+    if word in _words_of_chips():
         chip = rest[0] if rest else next(iter(chips), None)
     elif word in ("estimated", "predicted") and len(rest) > 1:
         chip = rest[0]
     else:
         return name
-    if chip not in chips:
+    chip = chip and canonical(chip)
+    if chip is None or chip not in chips:
         raise ConfigError(
             f"{name}: nothing is predicted for {chip or 'any chip'}; say chips=[{','.join([*chips, chip or 'm4'])}]"
         )
-    return f"{word}.{chip}" if word in OF_CHIPS else name
+    return ".".join([word, chip, *rest[1:]])
 
 
 def _limit(name: str, way: str, text: str) -> Limit:
@@ -175,35 +159,37 @@ def _limit(name: str, way: str, text: str) -> Limit:
         value = math.nan
     if not math.isfinite(value):
         raise ConfigError(f"{name}{way}{text}: expected a number after {way}")
-    return Limit(known(name, ""), 1 if way == ">=" else -1, value)
+    return Limit(check_figure(name, ""), 1 if way == ">=" else -1, value)
 
 
-def known(name: str, before: str) -> str:
-    """A figure's word. Raises ConfigError for what no record can hold."""
+def check_figure(name: str, before: str) -> str:
+    """Return the word of a figure. Raises ConfigError, whose message begins with `before`, if no record can hold it."""
     kind, *rest = name.split(".")
-    words = [ANE_SHARE, *SHORT]
-    if name in words or (kind in KINDS and rest and all(rest)) or (kind in OF_CHIPS and len(rest) == 1 and rest[0]):
+    words, of_chips = sorted(metrics.by_search_word()), _words_of_chips()
+    if name in words or (kind in KINDS and rest and all(rest)) or (kind in of_chips and len(rest) == 1 and rest[0]):
         return name
     raise ConfigError(
-        f"{before}{name}: no figure{suggestion(name, words)}; choices: {', '.join(sorted(words))}, "
-        f"of a chip also {OF_CHIPS[1]}.m4, or KIND.NAME and KIND.CHIP.NAME as MLflow has them (estimated.m1.latency_ms)"
+        f"{before}{name}: no figure{suggestion(name, words)}; choices: {', '.join(words)}, "
+        f"of a chip also {of_chips[0]}.m4, or KIND.NAME and KIND.CHIP.NAME as MLflow has them (estimated.m1.latency_ms)"
     )
+
+
+def _words_of_chips() -> list[str]:
+    """Return the words of figures that are estimated or predicted for a chip."""
+    return [word for word, spec in metrics.by_search_word().items() if spec.kind in ("estimated", "predicted")]
 
 
 def _is_timed(name: str) -> bool:
     word = name.split(".")[0]
-    return (SHORT[word][0] if word in SHORT else word) in TIMED
+    spec = metrics.by_search_word().get(word)
+    return (spec.kind if spec else word) in TIMED
 
 
 def figure(record: Record, name: str) -> float | None:
-    """A figure of a record, in the unit of its word; None where the record has none."""
+    """Return a figure of a record in the unit of its word, or None if the record has none."""
     word, *middle = name.split(".")
     if word in KINDS:
-        return record.value(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
-    chip = middle[0] if middle else None
-    if word == ANE_SHARE:
-        ane, total = (record.value(part, "predicted", chip) for part in ("ops_ane", "ops_total"))
-        return ane / total if total else None
-    kind, of, divisor = SHORT[word]
-    value: Any = record.value(of, kind, chip)  # type: ignore[arg-type]
-    return value / divisor if value is not None else None
+        return record.read(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
+    spec, chip = metrics.by_search_word()[word], middle[0] if middle else None
+    value = metrics.value(record, spec, chip)
+    return value / spec.divisor if value is not None else None

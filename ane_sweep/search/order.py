@@ -1,4 +1,4 @@
-"""Which cell next: by its estimate where something predicts, else as Optuna asks.
+"""The order in which cells are timed: by their estimates if something predicts them, else as Optuna asks.
 
 Either is asked for the next key among those that are open, and told what came of it (`excess`: limit -> by which share it
 is broken). `Predicted` also says when no open cell can win any more.
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ane_sweep.planner.space import Choice
-from ane_sweep.report.choice import beats
+from ane_sweep.results.ranking import beats
 from ane_sweep.search.study import Drawn, Study
 
 Gains = tuple[float, ...]  # of the objectives, more is better
@@ -79,7 +79,7 @@ class Predicted:
 
 
 class Asked:
-    """What Optuna's sampler asks for, among cells that are known.
+    """The order that Optuna's sampler asks for, among known cells.
 
     cells   key -> {axis: value as text}
     folder, name   see Study

@@ -17,7 +17,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.planner.space import Drawn, Space
-from ane_sweep.report import searched
+from ane_sweep.results import search_log
 from ane_sweep.search import answer
 from ane_sweep.search.drawn import Free
 from ane_sweep.search.goal import Goal
@@ -31,9 +31,9 @@ _FIRSTS = 100  # cells that are looked at for one that is not refused
 def best(
     request: Request, goal: Goal, out: Path, args: list[str], space: Space | None = None, audience: Terminal = TERMINAL
 ) -> tuple[Search, list[Record]]:
-    """Search a matrix, or what may be drawn from a space: (what was done, the records of all its cells).
+    """Search a matrix or a space of free values and return (the search, the records of all its cells).
 
-    request   the cells; of a space its first one
+    request   the cells; for a space its first one
     """
     made: list[Search] = []
     goal = goal.of_chips(request.settings["chips"])
@@ -62,17 +62,17 @@ def best(
         engine.publish(run, records, fresh, request.settings, store, audience)
         found = made[0] if made else searching(plan, run, request.settings, store)
         if not made:
-            found.read(searched.read(run.folder), records)
+            found.read(search_log.read(run.folder), records)
         return found, records
 
 
 def first(space: Space) -> Request:
-    """The middle of a space, of the first choice that is a cell. Raises ConfigError where none is."""
+    """Return the middle of a space at the first choice that is a cell. Raises ConfigError if none is."""
     return next(_cells(space, space.middles()))
 
 
 def _cells(space: Space, drawings: Iterable[Drawn]) -> Iterator[Request]:
-    """Those drawings that are cells, each where the search then begins. Raises ConfigError where there is none."""
+    """Yield the drawings that are cells, each as the start of the search. Raises ConfigError if none is."""
     problems: dict[str, None] = {}
     made = 0
     for _, drawn in zip(range(_FIRSTS), drawings):
@@ -92,7 +92,7 @@ def _cells(space: Space, drawings: Iterable[Drawn]) -> Iterator[Request]:
 
 
 def _first_plan(space: Space, store: Store, out: Path) -> Plan:
-    """Of the first cell that is not refused; of the last that was looked at, where all are. Raises ConfigError."""
+    """Return the plan of the first cell that is not refused, or of the last one tried if all are. Raises ConfigError."""
     others = space.all() if space.count() < math.inf else (space.any(random.Random(n)) for n in range(_FIRSTS))
     for request in _cells(space, itertools.chain(space.middles(), others)):
         plan = plan_for(request, store, out)

@@ -17,8 +17,7 @@ from ane_sweep.bridge.task import Task
 from ane_sweep.engine import Terminal
 from ane_sweep.machine import host
 from ane_sweep.placement import sizes
-from ane_sweep.report import searched
-from ane_sweep.results import assemble
+from ane_sweep.results import assemble, search_log
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import Asked, Band, Order, Predicted
 from ane_sweep.store import files
@@ -26,7 +25,7 @@ from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
 from ane_sweep.terminal import count
 
-# What is known ever later, and costs ever more: packages and predictions, then scores, then timings.
+# Stages by cost: packages and predictions first, then scores; timings come after both.
 PHASES: tuple[Callable[[Stage], bool], ...] = (
     lambda stage: not (stage.alone or stage.runs_program or stage.leaves == "outputs"),
     lambda stage: not stage.alone,
@@ -38,11 +37,11 @@ NOT_WRONG = (Status.OK, Status.DEGRADED, Status.FALLBACK, Status.SKIPPED)
 
 @dataclass
 class Search:
-    """What is known so far.
+    """The state of one search.
 
-    never    key of a cell -> why it was not timed
-    trials   keys in the order in which they were timed; tried: those that somebody asked for, in that order
-    values   key -> {axis: value} of what varies
+    never    key of a cell -> reason why it was not timed
+    trials   keys in the order in which they were timed; tried: keys in the order in which they were chosen
+    values   key -> {axis: value} of the axes that vary
     """
 
     plan: Plan
@@ -56,8 +55,8 @@ class Search:
     trials: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
-    doubted: set[str] = field(default_factory=set)  # what was told already of what tasks doubt
-    lacking: str | None = None  # an objective that a cell which was timed does not have
+    doubted: set[str] = field(default_factory=set)  # warnings of tasks that were shown already
+    lacking: str | None = None  # an objective whose figure a timed cell does not have
     how: str = "nothing had to be timed: all that the goal asks for is known before"
 
     def __post_init__(self) -> None:
@@ -69,11 +68,11 @@ class Search:
         self.values = {cell.key: {axis: cell.value(axis) for axis in axes} for cell in self.plan.cells}
 
     def go(self) -> list[Record]:
-        """All records: of the cells that were timed, and of those that were not, with the reason."""
+        """Run the search and return all records; those of untimed cells have the reason."""
         for wanted in PHASES:
             self._perform(self._part(self.open(), wanted))
             self._drop()
-        known = self.known(self.open())
+        known = self.known_records(self.open())
         if not known:
             self.how = "as none was left"
         elif any(map(self.goal.untimed, known.values())):
@@ -84,15 +83,15 @@ class Search:
         return self.records(self.plan)
 
     def summary(self, cells: int) -> str:
-        """What was done, in one sentence."""
+        """Return a sentence on how many cells were timed and how."""
         return f"{len(self.trials)} of {cells} cells timed, {self.how}"
 
     def words(self, key: str) -> list[str]:
-        """Of a sweep of that cell alone; none where the words of the search list it."""
+        """Return the words of a sweep of that cell alone; none if the words of the search list it."""
         return []
 
-    def read(self, kept: searched.Found | None, records: list[Record]) -> None:
-        """What the run did, which is finished: as it left it, or timed whole by a sweep."""
+    def read(self, kept: search_log.SearchLog | None, records: list[Record]) -> None:
+        """Restore the state from a finished run: from its search log, or from a sweep of all cells without one."""
         self.how = "in a sweep of all"
         self.trials = [r.cell_key for r in records if r.value("latency_median_ms") is not None]
         if kept is not None:
@@ -105,7 +104,7 @@ class Search:
             self.values |= {trial.cell: trial.values for trial in kept.trials if trial.values}
 
     def open(self) -> list[str]:
-        """Keys of cells that may still win and have not been timed."""
+        """Return the keys of cells that may still win and have not been timed."""
         return [key for key in self.plan.chains if key not in self.never and key not in self.trials]
 
     def records(self, plan: Plan) -> list[Record]:
@@ -121,11 +120,11 @@ class Search:
         )
         for record in made:
             if record.status == Status.SKIPPED and record.cell_key in self.never:
-                record.reason = f"{searched.LEFT_OUT}{self.never[record.cell_key]}"
+                record.reason = f"{search_log.LEFT_OUT}{self.never[record.cell_key]}"
         return made
 
-    def known(self, keys: list[str]) -> dict[str, Record]:
-        """Key -> what is known of the cell by now."""
+    def known_records(self, keys: list[str]) -> dict[str, Record]:
+        """Return {key: record of the cell as far as it is known}."""
         return {record.cell_key: record for record in self.records(self.plan.only(keys))}
 
     def _part(self, keys: list[str], wanted: Callable[[Stage], bool]) -> Plan:
@@ -137,7 +136,7 @@ class Search:
         return replace(part, tasks=dict(reversed(tasks.items())))
 
     def _perform(self, part: Plan) -> None:
-        """Run what is not done. Raises KeyboardInterrupt."""
+        """Run the tasks that are not done. Raises KeyboardInterrupt."""
         if part.tasks.keys() <= self.outcomes.keys():
             return
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
@@ -153,9 +152,11 @@ class Search:
                 self.audience.tell(f"doubt: {doubt}")
 
     def _drop(self) -> None:
-        """Leave out what breaks a limit by what is known by now, what went wrong, and what lacks an estimate or a prediction
-        that the goal is about: those are there once it is prepared."""
-        for key, record in self.known(self.open()).items():
+        """Leave out cells that break a limit, that went wrong, or that lack an estimate or a prediction that the goal needs.
+
+        Estimates and predictions are known once a cell is prepared.
+        """
+        for key, record in self.known_records(self.open()).items():
             if limit := self.goal.broken(record):
                 self.never[key] = f"{limit.figure} is {figure(record, limit.figure):.4g}, and {limit} was asked for"
             elif record.status not in NOT_WRONG:
@@ -182,7 +183,7 @@ class Search:
         return Asked(cells, len(self.goal.objectives), seed, self.run.folder, f"{self.goal} over {len(cells)} cells")
 
     def _why(self, records: list[Record]) -> str:
-        """Why these have no estimate of this host's own latency, by the most frequent reason."""
+        """Return the most frequent reason why these records have no estimate of this host's own latency."""
         chip = sizes.chip_of(self.host.get("chip"))
         entries = (
             entry for r in records if self._is_coreml(r) for entry in r.placed("predicted") if entry.chip == chip
@@ -195,7 +196,7 @@ class Search:
         return traits(next(task.params["runtime"] for task in chain if STAGES[task.stage].pooled)).coreml
 
     def _band(self, record: Record) -> Band | None:
-        """What is estimated of this host's own latency; of another chip's, or of a CPU's runtime, nothing is."""
+        """Return the estimate of this host's own latency with its band; None on other chips and for runtimes of a CPU."""
         if not self._is_coreml(record):
             return None
         chip = sizes.chip_of(self.host.get("chip"))
@@ -218,8 +219,8 @@ class Search:
         self.never |= dict.fromkeys(self.open(), why)
 
     def _note(self, key: str, order: Order) -> None:
-        """A cell that was timed, itself or by one that shares its timing."""
-        record = self.known([key])[key]
+        """Take note of a cell that was timed, by itself or through a cell that shares its timing."""
+        record = self.known_records([key])[key]
         self.trials.append(key)
         self.tried += [key] if key not in self.tried else []
         fits = record.status in NOT_WRONG and self.goal.fits(record)
@@ -232,7 +233,7 @@ class Search:
         return all(task in self.outcomes for task in self.plan.needs(key))
 
     def _ended(self) -> str | None:
-        """Why no further cell is timed."""
+        """Return the reason why no further cell is timed, or None."""
         most = self.settings["search"]["trials"]
         if most is not None and len(self.trials) >= most:
             return f"search.trials={most} were spent"

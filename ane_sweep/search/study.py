@@ -1,4 +1,4 @@
-"""Optuna's part: a study of the trials of one search, asked and told, kept beside the records.
+"""Optuna's study of the trials of one search, kept beside the records.
 
 TPE for one objective, NSGA-II for several. A limit that is broken is told as a constraint, in shares of the limit.
 """
@@ -19,10 +19,10 @@ WORST = -1e30  # in place of a figure that nobody took, of a trial that breaks a
 
 
 class Study:
-    """One search's trials.
+    """The trials of one search.
 
-    folder   of the run, where they are kept; None: in memory
-    name     what makes two searches of one run the same
+    folder   the run's folder, in which they are kept; None: in memory
+    name     equal for two searches of one run that may continue each other
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Study:
         return self.optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=_Held()))
 
     def ask(self, wanted: Callable[[Drawn], bool]) -> tuple[Any, Drawn] | None:
-        """(trial, what it draws): one that was begun before, or a new one; None where the sampler insists on others."""
+        """Return (trial, its values): one that was begun earlier, or a new one; None if the sampler repeats unwanted ones."""
         while self.earlier:
             one = self.earlier.pop(0)
             if wanted(one.params):
@@ -87,7 +87,7 @@ class Study:
         return None
 
     def insist(self, drawn: Drawn) -> Any:
-        """A trial of just that."""
+        """Return a trial of exactly these values."""
         self.study.enqueue_trial(drawn)
         return self.study.ask(self.space)
 
@@ -99,11 +99,11 @@ class Study:
         *,
         hopeless: bool = False,
     ) -> None:
-        """What came of it.
+        """Report the result of a trial.
 
-        gains     of the objectives, more is better; None where they are not known
-        excess    limit -> by which share it is broken
-        hopeless  nobody timed it, as it could not have won
+        gains     of the objectives, more is better; None if they are unknown
+        excess    limit -> share by which it is broken
+        hopeless  it was not timed, as it could not have won
         """
         states = self.optuna.trial.TrialState
         if trial.number in self.told:
@@ -119,7 +119,7 @@ class Study:
 
 
 class _Held:
-    """The run's own lock is held already; one of Optuna's would outlive a killed process."""
+    """A lock that does nothing: the run's own is held already, and one of Optuna's would outlive a killed process."""
 
     def acquire(self) -> bool:
         return True

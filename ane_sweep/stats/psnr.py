@@ -42,6 +42,12 @@ class Closeness:
             self.reference_norm += float(r @ r)
             self.candidate_norm += float(c @ c)
 
+    def merge(self, other: "Closeness") -> None:
+        """Take in all pairs of another one."""
+        self.peak = max(self.peak, other.peak)
+        for name in ("count", "square_error", "dot", "reference_norm", "candidate_norm"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def psnr_db(self) -> float:
         """Of all pairs together, peak = max |reference|; inf when equal, -inf when the reference is all 0."""
         return decibels(peak=self.peak, error=self.square_error and self.square_error / self.count)
@@ -51,6 +57,39 @@ class Closeness:
         if self.reference_norm == 0.0 or self.candidate_norm == 0.0:
             return 1.0 if self.reference_norm == self.candidate_norm else 0.0
         return self.dot / math.sqrt(self.reference_norm) / math.sqrt(self.candidate_norm)
+
+
+class Outputs:
+    """The closeness of a program's outputs: of each by its name, and of all together."""
+
+    def __init__(self) -> None:
+        self.each: dict[str, Closeness] = {}
+
+    def add(self, name: str, *, reference: np.ndarray, candidate: np.ndarray) -> None:
+        """Take in one pair of an output's arrays. Raises ValueError for different shapes."""
+        self.each.setdefault(name, Closeness()).add(reference=reference, candidate=candidate)
+
+    def together(self) -> Closeness:
+        """Return the closeness of all outputs as one array: the largest value of any output is the peak of all."""
+        whole = Closeness()
+        for one in self.each.values():
+            whole.merge(one)
+        return whole
+
+    def figures(self) -> dict[str, float]:
+        """Return psnr_db and cosine of all outputs together and, of several, psnr_worst_db; nothing without an output."""
+        if not self.each:
+            return {}
+        whole = self.together()
+        found = {"psnr_db": recorded_db(whole.psnr_db()), "cosine": whole.cosine()}
+        worst = min(recorded_db(one.psnr_db()) for one in self.each.values())
+        return found | ({"psnr_worst_db": worst} if len(self.each) > 1 else {})
+
+    def by_name(self) -> dict[str, dict[str, float]]:
+        """Return psnr_db and cosine of each output."""
+        return {
+            name: {"psnr_db": recorded_db(one.psnr_db()), "cosine": one.cosine()} for name, one in self.each.items()
+        }
 
 
 def square_errors(*, reference: np.ndarray, candidate: np.ndarray) -> list[float]:

@@ -1,4 +1,4 @@
-"""Student's t on trimmed means: between processes, which are the unit of evidence (compare/difference.py says why)."""
+"""Student's t on trimmed means: between processes, which are the unit of evidence (results/difference.py says why)."""
 
 import math
 import statistics
@@ -28,7 +28,7 @@ def t_quantile(level: float, freedom: float) -> float:
 
 
 @dataclass(frozen=True)
-class Middle:
+class TrimmedMean:
     """The mean of the middle of a sample, its squared standard error, and how many values it rests on."""
 
     mean: float
@@ -36,7 +36,7 @@ class Middle:
     count: int
 
 
-def middle(logs: Sequence[float]) -> Middle:
+def trimmed_mean(logs: Sequence[float]) -> TrimmedMean:
     """Trimmed mean: from 8 values on, a fifth is cut off at either end; fewer keep all.
 
     Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values left
@@ -48,11 +48,11 @@ def middle(logs: Sequence[float]) -> Middle:
     kept = ordered[cut : count - cut]
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     spread = max(statistics.variance(winsorised), RESOLUTION**2)
-    return Middle(statistics.fmean(kept), (count - 1) * spread / (left * (left - 1)), left)
+    return TrimmedMean(statistics.fmean(kept), (count - 1) * spread / (left * (left - 1)), left)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class MeanDifference:
     """A difference of mean logs, its standard error, and the degrees of freedom with which that is known."""
 
     mean: float
@@ -64,28 +64,28 @@ class Evidence:
         return t_tail(self.mean / self.error, self.freedom)
 
 
-def weigh(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> Evidence | None:
+def weigh_difference(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> MeanDifference | None:
     """Two timings, {round: figure above 0 of that round's process}; None where there are too few processes for a test.
 
     scipy.stats.ttest_rel and ttest_ind(equal_var=False, trim=0.2) of the logs, but for what the clock leaves open.
     """
     shared = sorted(a.keys() & b.keys()) if paired else []
     if len(shared) >= PAIRED_FROM:
-        only = middle([math.log(b[number] / a[number]) for number in shared])
-        return Evidence(only.mean, math.sqrt(only.square), only.count - 1.0)
+        only = trimmed_mean([math.log(b[number] / a[number]) for number in shared])
+        return MeanDifference(only.mean, math.sqrt(only.square), only.count - 1.0)
     if min(len(a), len(b)) < FEWEST:
         return None
-    one, two = (middle([math.log(value) for value in side.values()]) for side in (a, b))
+    one, two = (trimmed_mean([math.log(value) for value in side.values()]) for side in (a, b))
     both = one.square + two.square  # degrees of freedom: Welch 1947, Satterthwaite 1946
     freedom = both**2 / (one.square**2 / (one.count - 1) + two.square**2 / (two.count - 1))
-    return Evidence(two.mean - one.mean, math.sqrt(both), freedom)
+    return MeanDifference(two.mean - one.mean, math.sqrt(both), freedom)
 
 
-def interval(medians: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+def typical_interval(medians: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
     """Where the typical process median lies (t interval on the log scale); None with fewer than two processes."""
     if len(medians) < 2:
         return None
-    found = middle([math.log(value) for value in medians])
+    found = trimmed_mean([math.log(value) for value in medians])
     reach = t_quantile(level, found.count - 1.0) * math.sqrt(found.square)
     return math.exp(found.mean - reach), math.exp(found.mean + reach)
 

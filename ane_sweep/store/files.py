@@ -18,16 +18,11 @@ import msgspec
 from ane_sweep.bridge import disk, kept
 from ane_sweep.bridge.figures import Artifact
 from ane_sweep.bridge.task import TaskResult
-from ane_sweep.errors import StoreError
 
 VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
 RESULT, FILES = "result.json", "files.json"
 DIGESTS = "digests.json"  # of a task's folder in a run: name -> sha256
 _hashed: dict[tuple[int, ...], str] = {}  # what this process has read; as long as size, mtime and inode stay, it stands
-
-
-class Unfit(StoreError):
-    """A file of a shared store is longer than it may be, or is no file: a pipe, say."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from typing import Any
 
 from fsspec.callbacks import Callback
 
-from ane_sweep.errors import StoreError
-from ane_sweep.store.files import Unfit
+from ane_sweep.errors import StoreError, Unfit
 
 
 class Stopped(StoreError):

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 from ane_sweep import outward
 from ane_sweep.bridge import trouble
-from ane_sweep.errors import StoreError
-from ane_sweep.store.files import Unfit
+from ane_sweep.errors import StoreError, Unfit
 
 T = TypeVar("T")
 PAUSES = (0.5, 2.0)  # seconds before each further attempt

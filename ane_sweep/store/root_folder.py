@@ -64,7 +64,7 @@ def explain_errors(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if trouble.is_out_of_space(error):
-            raise StoreError(f"{root}: no space left on device; free space or move outputs with out=PATH") from error
+            raise StoreError(trouble.no_space_reason(root)) from error
         reasons = {
             errno.EROFS: "is on a read-only file system",
             errno.EACCES: "may not be written by this user",

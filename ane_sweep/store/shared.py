@@ -22,10 +22,10 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk, kept, trouble
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.bridge.task import TaskResult
-from ane_sweep.errors import ConfigError, StoreError
+from ane_sweep.errors import ConfigError, StoreError, Unfit
 from ane_sweep.store import files, remote
 from ane_sweep.store.cache import Store
-from ane_sweep.store.files import FILES, RESULT, File, Listing, Origin, Unfit
+from ane_sweep.store.files import FILES, RESULT, File, Listing, Origin
 from ane_sweep.terminal import count, size
 
 T = TypeVar("T")

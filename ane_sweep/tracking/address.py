@@ -1,4 +1,4 @@
-"""Tracking addresses: our own, which others we take, whether somebody is there, where artifacts go. No mlflow."""
+"""Tracking addresses: the default, the accepted ones, a check that a server answers, and the place of artifacts. No mlflow."""
 
 import os
 import socket
@@ -58,7 +58,7 @@ def reopened(stored: str | None, run: str) -> str | None:
 
 
 def artifact_folder(target: str, out: Path) -> Path | None:
-    """Where a new experiment keeps artifacts: beside a database of ours; None leaves it to a server.
+    """Return the place where a new experiment keeps artifacts: beside a database of ours; None leaves it to a server.
 
     Left to itself, MLflow would put those of a database into ./mlruns of wherever one happens to be.
     """

@@ -1,4 +1,4 @@
-"""What a tracker is told about a sweep: run names, params, tags, metrics and artifacts, from records alone.
+"""The description of a sweep for a tracker: run names, params, tags, metrics and artifacts, from records alone.
 
 Every axis of the request is a param of every run, whatever varied in its sweep, so that any two runs of any two sweeps
 compare; which axes varied is the tag `ane_sweep.axes`. MLflow's compare page opens its parallel coordinates plot with the
@@ -182,7 +182,7 @@ def clean_tags(tags: dict[str, Any]) -> dict[str, str]:
 
 
 def _shared(records: list[Record], group: str) -> dict[str, Any]:
-    """What all cells have in common of their host or toolchain, as tags."""
+    """Return the entries of host or toolchain that all cells share, as tags."""
     each = [getattr(record, group) for record in records]
     return {
         f"{group}.{name}": value

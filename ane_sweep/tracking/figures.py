@@ -1,59 +1,61 @@
-"""Figures as a tracker shows them: which of a record's metrics, under which names, in which order.
+"""Metrics as a tracker shows them: which of a record's metrics, under which names, in which order.
 
-A metric is `<kind>.<name>`, `<kind>.<chip>.<name>` where it is of a chip, so that nobody plots two kinds as one. MLflow's
-compare page sorts its rows by name (3.17, Utils.getKeys), so what nobody compares first is `rest.<kind>.<name>`: behind
-the figures of `MAIN`. Its parallel coordinates open with the first metric, in logged order, that all runs have: the median
-latency is the first of every run that has one.
+A metric is `<kind>.<name>`, `<kind>.<chip>.<name>` if it belongs to a chip, so that kinds never mix in one plot. MLflow's
+compare page sorts its rows by name (3.17, Utils.getKeys), so a metric that few compare is `rest.<kind>.<name>`, behind
+those that the registry (bridge/metrics.py) shows in MLflow. Its parallel coordinates open with the first metric, in logged
+order, that all runs have: the median latency is the first of every run that has one.
 """
 
 from dataclasses import replace
 
 from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.metrics import METRICS, shown_in
 from ane_sweep.bridge.record import Record
 from ane_sweep.tracking.naming import KEY_LIMIT, key, words
 
-MAIN = (
-    "latency_median_ms", "latency_iqr_ms", "psnr_db", "package_mb",  # measured
-    "latency_ms", "cost_share_ane", "ops_share_ane",  # estimated; predicted or planned
-    "perplexity", "accuracy", "label_agreement", "task_top1_agreement", "embedding_rank_agreement",  # where there is a score
-    "throughput_per_s", "energy_ane_mj",  # where they were asked for
-)  # fmt: skip
 FIRST_METRIC = "measured.latency_median_ms"
-_MB = 1e6
 
 
 def metric_key(metric: Metric) -> str:
-    """`measured.latency_median_ms`, `estimated.m4.latency_ms`, `rest.measured.convert_s`."""
-    rest = None if metric.name in MAIN else "rest"
+    """Return MLflow's key: `measured.latency_median_ms`, `estimated.m4.latency_ms`, `rest.measured.convert_s`."""
+    rest = None if metric.name in {spec.tracked_name for spec in shown_in("mlflow")} else "rest"
     return key(".".join(part for part in (rest, metric.label) if part))
 
 
-def shown(record: Record) -> list[Metric]:
-    """The record's metrics as a tracker has them: the package in MB, ops on the Neural Engine also as a share."""
-    found = [_in_mb(metric) for metric in record.metrics]
-    ops = {(m.kind, m.chip, m.name): m.value for m in record.metrics if m.name in ("ops_ane", "ops_total")}
-    for metric in record.metrics:
-        total = ops.get((metric.kind, metric.chip, "ops_total"))
-        if metric.name == "ops_ane" and metric.value is not None and total:
-            found.append(replace(metric, name="ops_share_ane", value=metric.value / total, unit="1"))
+def list_tracked_metrics(record: Record) -> list[Metric]:
+    """Return the record's metrics as a tracker has them: the package in MB, ops on the Neural Engine also as a share."""
+    found = [_scaled(metric) for metric in record.metrics]
+    for spec in shown_in("mlflow"):
+        if spec.ratio is None:
+            continue
+        wholes = {(metric.kind, metric.chip): metric.value for metric in record.metrics if metric.name == spec.ratio[1]}
+        for metric in record.metrics:
+            whole = wholes.get((metric.kind, metric.chip))
+            if metric.name == spec.ratio[0] and metric.value is not None and whole:
+                found.append(replace(metric, name=spec.name, value=metric.value / whole, unit=spec.unit))
     return found
 
 
-def _in_mb(metric: Metric) -> Metric:
-    if metric.name != "package_bytes":
+def _scaled(metric: Metric) -> Metric:
+    """Return a metric in its shown unit, under the name that says so, if the registry shows it in another unit in MLflow."""
+    spec = METRICS.get(metric.name)
+    if spec is None or spec.scale is None or "mlflow" not in spec.shows:
         return metric
-    return replace(metric, name="package_mb", value=None if metric.value is None else metric.value / _MB, unit="MB")
+    value = None if metric.value is None else metric.value / spec.divisor
+    return replace(metric, name=spec.tracked_name, value=value, unit=spec.shown_unit)
 
 
 def cell_metrics(record: Record) -> list[tuple[str, float, int]]:
-    """(key, value, step 0) of every figure that is a finite number, median latency first."""
-    found = {metric_key(metric): float(metric.value) for metric in shown(record) if metric.value is not None}
+    """Return (key, value, step 0) of every known metric, median latency first."""
+    found = {
+        metric_key(metric): float(metric.value) for metric in list_tracked_metrics(record) if metric.value is not None
+    }
     ordered = sorted(found, key=lambda name: name != FIRST_METRIC)
     return [(name, found[name], 0) for name in ordered]
 
 
 def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, float, int]]:
-    """Median latency with step = chunks, a series per combination of the other varying axes."""
+    """Return the median latency with step = chunks, a series for each combination of the other varying axes."""
     points = []
     for record in records:
         value, chunks = record.value("latency_median_ms"), record.cell.get("chunks")

@@ -9,13 +9,13 @@ import hashlib
 import json
 from typing import Any
 
+from ane_sweep.bridge.metrics import METRICS, RANKED
 from ane_sweep.bridge.record import Record
 from ane_sweep.tracking import figures
-from ane_sweep.tracking.figures import FIRST_METRIC
 
 TAG = "mlflow.sharedViewState."
 TAG_LIMIT = 5000  # of an experiment's tag
-LATENCY, PSNR, SIZE = FIRST_METRIC, "measured.psnr_db", "measured.package_mb"
+LATENCY, SIZE, PSNR = (f"{METRICS[name].kind}.{METRICS[name].tracked_name}" for name in RANKED)
 PLACED = ("planned", "predicted")  # what Core ML's plan says is nearer than what we predict
 RUNS = 100  # that MLflow shows in one chart at most
 AXES, FIGURES = "ane-sweep-axes", "ane-sweep-figures"  # sections: the first is a column wide, its labels need the room
@@ -45,7 +45,9 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
 
 def _metrics(records: list[Record]) -> dict[str, list[str]]:
     """The tracker's names of what the charts show: measured, and per chip the share of ops on the ANE and the estimate."""
-    found = [metric for record in records for metric in figures.shown(record) if metric.value is not None]
+    found = [
+        metric for record in records for metric in figures.list_tracked_metrics(record) if metric.value is not None
+    ]
     known = dict.fromkeys(figures.metric_key(metric) for metric in found)
     shares = [f"{kind}.{{}}.ops_share_ane" for kind in PLACED]
     chips = dict.fromkeys(metric.chip for metric in found if metric.chip)

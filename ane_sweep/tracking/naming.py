@@ -30,7 +30,7 @@ def words(record: Record, axes: list[str], widths: dict[str, int]) -> str:
     for axis in axes:
         value = cell.get(axis)
         if axis != "model" and value is not None:
-            shown = str(value).zfill(widths.get(axis, 0)) if _whole(value) else text(value, 40)
+            shown = str(value).zfill(widths.get(axis, 0)) if _as_whole_number(value) else text(value, 40)
             found.append(value if isinstance(value, str) else f"{axis}={shown}")
     return " ".join(found)
 
@@ -38,7 +38,7 @@ def words(record: Record, axes: list[str], widths: dict[str, int]) -> str:
 def digits(records: Iterable[Record], axes: list[str]) -> dict[str, int]:
     """Axis -> digits of its largest value, of the axes whose values are whole numbers."""
     cells = [flat_cell(record) for record in records]
-    values = {axis: [cell[axis] for cell in cells if _whole(cell.get(axis))] for axis in axes}
+    values = {axis: [cell[axis] for cell in cells if _as_whole_number(cell.get(axis))] for axis in axes}
     return {axis: max(len(str(value)) for value in found) for axis, found in values.items() if found}
 
 
@@ -63,7 +63,7 @@ def _moment(started: Any) -> str | None:
         return None
 
 
-def _whole(value: Any) -> bool:
+def _as_whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

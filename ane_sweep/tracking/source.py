@@ -1,4 +1,4 @@
-"""Who logs a sweep and from what code it was started, as MLflow's tags mlflow.user and mlflow.source.*."""
+"""The user who logs a sweep and the code that it was started from, as MLflow's tags mlflow.user and mlflow.source.*."""
 
 import getpass
 from typing import Any
@@ -18,7 +18,7 @@ def tags(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str | None:
-    """The name of whoever logs, as MLflow's own clients say it: LOGNAME, or the account's. It is in no record."""
+    """Return the user name as MLflow's own clients do: LOGNAME, or the account's. It is in no record."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's number without a name

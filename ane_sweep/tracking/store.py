@@ -40,7 +40,7 @@ _LOGGING = {
 
 @dataclass
 class Logged:
-    """Where a sweep went: what the links and the last lines on the terminal need.
+    """The place that a sweep was logged to, for the links and the last lines on the terminal.
 
     runs   cell_key -> run id, in the order of the records
     timed  run ids of cells with a median latency
@@ -173,16 +173,16 @@ def _log(client: Any, writer: Any, folder: Path, records: list[Record]) -> Logge
         if text.metrics and text.metrics[0][0] == FIRST_METRIC:
             logged.timed.append(run_id)
     writer.flush()
-    _settle(client, fresh, dict.fromkeys(orphans, logged.parent), obsolete)
+    _finish_parents(client, fresh, dict.fromkeys(orphans, logged.parent), obsolete)
     logged.view = _lay_out(client, logged, records, axes)
     logged.created, logged.unchanged, logged.replaced = fates["created"], fates["unchanged"], fates["replaced"]
     return logged
 
 
-def _settle(
+def _finish_parents(
     client: Any, fresh: list[tuple[str, str, dict[str, str]]], adopted: dict[str, str], obsolete: list[Any]
 ) -> None:
-    """What follows when all runs are there: artifacts of the new ones, new parents, the trash."""
+    """Log artifacts of the new runs and the new parents, and delete the replaced runs, once all runs are there."""
     for run_id, place, texts in fresh:
         _artifacts(client, run_id, place, texts)
     for run_id, parent in adopted.items():

@@ -45,7 +45,7 @@ class OneByOne:
         return run.info.run_id, run.info.artifact_uri
 
     def flush(self) -> None:
-        """Nothing: every run is there already."""
+        """Do nothing: every run is there already."""
 
 
 class Bulk:

@@ -107,7 +107,7 @@ def bench(text: str, target: Path) -> Iterator[Bench]:
     folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
     try:
         if known.get("form") == packages.PIPELINE:
-            package = chunker.alone(package, folder / package.name)
+            package = chunker.extract_program(package, folder / package.name)
             known = packages.described(package, text)[1]
         yield Bench(package, known, folder)
     finally:

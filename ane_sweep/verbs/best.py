@@ -52,9 +52,9 @@ def best(args: list[str]) -> int:
     if given.json:
         tell(**answer.as_json(found, records))
     else:
-        print(answer.said(found, records, given.explain))
-    winners = answer.winners(found.goal, records)
-    sound = all(map(answer.sound, winners)) and not answer.unknown(found.goal, winners)
+        print(answer.answer_text(found, records, given.explain))
+    winners = answer.choose_winners(found.goal, records)
+    sound = all(map(answer.is_sound, winners)) and not answer.describe_unknown_limits(found.goal, winners)
     return NOT_ALL_OK if not winners else OK if sound else IN_DOUBT
 
 

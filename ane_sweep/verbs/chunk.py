@@ -74,7 +74,7 @@ def _cuts(given: Any) -> list[Any]:
             raise ConfigError(f"{given.count}: expected how many chunks, a number from 2 to {_MOST}")
         return []
     words = [float(word) if _NUMBER.fullmatch(word) else word for word in given.at.split(",")]
-    if problem := cut_words.problem("--at", words):
+    if problem := cut_words.find_problem("--at", words):
         raise ConfigError(problem)
     if given.own != "none" or given.by != "bytes":
         raise ConfigError("--at says all cuts; leave --own and --by out")

@@ -1,11 +1,8 @@
 """`ane-sweep compare A B [--json] [--across-hosts]`: what changed between two runs, or cells of them"""
 
-from pathlib import Path
-
-from ane_sweep.compare import judge, show, sides
-from ane_sweep.compare.difference import LEAST_PERCENT, LEVEL
-from ane_sweep.compare.match import match
+from ane_sweep.compare import judge, show, sides, two_runs
 from ane_sweep.errors import ConfigError
+from ane_sweep.results.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser, amount
 
@@ -20,8 +17,8 @@ def compare(args: list[str]) -> int:
     level, least = given.level, given.least_percent
     if not 0 < level < 1:
         raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
-    found = comparison(out, first, second, level, least)
-    reason = not_comparable(found, across_hosts=given.across_hosts)
+    found = two_runs.comparison(out, first, second, level, least)
+    reason = two_runs.not_comparable(found, across_hosts=given.across_hosts)
     code = BAD_CONFIGURATION if reason else exit_code(found, timings=not given.across_hosts)
     headline = "not comparable" if reason else show.verdict(found)
     if given.json:
@@ -68,26 +65,3 @@ def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
     """A regression is one however little was tested; that there is none is in doubt where no timing was tested (unless
     what was asked about is no timing)."""
     return NOT_ALL_OK if found.regressed else OK if found.tested or not timings else IN_DOUBT
-
-
-def comparison(
-    out: Path, first: str, second: str, level: float = LEVEL, least: float = LEAST_PERCENT
-) -> judge.Comparison:
-    """Match two sides and judge the changes. Raises RunNotFound, ConfigError."""
-    found = judge.judge(match(*sides.both(out, first, second)), level=level, least_percent=least)
-    if found.pairs and all(pair.a == pair.b for pair in found.pairs):
-        raise ConfigError(
-            f"compare {first} {second}: both are {found.pairs[0].a.sweep}, and a run compared with itself shows nothing; "
-            "name two runs, or cells of one as RUN:axis=value"
-        )
-    return found
-
-
-def not_comparable(found: judge.Comparison, *, across_hosts: bool) -> str | None:
-    """Why these two cannot be compared at all; None when they can."""
-    if not found.pairs:
-        return "not comparable: no cell of one is a cell of the other; give A:axis=value B:axis=value to compare across an axis"
-    if not across_hosts and all(pair.unlike for pair in found.pairs):
-        reasons = "; ".join(dict.fromkeys(reason for pair in found.pairs for reason in pair.unlike))
-        return f"not comparable: {reasons}. --across-hosts compares what does not depend on the host"
-    return None

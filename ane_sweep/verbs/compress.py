@@ -30,7 +30,8 @@ def compress(args: list[str]) -> int:
         "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
     )
     parser.json(
-        "path, bytes_before, bytes_after, bits_per_weight, psnr_db, weights_compressed, weights_left, seconds", "lines of text"
+        "path, bytes_before, bytes_after, bits_per_weight, psnr_db, psnr_worst_db, weights_compressed, weights_left, seconds",
+        "lines of text",
     )  # fmt: skip
     given = parser.read(args)
     target = _workers.target(given.output, "compress")
@@ -91,20 +92,21 @@ def _compressed(bench: _workers.Bench, recipe: Any, target: Path) -> dict[str, A
         inputs["calibration"] = bench.stage("calibrate", wanted, {**inputs, "reference": reference})[1]
     result, out = bench.stage("compress", {"recipe": recipe}, inputs)
     figures = {metric.name: metric.value for metric in result.metrics}
-    psnr = None
+    psnr: dict[str, Any] = {}
     if reference is not None and before <= _workers.SMALL_BYTES:
-        psnr = next(one.value for one in bench.score(out, reference)[0].metrics if one.name == "psnr_db")
+        psnr = {one.name: one.value for one in bench.score(out, reference)[0].metrics}
     after = _workers.size_of(out / "model.mlpackage")
     _workers.put(out / "model.mlpackage", target, bench)
     return {
         "path": str(target), "bytes_before": before, "bytes_after": after, "bits_per_weight": figures["bits_per_weight"],
-        "psnr_db": psnr, "seconds": result.seconds, **result.realised,
+        "psnr_db": psnr.get("psnr_db"), "psnr_worst_db": psnr.get("psnr_worst_db"), "seconds": result.seconds, **result.realised,
     }  # fmt: skip
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
     left = f", {found['weights_left']} left as they are" if found["weights_left"] else ""
     psnr = f"{found['psnr_db']:.1f} dB" if found["psnr_db"] is not None else "not taken (a package of more than 60 MB)"
+    psnr += "" if found["psnr_worst_db"] is None else f", worst output {found['psnr_worst_db']:.1f} dB"
     return [
         shown(Path(found["path"])),
         f"  size    {size(found['bytes_before'])} -> {size(found['bytes_after'])}, {found['bits_per_weight']:.2f} bits a weight",

@@ -37,20 +37,23 @@ def devices(args: list[str]) -> int:
     parser = Parser(
         "devices",
         "[--json]",
-        "The chips that placement is predicted for, with the sources of each figure.",
+        "The chips that placement is predicted for, with the sources of each figure; and the phones, tablets and Macs whose "
+        "names stand for a chip (iphone15_pro is a17_pro).",
         "ane-sweep devices",
     )
-    parser.json("chips, sources", "a table")
+    parser.json("chips, sources, devices", "tables")
     given = parser.read(args)
     from ane_sweep.placement import chips
 
     if given.json:
         rows = [asdict(chip) for chip in chips.table().values()]
-        tell(chips=rows, sources=chips.sources())
+        tell(chips=rows, sources=chips.sources(), devices=chips.devices())
         return OK
     table: list[tuple[str, ...]] = []
     for chip in chips.table().values():
         cells = ["?" if getattr(chip, name) is None else f"{getattr(chip, name)}" for name in _COLUMNS]
         table.append((*cells[:-1], f"{chip.basis}; {', '.join(chip.sources)}"))
-    print(tables.aligned(table, heads=_HEADS), tables.aligned(chips.sources().items()), sep="\n\n")
+    names = [(chip, ", ".join(devices)) for chip, devices in chips.devices().items()]
+    told = (tables.aligned(table, heads=_HEADS), tables.aligned(chips.sources().items()))
+    print(*told, tables.aligned(names, heads=("chip", "names of devices, which stand for it")), sep="\n\n")
     return OK

@@ -64,14 +64,14 @@ def _diff(given: argparse.Namespace) -> int:
         for model in (first, second)
     ]
     found = {name: _judged(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
-    ops = trace.compare(first, second, inputs) if given.drift and first.ops and second.ops else None
+    ops = trace.compare_values(first, second, inputs) if given.drift and first.ops and second.ops else None
     under = given.min_psnr is not None and any(psnr < given.min_psnr for _, psnr in found.values())
     code = NOT_ALL_OK if under else OK
     if given.json:
         sides = {name: {"package": str(path), "computed": running.computed(model)}
                  for name, path, model in (("a", given.a, first), ("b", given.b, second))}  # fmt: skip
         told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
-        worst = running.rows(trace.worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
+        worst = running.rows(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
         tell(**sides, outputs=told, drift=worst, exit=code)
         return code
     print(f"A {given.a}: {running.computed(first)}")
@@ -131,5 +131,5 @@ def _print_ops(trace: Any, compared: Any, count: int) -> None:
         print("all of them are equal")
         return
     print(f"the first that differs is {start.name} ({start.type})")
-    rows = trace.worst(seen, count, lambda item: item.drift)
+    rows = trace.rank_worst(seen, count, lambda item: item.drift)
     running.print_drift(rows, "values of B furthest from A, relative to A's largest magnitude")

@@ -122,7 +122,8 @@ def _scheduler(given: argparse.Namespace) -> int:
 
 def _worker(given: argparse.Namespace) -> int:
     from ane_sweep import installed
-    from ane_sweep.runner import errand, needs
+    from ane_sweep.runner.placement_rules import offered_resources
+    from ane_sweep.runner.remote_task import STORE_VARIABLE
 
     at, name, place = _address(given), service.checked_name(given.name), _certificates(given)
     installed.need_worker("fleet worker")
@@ -131,7 +132,7 @@ def _worker(given: argparse.Namespace) -> int:
         members.NAME_VARIABLE: name,
         "ANE_SWEEP_OUT": str(given.out),
         **({members.CHIP_VARIABLE: given.chip} if given.chip else {}),
-        **({errand.STORE_VARIABLE: given.store} if given.store else {}),
+        **({STORE_VARIABLE: given.store} if given.store else {}),
         **({members.MEMORY_VARIABLE: str(given.memory_gib)} if given.memory_gib else {}),
     }
     me, scratch = members.me(), given.out / "dask"
@@ -145,7 +146,7 @@ def _worker(given: argparse.Namespace) -> int:
 
     def prepare() -> Request:
         service.admit(at, place, name)
-        return service.worker(at, place, given.port, name, needs.offered(me, given.prepare), scratch)
+        return service.worker(at, place, given.port, name, offered_resources(me, given.prepare), scratch)
 
     return service.run(prepare, f"worker {name}")
 

@@ -1,5 +1,6 @@
 """`ane-sweep help [TOPIC | KEY | keys]`: a topic to read, one key, or all keys"""
 
+import re
 from pathlib import Path
 
 import ane_sweep
@@ -9,6 +10,7 @@ from ane_sweep.terminal import OK, count
 from ane_sweep.words import Parser
 
 DOCS = Path(ane_sweep.__file__).parent / "docs"
+_NO_HELP = ("figures", "not_done", "notebooks", "rulings")  # topics about this project: no word is explained in them
 
 
 def help(args: list[str]) -> int:
@@ -16,27 +18,32 @@ def help(args: list[str]) -> int:
     parser = Parser(
         "help",
         "[TOPIC | KEY | keys] [--config-dir DIR]",
-        "A topic to read, what one key is for with its choices and default, or all keys. Without a word: the topics.",
+        "A topic to read, what one key is for with its choices and default, or all keys. Of another word the section of a "
+        "topic that is about it. Without a word: the topics.",
         "ane-sweep help models",
     )
-    parser.add_argument("word", nargs="?", metavar="WORD", help="a topic, a key, a verb, or keys (default: the topics)")
+    parser.add_argument(
+        "word", nargs="*", metavar="WORD", help="a topic, a key, a verb, axes or keys (default: the topics)"
+    )
     parser.add_argument(
         "--config-dir", "-cd", metavar="DIR", help="options of your own are listed too (default: ./conf)"
     )
     given = parser.read(args)
-    print(_list() if given.word is None else page(given.word.lower(), given.config_dir))
+    print(page(" ".join(given.word).lower(), given.config_dir) if given.word else _list())
     return OK
 
 
 def page(word: str, config_dir: str | None = None) -> str:
-    """Everything of that name: the key, the topic, the verb."""
+    """Return everything of that name: the key, the topic, the verb; else the sections that are about it."""
     from ane_sweep.planner import help as keys
 
-    if word == "keys":
-        return keys.keys(config_dir)
+    if word in ("keys", "axes"):
+        return keys.keys(config_dir) if word == "keys" else keys.axes(config_dir)
     found = [text for text in (keys.of(word, config_dir), _topic(word)) if text]
     if word in verbs.names():
         found.append(f"`ane-sweep {word} --help` has the verb's words, their defaults and its exit codes.")
+    if not found:
+        found = [text for text in (keys.under(word, config_dir), *sections(word)) if text]
     if not found:
         known = [*topics(), "keys", *keys.names(), *verbs.names()]
         raise ConfigError(
@@ -50,6 +57,37 @@ def topics() -> dict[str, str]:
     """Name -> its title, of every topic."""
     paths = sorted(DOCS.glob("*.md"))
     return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in paths}
+
+
+def sections(word: str) -> list[str]:
+    """Return the sections of topics that are about a word: those with it in their heading, else those that define it (in bold),
+    else the section with the most mentions for its length, and the topics with further ones."""
+    found = [
+        (path.stem, heading, text)
+        for path in sorted(DOCS.glob("*.md"))
+        if path.stem not in _NO_HELP
+        for heading, text in _split(path.read_text(encoding="utf-8"))
+    ]
+    whole = re.compile(rf"\b{re.escape(word)}s?\b", re.IGNORECASE)
+    begun = re.compile(rf"\b{re.escape(word)}\w*", re.IGNORECASE)
+    if about := [one for one in found if whole.search(one[1])]:
+        return [_section(*one) for one in about]
+    if about := [one for one in found if f"**{word}**" in one[2].lower()]:
+        return [_section(*one) for one in about]
+    by_share = sorted(found, key=lambda one: -len(begun.findall(one[2])) / (len(one[2]) or 1))
+    said = [one for one in by_share if begun.search(one[2])]
+    also = ", ".join(dict.fromkeys(topic for topic, _, _ in said[1:] if topic != said[0][0]))
+    return [_section(*said[0]), *([f"Also in the topics: {also}."] if also else [])] if said else []
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """Return heading and text of each section of a topic, the part before the first one under the topic's title."""
+    parts = re.split(r"^#{1,3} (.+)$", text, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], (part.strip() for part in parts[1::2])))
+
+
+def _section(topic: str, heading: str, text: str) -> str:
+    return f"{heading} (`ane-sweep help {topic}`)\n\n{text}\n"
 
 
 def _topic(word: str) -> str:

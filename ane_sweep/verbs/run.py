@@ -111,10 +111,14 @@ def _run(given: argparse.Namespace) -> int:
         _say_if_slow(given)
     inputs = read_inputs(given.input, model.inputs, given.random)
     outputs = model.predict(inputs, model.new_state() if model.states else None)
-    kept = trace.values(model, inputs, given.value, model.new_state() if model.states else None) if given.value else {}
-    watched = trace.watch(model, inputs, model.new_state() if model.states else None) if given.watch else None
+    kept = (
+        trace.collect_values(model, inputs, given.value, model.new_state() if model.states else None)
+        if given.value
+        else {}
+    )
+    watched = trace.record_values(model, inputs, model.new_state() if model.states else None) if given.watch else None
     exact = load(given.model, given, numerics="fp32") if given.drift else None
-    worst = trace.worst(trace.drift(model, exact, inputs), given.drift) if exact else None
+    worst = trace.rank_worst(trace.measure_drift(model, exact, inputs), given.drift) if exact else None
     if given.output:
         _write(given.output, outputs | kept)
     if given.json:
@@ -169,7 +173,7 @@ def _say_if_slow(given: argparse.Namespace) -> None:
     from ane_sweep.mil import effects
     from ane_sweep.placement import laws, programs
 
-    if "products" not in effects.chosen(given.effects.split(",") if given.effects else None):
+    if "products" not in effects.select_effects(given.effects.split(",") if given.effects else None):
         return
     sites = [site for part in programs.load_chain([given.model]) for site in part.sites]
     seconds = sum(map(laws.flop, sites)) / 2 * effects.PRODUCT_NS / 1e9

@@ -1,20 +1,19 @@
-"""The child: one task in one fresh process. `python -m ane_sweep.worker.child TASK_JSON` (see bridge for the two files), or
-forked from a parent that has done the imports (parent.py).
+"""The worker's process, which runs one task: `python -m ane_sweep.worker.child TASK_JSON`, or forked by fork_server.py.
 
-In this order, because each step protects the next: die with the parent; kernel limits; a TMPDIR of its own; the fault
-of a crash test, if any; only then the stage and with it torch or coremltools. Whatever happens in Python ends as a
-result.json; what kills the interpreter itself is written down by the parent (isolate.py).
+The order of steps matters, because each protects the next: die with the parent; kernel limits; a TMPDIR of its own; the
+fault of a crash test, if any; only then the stage and with it torch or coremltools. Every Python error ends as a
+result.json; the parent records a death of the interpreter itself (isolate.py). bridge/task.py describes both files.
 
 Memory limit. On Linux it is RLIMIT_DATA, which counts every private writable mapping, touched or not: the heap, thread
 stacks (8 MiB a thread) and BLAS buffers (OpenBLAS: 40 MiB a thread). After import alone, with 1 thread / 2 threads
 (measured, Linux x86-64): numpy 46 / 86 MiB, torch 175 / 216, torch + transformers 192 / 232, coremltools (with both)
 391 / 471. Shared libraries do not count; a checkpoint that safetensors opens for torch does, in full and at once, as it
 is mapped private and writable (400 MiB opened: 400 MiB more, measured). Elsewhere no such limit exists in the kernel
-and the parent watches instead. While a library is loaded the limit is lifted, and what it took is held against it then:
-OpenBLAS, which numpy and scipy bring along, asks for its buffers at once and, refused, again and again without end.
+and the parent watches instead. While a library is loaded the limit is lifted, and checked again afterwards: OpenBLAS,
+which numpy and scipy bring along, asks for its buffers at once and retries without end if they are refused.
 
-Figures JSON cannot carry. A metric that is NaN or infinite becomes null and a sentence in `doubts` says so; the status
-stays what the stage made of it. The same holds for numbers in `realised` and `facts`.
+JSON has no NaN or infinity. Such a metric becomes null and a sentence in `doubts` explains it; the status does not
+change. The same holds for numbers in `realised` and `facts`.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ F = TypeVar("F", Metric, Timing, Placement)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the task of one task.json and write its result. Returns the exit code: 0 when the stage ended ok, else 1."""
+    """Run the task of one task.json and write its result. Return the exit code: 0 if the stage ended ok, else 1."""
     started = time.monotonic()
     die_with_parent(int(os.environ.get(PARENT_VARIABLE, os.getppid())))
     leftovers.adopt_orphans()
@@ -73,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def die_with_parent(parent: int, platform: str = sys.platform) -> None:
-    """See to it that this process does not outlive process `parent`; exits at once if that is already gone.
+    """Make this process end when process `parent` ends; exit at once if the parent is already gone.
 
     Linux: the kernel sends SIGKILL when the *thread* that spawned us ends, which is why isolate.py waits for a worker
     in the thread that started it. Elsewhere: stdin is a pipe whose other end only the parent holds, and a thread
@@ -100,16 +99,16 @@ def _exit_at_eof() -> None:
 
 
 def explain_death() -> None:
-    """On a fatal signal, and on the SIGTERM that comes just before a timeout's SIGKILL, write all stacks to stderr.
+    """Have all stacks written to stderr on a fatal signal and on the SIGTERM just before a timeout's SIGKILL.
 
-    The handlers are C code, so they also speak while native code hangs with the interpreter lock in its hands.
+    The handlers are C code, so they also work while native code hangs and holds the interpreter lock.
     """
     faulthandler.enable()
     faulthandler.register(signal.SIGTERM, all_threads=True, chain=False)
 
 
 def set_limits(memory_bytes: int | None, platform: str = sys.platform) -> None:
-    """No core files; on Linux a soft RLIMIT_DATA of `memory_bytes`, to be lifted again for writing the result."""
+    """Forbid core files, and on Linux set a soft RLIMIT_DATA of `memory_bytes`, lifted again to write the result."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes is None or platform != "linux":
@@ -121,7 +120,7 @@ def set_limits(memory_bytes: int | None, platform: str = sys.platform) -> None:
 
 
 def _limit_after_loading() -> None:
-    """From now on load libraries without the limit; MemoryError where they took more than it."""
+    """Load libraries without the limit from now on; loading raises MemoryError if they took more than the limit."""
     create = ExtensionFileLoader.create_module
 
     def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
@@ -135,49 +134,49 @@ def _limit_after_loading() -> None:
             raise MemoryError(f"loading {spec.name} took this process above its limit of {soft / 2**30:.2f} GiB")
         return module
 
-    ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign, assignment]
+    setattr(ExtensionFileLoader, "create_module", create_module)  # noqa: B010 (mypy refuses a plain assignment)
 
 
 def lift_memory_limit() -> None:
-    """After the stage, so that its result can always be written down."""
+    """Lift the soft limit, so that the result of the stage can always be written."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def use_tmp(tmp: Path) -> None:
-    """Point everything temporary at this task's own folder; coremltools 9.0 leaves a copy of the weights per model."""
+    """Put temporary files into this task's own folder; coremltools 9.0 leaves a copy of the weights per model."""
     tmp.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(tmp)
     tempfile.tempdir = None
 
 
 def attempt(task: TaskRequest) -> TaskResult:
-    """Run fault and stage; what only the end of the process tells is left out of the result. Never raises an Exception.
+    """Run fault and stage and return the result, without the figures of the whole process. Never raises an Exception.
 
-    The traceback of whatever went wrong goes to stderr in full; the reason is one sentence.
+    The traceback of an error goes to stderr in full; the reason is one sentence.
     """
     try:
         try:
-            found = run_stage(task)
+            outcome = run_stage(task)
         finally:
             lift_memory_limit()  # what follows must not fail: even a traceback takes memory
-        doubts = [*found.doubts]
+        doubts = [*outcome.doubts]
         return TaskResult(
             task.stage,
             task.key,
             "ok",
-            metrics=[_plain(metric, f"metric {metric.name}", doubts) for metric in found.metrics],
-            timing=None if found.timing is None else _plain(found.timing, "timing", doubts),
-            placement=[_plain(entry, "placement", doubts) for entry in found.placement],
-            realised=strict(found.realised, "realised", doubts),
-            facts=strict(found.facts, "facts", doubts),
+            metrics=[_to_plain_figure(metric, f"metric {metric.name}", doubts) for metric in outcome.metrics],
+            timing=None if outcome.timing is None else _to_plain_figure(outcome.timing, "timing", doubts),
+            placement=[_to_plain_figure(entry, "placement", doubts) for entry in outcome.placement],
+            realised=to_json_object(outcome.realised, "realised", doubts),
+            facts=to_json_object(outcome.facts, "facts", doubts),
             doubts=doubts,
         )
     except (Exception, SystemExit) as error:
         with contextlib.suppress(MemoryError, OSError, ValueError):
             traceback.print_exc()
-        status, reason = explain(error, task.out)
+        status, reason = explain_failure(error, task.out)
         if status == "failed" and reason.startswith("no space left"):
             _empty(task.out)
     return TaskResult(task.stage, task.key, status, reason)
@@ -194,20 +193,20 @@ def run_stage(task: TaskRequest) -> StageResult:
     if script is not None:
         from ane_sweep.coreml_anywhere import scripted_remote
 
-        scripted_remote.install(script)  # first: whoever imports time.sleep or a clock shall have the scripted one
-    found: StageResult = importlib.import_module(f"ane_sweep.worker.stages.{task.stage}").run(params, inputs, task.out)
-    if script is None:
-        return found
-    found.metrics = [script.labelled(metric) for metric in found.metrics]
-    return found
+        scripted_remote.install(script)  # first, so that every later import of a clock gets the scripted one
+    stage = importlib.import_module(f"ane_sweep.worker.stages.{task.stage}")
+    outcome: StageResult = stage.run(params, inputs, task.out)
+    if script is not None:
+        outcome.metrics = [script.labelled(metric) for metric in outcome.metrics]
+    return outcome
 
 
-def explain(error: BaseException, out: Path) -> tuple[End, str]:
-    """(status, one sentence) for an exception that left a stage; looks along the whole chain of causes."""
+def explain_failure(error: BaseException, out: Path) -> tuple[End, str]:
+    """Return status and reason (one sentence) for an exception that left a stage, looking at all its causes."""
     for link in trouble.error_chain(error):
         if trouble.is_out_of_memory(link):
-            return "out_of_memory", f"a memory allocation was refused: {first_line(link)}"
-        if trouble.is_out_of_space(link) or _full(link, out):
+            return "out_of_memory", f"a memory allocation was refused: {describe_error(link)}"
+        if trouble.is_out_of_space(link) or _is_disk_full(link, out):
             return "failed", trouble.no_space_reason(getattr(link, "filename", None) or out)
     if isinstance(error, Unavailable):
         return "unavailable", trouble.text_of(error) or "this host cannot do it"
@@ -217,11 +216,11 @@ def explain(error: BaseException, out: Path) -> tuple[End, str]:
         return "failed", trouble.text_of(error) or type(error).__name__
     if isinstance(error, SystemExit):
         return "failed", f"the stage called sys.exit({error.code!r})"
-    return "failed", first_line(error)
+    return "failed", describe_error(error)
 
 
-def _full(error: BaseException, out: Path) -> bool:
-    """Native writers (coremltools' weight file) say only 'unable to write': look at the disk itself."""
+def _is_disk_full(error: BaseException, out: Path) -> bool:
+    """Return True if the disk is full; native writers (coremltools' weight file) report only 'unable to write'."""
     if isinstance(error, StageError) or not isinstance(error, (RuntimeError, OSError)):
         return False
     try:
@@ -231,23 +230,28 @@ def _full(error: BaseException, out: Path) -> bool:
     return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < 64 << 10
 
 
-def first_line(error: BaseException) -> str:
-    """'TypeError: what it says', the first line only and cut to a readable length."""
+def describe_error(error: BaseException) -> str:
+    """Return 'TypeError: first line of the message', cut to a readable length."""
     text = trouble.text_of(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     return line if len(line) <= _REASON_CHARS else line[: _REASON_CHARS - 3] + "..."
 
 
-def _plain(figure: F, where: str, doubts: list[str]) -> F:
-    """A figure of plain numbers. Raises ValueError where what is left of it is none."""
+def _to_plain_figure(figure: F, where: str, doubts: list[str]) -> F:
+    """Return a figure with plain numbers only. Raises ValueError if the result is no valid figure any more."""
     values = msgspec.to_builtins(figure, enc_hook=lambda value: value.tolist())
-    return conversion.convert(strict(values, where, doubts), type(figure))
+    return conversion.convert(to_json_value(values, where, doubts), type(figure))
 
 
-def strict(value: Any, where: str, doubts: list[str]) -> Any:
-    """`value` as plain JSON data: numpy and torch values unwrapped, paths as text, NaN and infinity as null.
+def to_json_object(values: dict[str, Any], where: str, doubts: list[str]) -> dict[str, Any]:
+    """Return a mapping as plain JSON data; see to_json_value."""
+    return {str(key): to_json_value(item, where, doubts) for key, item in values.items()}
 
-    Each non-finite number adds a sentence to `doubts`. Raises TypeError for what JSON has no form for.
+
+def to_json_value(value: object, where: str, doubts: list[str]) -> object:
+    """Return `value` as plain JSON data: numpy and torch values unwrapped, paths as text, NaN and infinity as null.
+
+    Each non-finite number adds a sentence to `doubts`. Raises TypeError for a value that JSON cannot hold.
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
@@ -257,13 +261,13 @@ def strict(value: Any, where: str, doubts: list[str]) -> Any:
         doubts.append(f"{where} was {value}, which is not a number JSON can carry; kept as null")
         return None
     if isinstance(value, dict):
-        return {str(key): strict(item, where, doubts) for key, item in value.items()}
+        return to_json_object(value, where, doubts)
     if isinstance(value, (list, tuple)):
-        return [strict(item, where, doubts) for item in value]
+        return [to_json_value(item, where, doubts) for item in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "tolist"):
-        return strict(value.tolist(), where, doubts)
+        return to_json_value(value.tolist(), where, doubts)
     raise TypeError(
         f"{where} holds a {type(value).__name__}, which JSON cannot carry; return plain values from the stage"
     )
@@ -278,8 +282,8 @@ def _empty(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def end(arguments: list[str]) -> NoReturn:
-    """main, and nothing after it: the result is written, tearing torch and coremltools down costs time and can crash."""
+def run_and_exit(arguments: list[str]) -> NoReturn:
+    """Run main and exit at once: the result is written, and tearing torch and coremltools down can crash."""
     code = 1
     try:
         code = main(arguments)
@@ -293,4 +297,4 @@ def end(arguments: list[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    end(sys.argv[1:])
+    run_and_exit(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Faults for the crash test: what goes wrong on other people's machines, made to happen inside a real worker.
+"""Faults for the crash test: failures of other people's machines, made to happen inside a real worker.
 
     segfault         reads address 0 in native code                     -> crashed (SIGSEGV)
     hang             ignores SIGTERM and sleeps                         -> timeout
@@ -55,9 +55,9 @@ NAMES = (*_EARLY, "corrupt_weights")
 
 
 def run_early(name: str | None, memory_bytes: int | None) -> None:
-    """Run a fault that needs no stage; returns at once for None and for those that only change the inputs.
+    """Run a fault that needs no stage. Return at once for None and for faults that only change the inputs.
 
-    Raises StageError naming the known faults when `name` is none of them.
+    Raises StageError that names the known faults if `name` is unknown.
     """
     if name in _EARLY:
         _EARLY[name](memory_bytes)
@@ -68,9 +68,9 @@ def run_early(name: str | None, memory_bytes: int | None) -> None:
 def corrupt_inputs(
     name: str | None, params: dict[str, Any], inputs: dict[str, Path], tmp: Path
 ) -> tuple[dict[str, Any], dict[str, Path]]:
-    """What the stage gets instead of `params` and `inputs` under fault=corrupt_weights; both unchanged otherwise.
+    """Return params and inputs with corrupted weights under fault=corrupt_weights, and unchanged otherwise.
 
-    Random weights are first drawn and saved as a checkpoint, and the stage is told to read that folder.
+    Random weights are first drawn and saved as a checkpoint; the stage then reads that folder.
     Raises StageError for a stage that reads no weights.
     """
     if name != "corrupt_weights":
@@ -84,26 +84,26 @@ def corrupt_inputs(
 
 
 def corrupt_checkpoint(checkpoint: Path, into: Path) -> Path:
-    """Copy a checkpoint folder to `into` with every payload byte of its *.safetensors set to 0xFF; returns `into`.
+    """Copy a checkpoint folder to `into` with every payload byte of its *.safetensors set to 0xFF; return `into`.
 
-    Names, shapes, dtypes and file sizes stay as they were, and 0xFF.. is a NaN in fp16, bf16, fp32 and fp64: what a
-    bad disk or a broken download of the right length looks like. Raises WeightsError where there is nothing to corrupt.
+    Names, shapes, dtypes and file sizes do not change, and 0xFF.. is a NaN in fp16, bf16, fp32 and fp64: a bad disk or
+    a broken download of the right length looks like this. Raises WeightsError if no file can be corrupted.
     """
     into.mkdir(parents=True)
-    found = 0
+    corrupted = 0
     for source in sorted(path for path in checkpoint.iterdir() if path.is_file()):
         if source.suffix == ".safetensors":
             _corrupt_file(source, into / source.name)
-            found += 1
+            corrupted += 1
         else:
             shutil.copyfile(source, into / source.name)
-    if not found:
+    if not corrupted:
         raise WeightsError(f"fault=corrupt_weights found no *.safetensors in {checkpoint}")
     return into
 
 
 def _corrupt_file(source: Path, target: Path) -> None:
-    """A safetensors file is an 8-byte little-endian header length, the JSON header, then the payload."""
+    """Copy a safetensors file (8-byte little-endian header length, JSON header, payload) with a payload of 0xFF."""
     with open(source, "rb") as reader, open(target, "wb") as writer:
         prefix = reader.read(8)
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0

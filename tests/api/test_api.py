@@ -1,9 +1,12 @@
 """The functions of `ane_sweep`: what they load, how a matrix is asked for, what comes back, and what a mistake says."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import constructed
+import nights
 import numpy as np
 import pandas
 import pytest
@@ -12,6 +15,7 @@ from placement.by_hand import conv_chain
 import ane_sweep
 from ane_sweep import __main__, engine, errors
 from ane_sweep.api import asked, inline, sweeps
+from ane_sweep.bridge import figures
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus, write_records
@@ -35,6 +39,7 @@ def test_importing_it_loads_nothing_heavy():
         ({"variant": ["original", "split_einsum"]}, "variant='original','split_einsum'"),
         ({"chips": ["m1", "m4"]}, "chips=['m1','m4']"),
         ({"chips": []}, "chips=[]"),
+        ({"chips": "m4"}, "chips='m4'"),
         ({"latency": {"samples": 50}}, "latency.samples=50"),
         ({"budget_minutes": None}, "budget_minutes=null"),
         ({"tracking": {"enabled": False}}, "tracking.enabled=false"),
@@ -141,15 +146,20 @@ def test_a_frame_has_a_row_a_cell_and_never_mixes_kinds(folder):
     found = ane_sweep.load(folder)
     found.records[0].metrics.append(Metric("latency_ms", 0.5, "ms", "estimated", chip="m4"))
     frame = found.frame()
-    assert list(frame.index) == [record.cell_key for record in found.records]
+    assert list(frame["cell_key"]) == [record.cell_key for record in found.records]
+    assert frame.index.is_unique and frame.index[0].startswith("gpt2 ")
     varying = [key for key in ("variant", "precision", "chunks") if len({r.cell[key] for r in found.records}) > 1]
-    assert list(frame.columns[: 3 + len(varying)]) == ["model", *varying, "status", "reason"]
+    request = 2 + len(varying)
+    assert list(frame.columns[:request]) == ["model", *varying, "status"]
+    first = list(dict.fromkeys(column.rpartition(".")[2] for column in frame.columns[request:-2]))
+    assert first[:4] == ["latency_median_ms", "latency_ms", "psnr_db", "package_bytes"]
+    assert list(frame.columns[-2:]) == ["reason", "cell_key"], "hashes last"
     assert "seq_len" not in frame.columns, "which all cells have in common"
     medians = [record.value("latency_median_ms") for record in found.records]
     assert list(frame["measured.latency_median_ms"]) == medians
     assert frame["estimated.m4.latency_ms"].dropna().tolist() == [0.5]
-    figures = frame.columns[3 + len(varying) :]
-    assert {column.split(".")[0] for column in figures} <= {
+    shown = frame.columns[request:-2]
+    assert {column.split(".")[0] for column in shown} <= {
         "measured",
         "planned",
         "estimated",
@@ -252,3 +262,74 @@ def test_what_ends_a_run_lets_go_of_it(monkeypatch, tmp_path):
 
 def test_pandas_is_asked_for_where_it_is_used():
     assert isinstance(sweeps.Sweep("p", []).frame(), pandas.DataFrame)
+
+
+def test_a_name_that_no_figure_has_raises_with_the_known_ones(folder):
+    record = ane_sweep.load(folder).records[0]
+    with pytest.raises(errors.ConfigError, match=r"nosuch: no figure has that name; known: .*psnr_db"):
+        record.value("nosuch")
+    with pytest.raises(errors.ConfigError, match=r"did you mean 'latency_median_ms'"):
+        record.value("latency_medain")
+    assert record.value("perplexity") is None and record.value("latency_1x3x24x24_median_ms") is None
+    record.metrics.append(Metric("of_a_plugin", 3.0))
+    assert record.value("of_a_plugin") == 3.0
+
+
+def test_every_name_that_the_package_writes_or_asks_for_is_known():
+    """So no cell of a sweep can raise where a figure is only missing."""
+    written = re.compile(r'(?:Metric|\.value|planned|predicted)\(\s*f?"([^"]+)"')
+    names = {
+        re.sub(r"\{[^}]*\}", "ane", name.replace("latency{end}", "latency"))  # as in ops_{unit}
+        for path in Path(ane_sweep.__file__).parent.rglob("*.py")
+        for name in written.findall(path.read_text(encoding="utf-8"))
+        if not name.startswith("{")
+        and path.parent.name not in ("mil", "reference", "placement", "models", "coreml_anywhere", "planner")
+    }
+    unknown = {name for name in names if name not in figures.FIGURES and not figures.NAMED_FIGURES.fullmatch(name)}
+    assert len(names) > 40 and not unknown
+
+
+def test_jupyter_shows_a_sweep_as_a_table(folder):
+    found = ane_sweep.load(folder)
+    found.records[0].cell["model"] = "<b>gpt2"
+    shown = found._repr_html_()
+    assert shown.count("<tr>") == 1 + len(found.records) and "<th>PSNR dB</th>" in shown
+    assert "&lt;b&gt;gpt2" in shown and "<b>gpt2" not in shown
+    assert "<table>" in sweeps.Sweep("p", [])._repr_html_()
+
+
+def test_two_runs_are_compared_in_python_as_by_the_verb(tmp_path, capsys):
+    nights.write_run(tmp_path, "a", [nights.cell()])
+    nights.write_run(tmp_path, "b", [nights.cell(psnr=50.0)])
+    before, after = ane_sweep.load("a", tmp_path), ane_sweep.load("b", tmp_path)
+    found = after.compare(before)
+    assert __main__.main(["compare", str(before.path), str(after.path), f"out={tmp_path}"]) == 1
+    assert capsys.readouterr().out == f"{found}" == found._repr_markdown_() and found.regressed
+    assert [change.bucket for change in found.found.changes] == ["less accurate"] and "less accurate" in f"{found}"
+    assert after.compare("a").found.changes == found.found.changes and not before.compare(after).regressed
+    with pytest.raises(errors.ConfigError, match="compared with itself"):
+        after.compare("b")
+
+
+def test_keywords_are_completed_in_ipython():
+    code = (
+        "import sys, types; sys.modules['IPython'] = types.ModuleType('IPython'); import ane_sweep, inspect; "
+        "from ane_sweep.bridge.cell import AXES; "
+        "print([set(AXES) <= set(inspect.signature(f).parameters) for f in (ane_sweep.plan, ane_sweep.sweep, ane_sweep.best)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[True, True, True]\n", done.stderr
+
+
+def test_the_best_cell_is_found_and_its_package_is_given(tmp_path):
+    quick = {"tracking": {"enabled": False}, "runtime": "reference", "out": tmp_path / "out"}
+    found = ane_sweep.best(TINY, "psnr_db>=1", precision=["fp16", "int8_channel"], minimise="package_mb", **quick)
+    (best,) = found.best
+    assert best.cell["precision"] == "int8_channel" and len(found.records) == 2
+    assert "smallest package_mb with psnr_db>=1" in found.text and repr(found) == found.text
+    (package,) = found.get(tmp_path / "given", precision="int8_channel")
+    assert package.is_dir() and (tmp_path / "given" / "README.md").is_file()
+    with pytest.raises(errors.ConfigError, match="2 cells; which one"):
+        ane_sweep.get("last", tmp_path / "none", out=tmp_path / "out")
+    with pytest.raises(errors.ConfigError, match="nosuch: no figure"):
+        ane_sweep.best(TINY, "nosuch>=1", **quick)

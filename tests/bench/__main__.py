@@ -15,9 +15,7 @@ NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__, allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument(
-        "--keep", action="store_true", help="add what they say to tests/bench/kept/ and docs/figures.md"
-    )
+    parser.add_argument("--keep", action="store_true", help="add what they say to tests/bench/kept/ and FIGURES.md")
     parser.add_argument(
         "--phases", action="store_true", help="of conversions: where the time goes (the benchmark phases)"
     )

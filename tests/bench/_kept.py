@@ -1,4 +1,4 @@
-"""What the benches said, kept: a file each, the newest entry last; docs/figures.md shows the newest of each.
+"""What the benches said, kept: a file each, the newest entry last; FIGURES.md shows the newest of each.
 
 `python -m tests.bench NAME --keep` adds an entry and writes the topic's table anew.
 """
@@ -15,11 +15,11 @@ from ane_sweep.machine import host
 from tests.bench import Row
 
 FOLDER = Path(__file__).parent / "kept"
-TOPIC = Path(__file__).parents[2] / "ane_sweep" / "docs" / "figures.md"
+TOPIC = Path(__file__).with_name("FIGURES.md")
 _TABLE = re.compile(r"^\| benchmark \|.*\n(?:\|.*\n)+", re.MULTILINE)
-PLACEMENT = Path(__file__).parents[2] / "ane_sweep" / "docs" / "placement.md"
+OP_COUNTS = Path(__file__).with_name("OP_COUNTS.md")
 _GRAPHS = re.compile(r"^\| graph \|.*\n(?:\|.*\n)+", re.MULTILINE)
-ELSEWHERE = {"packages": "packages.md", "opcounts": "placement.md"}  # benches whose rows stand in a topic of their own
+ELSEWHERE = {"packages": "PACKAGES.md", "opcounts": "OP_COUNTS.md"}  # benches whose rows stand in a topic of their own
 _VERSIONS = ("python", "torch", "coremltools", "transformers")
 
 
@@ -36,8 +36,8 @@ def keep(name: str, rows: Sequence[Row]) -> Path:
     disk.write_json(path, [*entries(name), entry])
     TOPIC.write_text(_TABLE.sub(lambda _: table(), TOPIC.read_text(encoding="utf-8")), encoding="utf-8")
     if name == "opcounts":
-        PLACEMENT.write_text(
-            _GRAPHS.sub(lambda _: op_counts(), PLACEMENT.read_text(encoding="utf-8")), encoding="utf-8"
+        OP_COUNTS.write_text(
+            _GRAPHS.sub(lambda _: op_counts(), OP_COUNTS.read_text(encoding="utf-8")), encoding="utf-8"
         )
     return path
 

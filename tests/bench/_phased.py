@@ -27,7 +27,7 @@ POINTS = (
     ("program grown", "ane_sweep.worker.grow.program", "Plan", "__init__"),
     ("weights cast, turned and written, by threads", "ane_sweep.worker.grow.weights", "_Streams", "_fill"),
     ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "write"),
-    ("package", "ane_sweep.worker.stages._package", "", "settle"),
+    ("package", "ane_sweep.worker.conversion.packages", "", "make_deterministic"),
 )
 
 

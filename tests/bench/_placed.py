@@ -8,11 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.placement import chips, judge, predict
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner.options import shipped
 from tests.bench import Row
 from tests.proof.placement import score_text
 
@@ -97,7 +95,7 @@ def placed(graph: Graph, chip: str, units: str) -> Ops:
 def _loaded(model: str, variant: str, seq_len: int, options: tuple[tuple[str, Any], ...]) -> Any:
     from ane_sweep.worker.stages import convert
 
-    option = yaml.safe_load((conf_dir() / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
+    option = shipped("model", model)
     params = {
         "model": {key: option[key] for key in ("family", "task", "arch")}, "variant": variant, "seq_len": seq_len,
         "weights": {"kind": "random", "digest": "random:0", "seed": 0}, "target": "iOS17", "compute": "fp16",

@@ -12,7 +12,7 @@ from typing import Any
 from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.protocol import peak_bytes
 from ane_sweep.worker import models, runtimes
-from ane_sweep.worker.stages._timing import measure
+from ane_sweep.worker.timing.sampling import measure
 from tests.bench import families
 
 

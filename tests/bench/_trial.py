@@ -61,14 +61,14 @@ def _cut(path: Path, made: dict[str, Any]) -> str:
     from ane_sweep.placement import flexible
 
     with tempfile.TemporaryDirectory() as folder:
-        facts = chunker.chunk(path, Path(folder), chunker.Request(_COUNT, varying=flexible.varying))
+        facts = chunker.chunk(path, Path(folder), chunker.ChunkRequest(_COUNT, varying=flexible.varying))
         chunks = package.program_paths(Path(folder))
         held = ", ".join(f"{size / 1e6:.1f}" for size in facts["chunk_bytes"])
         if "whole" not in made:
             return f"{held} MB, not run"
         whole = made["whole"]
         if facts.get("left_out"):
-            whole = _chain([chunker.alone(path, Path(folder) / "alone.mlpackage")], made["given"])
+            whole = _chain([chunker.extract_program(path, Path(folder) / "alone.mlpackage")], made["given"])
         _compare(whole, _chain(chunks, made["given"]))
         return f"{held} MB"
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ane_sweep.compare.difference import LEVEL
+from ane_sweep.results.difference import LEVEL
 from ane_sweep.stats.samples import quantile
-from ane_sweep.stats.student import weigh
+from ane_sweep.stats.student import weigh_difference
 from tests.bench import Row, _pool
 
 ROUNDS, DRAWS = 64, 1000
@@ -131,9 +131,9 @@ def _row(what: str, hits: dict[str, int], bar: str) -> Row:
 
 
 def _p_of(a: Side, b: Side, part: int, paired: bool) -> float:
-    """What compare/difference.py makes of one figure a process; 1 where it refuses to test."""
+    """What results/difference.py makes of one figure a process; 1 where it refuses to test."""
     first, second = ({number: figures[part] for number, figures in side.items()} for side in (a, b))
-    evidence = weigh(first, second, paired=paired)
+    evidence = weigh_difference(first, second, paired=paired)
     return 1.0 if evidence is None else evidence.p
 
 

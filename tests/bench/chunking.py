@@ -12,7 +12,7 @@ from ane_sweep.mil import package
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobWriter
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from tests.bench import Row, timed
 
 OPTIONS = ("minilm", "gpt2")
@@ -24,7 +24,7 @@ import json, sys
 from pathlib import Path
 from ane_sweep.mil import chunker
 from ane_sweep.bridge.protocol import peak_bytes
-facts = chunker.chunk(Path(sys.argv[1]), Path(sys.argv[2]), chunker.Request(int(sys.argv[3])))
+facts = chunker.chunk(Path(sys.argv[1]), Path(sys.argv[2]), chunker.ChunkRequest(int(sys.argv[3])))
 Path(sys.argv[2], "said.json").write_text(json.dumps({**facts, "peak_bytes": peak_bytes()}))
 """
 
@@ -71,11 +71,10 @@ def _handed_over(facts: dict[str, Any] | None) -> str:
 
 
 def _converted(name: str, out: Path) -> Path:
-    import yaml
 
     from ane_sweep.worker.stages import convert
 
-    option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    option = options.shipped("model", name)
     model = {key: option[key] for key in ("family", "task", "arch")}
     weights = {"kind": "random", "digest": "random:0", "seed": 0}
     out.mkdir()

@@ -99,12 +99,11 @@ def compress_one(side: str, name: str, folder: str) -> dict[str, int]:
 
 
 def _recipe(name: str) -> Any:
-    import yaml
 
     from ane_sweep.bridge import recipes
-    from ane_sweep.planner.paths import conf_dir
+    from ane_sweep.planner import options
 
-    option = yaml.safe_load((conf_dir() / "precision" / f"{name}.yaml").read_text(encoding="utf-8"))
+    option = options.shipped("precision", name)
     return recipes.canonical(option["weights"])
 
 
@@ -112,7 +111,7 @@ def _largest(path: Path) -> int:
     from ane_sweep.mil import graph, package
     from ane_sweep.mil.weights import BlobFile
 
-    ops = graph.program(package.read(path)).ops
+    ops = graph.view_program(package.read(path)).ops
     values = [value for op in ops for value in op.proto.attributes.values() if value.HasField("blobFileValue")]
     file = BlobFile(path / "Data" / "com.apple.CoreML" / "weights" / "weight.bin")
     return max(file.record(value.blobFileValue.offset).size for value in values)

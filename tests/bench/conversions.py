@@ -20,7 +20,7 @@ from typing import Any
 
 from ane_sweep.bridge import families, protocol
 from ane_sweep.bridge.protocol import peak_bytes
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from tests.bench import Row, _kept
 
 MODELS = "gpt2,gpt2-xl,ladder-base,ladder-medium,ladder-large,ladder-xl,sd-1.4-unet,pythia-6.9b"
@@ -97,9 +97,8 @@ def _children_s() -> float:
 
 
 def _option(name: str) -> dict[str, Any]:
-    import yaml
 
-    found: dict[str, Any] = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = options.shipped("model", name)
     return found
 
 

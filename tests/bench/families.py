@@ -7,7 +7,7 @@ from typing import Any
 from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from ane_sweep.worker import models
 from ane_sweep.worker.models._types import Model
 from tests.bench import Row
@@ -23,10 +23,7 @@ def run() -> list[Row]:
 
 def tiny_options() -> list[dict[str, Any]]:
     """The options of conf/model in miniature, one a family."""
-    import yaml
-
-    files = sorted((conf_dir() / "model").glob("tiny-*.yaml"))
-    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
+    return [option for name, option in options.all_shipped("model").items() if name.startswith("tiny-")]
 
 
 def _rows(option: dict[str, Any]) -> list[Row]:
@@ -80,10 +77,10 @@ def fed(port, model: dict[str, Any], real: int, seed: int):
     import numpy as np
     import torch
 
-    from ane_sweep.worker.stages import _seeds
+    from ane_sweep.worker.feeds import seeds
 
     if port.seeded:
-        return torch.from_numpy(_seeds.values(port, np.random.default_rng(seed)))
+        return torch.from_numpy(seeds.draw_values(port, np.random.default_rng(seed)))
     if port.name == "attention_mask":
         return (torch.arange(port.shape[1]) < real).long()[None]
     # Ids below 2 are padding or beginnings to some families.

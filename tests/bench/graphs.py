@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from tests.bench import Row
 
 # Of more-ane-transformers, notes of 28 and 30 March 2023 (rounded there), and apple/ml-ane-transformers, README.
@@ -84,7 +84,7 @@ def _published_form() -> Iterator[None]:
     from ane_sweep.worker.models import unet as family
     from ane_sweep.worker.stages import convert
 
-    passes = convert._pipeline
+    passes = convert._build_pipeline
 
     def forward(self: Any, x: Any, source: Any) -> Any:
         query, key, value = self.query(x), self.key(source).transpose(1, 3), self.value(source)
@@ -102,9 +102,8 @@ def _published_form() -> Iterator[None]:
 
 
 def _option(name: str) -> dict[str, Any]:
-    import yaml
 
-    option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    option = options.shipped("model", name)
     return {key: option[key] for key in ("family", "task", "arch")}
 
 

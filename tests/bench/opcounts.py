@@ -78,15 +78,15 @@ def count(form: Form) -> int:
     import numpy as np
     import torch
 
+    from ane_sweep.worker.conversion.shortcuts import take_shortcuts
     from ane_sweep.worker.stages import convert
-    from ane_sweep.worker.stages._lean import lean
 
     examples = [torch.zeros((1, SEQ_LEN), dtype=torch.int32), *(torch.zeros(shape) for shape in form.floats.values())]
-    pipeline = convert._pipeline(ct, convert.Wide("fp16", []))
+    pipeline = convert._build_pipeline(ct, convert.Fp32Ops("fp16", []))
     pipeline.remove_passes(form.without)
     with torch.no_grad():
         traced = torch.jit.trace(form.module.eval(), tuple(examples), check_trace=False)
-    with lean():
+    with take_shortcuts():
         model = ct.convert(
             traced,
             inputs=[

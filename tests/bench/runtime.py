@@ -7,9 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import yaml
-
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 from tests.bench import Row, said
 
 CASES = (("minilm", 128), ("gpt2", 512))
@@ -40,7 +38,7 @@ def compare(model: str, seq_len: int, folder: Path, rounds: int = ROUNDS, calls:
 
 def parameters(model: str, seq_len: int) -> dict[str, Any]:
     """What the stages need to build a model option as it is on the hub, with random weights."""
-    option = yaml.safe_load((conf_dir() / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
+    option = options.shipped("model", model)
     return {
         "model": {key: option[key] for key in ("family", "task", "arch")},
         "weights": {"kind": "random", "digest": "random:0", "seed": 0},

@@ -15,7 +15,7 @@ from typing import Any
 
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.record import Record
-from ane_sweep.report import searched
+from ane_sweep.results import search_log
 from ane_sweep.search.goal import Goal, Limit, figure
 from ane_sweep.search.order import Asked, Band, Order, Predicted
 from tests.bench import Row, _kept, ane_sweep
@@ -76,7 +76,7 @@ def as_cell(one: Record) -> Cell:
 def searched_cold(run: Path) -> dict[str, Any]:
     """The timed cells in their order, and the one that was found."""
     known = {one.cell_key: one for one in record.read_records(run)}
-    found = searched.read(run)
+    found = search_log.read(run)
     assert found is not None
     timed = [as_cell(known[trial.cell]) for trial in found.trials if trial.never is None]
     return {"cells": len(known), "timed": timed, "best": as_cell(known[found.best[0]])}

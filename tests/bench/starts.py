@@ -9,7 +9,7 @@ from typing import Any
 
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.task import TaskRequest
-from ane_sweep.runner import isolate, warm
+from ane_sweep.runner import fork_server, isolate
 from tests.bench import Row, _pool, alarms, ane_sweep
 
 ROUNDS, SIZES = 32, (3, 5, 8)
@@ -44,25 +44,27 @@ def _taken(path: Path, rounds: int) -> dict[str, Any]:
     if done >= rounds:
         return pool
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, warm.Parents() as parents:
+    with tempfile.TemporaryDirectory() as folder, fork_server.ForkServers() as fork_servers:
         ane_sweep([*_pool.PREPARE, "gate.wait_s=0"], Path(folder))
         tasks = _pool._tasks(Path(folder))
         pool["programs"] |= {name: {"delay_ms": 0.0} for name in tasks}
         for number in range(done + 1, rounds + 1):
-            parents.begin(number)
+            fork_servers.begin_round(number)
             wanted = [(program, slot) for program in tasks for slot in (*COLD, FORKED)]
             for position, (program, slot) in enumerate(random.Random(number).sample(wanted, len(wanted))):
-                took = _one(tasks[program], Path(folder), parents if slot == FORKED else None)
+                took = _one(tasks[program], Path(folder), fork_servers if slot == FORKED else None)
                 pool["runs"].append({"round": number, "position": position, "program": program, "slot": slot, **took})
             disk.write_json(path, pool)
             print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     return pool
 
 
-def _one(asked: Path, folder: Path, parents: warm.Parents | None) -> dict[str, Any]:
+def _one(asked: Path, folder: Path, fork_servers: fork_server.ForkServers | None) -> dict[str, Any]:
     task = TaskRequest.read(asked)
-    loads = warm.imports(task.stage, task.params)
-    result = isolate.run_task(task, folder / "task", timeout_s=600, watch_memory=False, parents=parents, loads=loads)
+    loads = fork_server.list_imports(task.stage, task.params)
+    result = isolate.run_task(
+        task, folder / "task", timeout_s=600, watch_memory=False, fork_servers=fork_servers, loads=loads
+    )
     if result.timing is None:
         raise RuntimeError(f"a timing ended as {result.status}: {result.reason}")
     return {"median_ms": result.timing.median_ms, "samples_ms": result.timing.samples_ms}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ane_sweep.bridge import protocol
 from ane_sweep.data import sentences
+from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.talk import cells
 from ane_sweep.talk import divergence as parting
@@ -32,7 +33,7 @@ def run() -> list[Row]:
 
 
 def _ships(model: str) -> bool:
-    return (conf_dir() / "model" / f"{model}.yaml").exists()
+    return options.file_of(conf_dir() / "model", model) is not None
 
 
 def written(words: list[str]) -> list[Row]:

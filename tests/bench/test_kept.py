@@ -11,7 +11,8 @@ from tests.bench import Row, _kept, demo
 from tests.bench.__main__ import NAMES, main
 
 ROOT = Path(__file__).parents[2]
-TEXTS = {path.name: path for path in (ROOT / "README.md", *(ROOT / "ane_sweep" / "docs").glob("*.md"))}
+PAGES = (ROOT / "README.md", *(ROOT / "ane_sweep" / "docs").glob("*.md"), *(ROOT / "tests" / "bench").glob("*.md"))
+TEXTS = {path.name: path for path in PAGES}
 FIGURE = re.compile(
     r"(?<![\w.,-])(\d(?:[\d,]*\d)?(?:\.\d+)?)(?=(?:(?: to| and|,|;| /| ±) \d[\d.,]*)* ?(?:ms|s|dB|MB|GB|GiB|MiB|minutes|seconds|%)(?!\w))"
 )
@@ -25,7 +26,7 @@ SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured tho
     "rulings.md": "1 %, 10 %, 25 %, 200 dB, 1 GiB",
     "timings.md": "30 s, 3.5 %, 10 %, 20 %, 30 %, 50 %, 100 %, 98 and 83, 77 and 53",
     "models.md": "2 and 7 %, 30 s",
-    "packages.md": "60 MB",
+    "PACKAGES.md": "60 MB",
     "own_models.md": "0.12 ms",  # published
     "notebooks.md": "2 to 3 GB, 800, 1811 and 1158, 250 and 100 MB, 30 %, 37 %, 2 GiB, 16 GB",  # published, or in a command
 }
@@ -56,7 +57,7 @@ def test_every_figure_with_a_unit_is_kept_beside_its_bench_or_is_a_setting(name)
 
 
 def test_the_topic_shows_the_newest_entry_of_every_bench():
-    assert _kept.table() in TEXTS["figures.md"].read_text(encoding="utf-8")
+    assert _kept.table() in TEXTS["FIGURES.md"].read_text(encoding="utf-8")
 
 
 def test_what_is_kept_is_of_a_bench():
@@ -65,7 +66,7 @@ def test_what_is_kept_is_of_a_bench():
 
 @pytest.mark.parametrize(
     ("topic", "bench", "begins"),
-    [("README.md", "demo", "minilm"), ("precisions.md", "recipes", ""), ("packages.md", "packages", "")],
+    [("README.md", "demo", "minilm"), ("precisions.md", "recipes", ""), ("PACKAGES.md", "packages", "")],
 )
 def test_a_table_of_a_text_says_what_its_bench_said(topic, bench, begins):
     rows = {row["what"]: numbers(row["what"] + " " + row["ours"]) for row in _kept.entries(bench)[-1]["rows"]}

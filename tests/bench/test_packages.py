@@ -33,7 +33,7 @@ def test_a_pipeline_is_tried_whole_and_its_program_cut(tmp_path, capsys):
 
 def test_the_counts_of_the_topic_are_those_of_its_table():
     """A cut counts only if the bits of both chunks were compared."""
-    topic = (_kept.TOPIC.parent / "packages.md").read_text(encoding="utf-8")
+    topic = (_kept.TOPIC.parent / "PACKAGES.md").read_text(encoding="utf-8")
     table = [line.split(" | ") for line in topic.splitlines() if line.count(" | ") == 8][2:]
     assert len(table) == len(_kept.entries("packages")[-1]["rows"])
     for own, sentence in ((False, "{} linted, {} run, {} cut, two more"), (True, "{} linted, {} run, {} cut.")):

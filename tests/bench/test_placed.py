@@ -31,6 +31,6 @@ def test_the_options_of_each_graph_are_options():
 
 
 def test_the_topic_shows_the_newest_counts_with_why_they_differ():
-    assert _kept.op_counts() in _kept.PLACEMENT.read_text(encoding="utf-8")
+    assert _kept.op_counts() in _kept.OP_COUNTS.read_text(encoding="utf-8")
     assert "why they differ" in _kept.op_counts()
     assert not [line for line in _kept.op_counts().splitlines() if ", all |" in line and "0 GPU" in line.split("|")[2]]

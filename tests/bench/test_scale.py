@@ -13,7 +13,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.planner import config
 from ane_sweep.runner import display
-from ane_sweep.runner.lanes import Lanes
+from ane_sweep.runner.slots import SlotQueue
 from tests.bench.scale import exponent
 
 
@@ -57,7 +57,7 @@ def handed_out(plan: Plan) -> None:
     """Each waits for the one behind it: whoever looks through all that wait, from the first, looks at them all each time."""
     tasks = list(plan.tasks.values())
     tasks = [replace(task, inputs={"next": after.key}) for task, after in itertools.pairwise(tasks)] + tasks[-1:]
-    Lanes(tasks, {}, budget=1).walk(lambda task: Outcome(StageStatus.OK))
+    SlotQueue(tasks, {}, budget=1).run_slot(lambda task: Outcome(StageStatus.OK))
 
 
 def test_what_is_shown_and_handed_out_grows_as_the_tasks_do():

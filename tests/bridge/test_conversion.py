@@ -16,7 +16,7 @@ from ane_sweep.bridge import conversion
 from ane_sweep.bridge.figures import Placement, Timing
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.task import TaskResult
-from ane_sweep.runner.errand import Answer
+from ane_sweep.runner.remote_task import RemoteResult
 
 timing = {"round": 1, "median_ms": 2.0}
 ops = {"cpu": 0, "gpu": 0, "ane": 1, "total": 1}
@@ -38,7 +38,7 @@ jobs = [
     lambda: Record.from_dict(record),
     lambda: conversion.convert(placement, Placement),
     lambda: conversion.convert(timing, Timing),
-    lambda: conversion.decode('{"machine": "m", "host": {}, "toolchain": {}}', Answer),
+    lambda: conversion.decode('{"machine": "m", "host": {}, "toolchain": {}}', RemoteResult),
 ]
 first = int(sys.argv[1]) % len(jobs)  # each kind is the first one in some of the processes
 sys.setswitchinterval(1e-6)

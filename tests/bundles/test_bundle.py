@@ -149,9 +149,9 @@ def test_no_name_of_a_person_or_machine_travels(exported):
     assert ".../gpt2" in text and "openai-community/gpt2" in text and "https://example.org/a/b, 3 tokens/s" in text
 
 
-WORKERS = ("studio-of-ada", "m4-basement")
+WORKERS = ("studio-of-lovelace", "m4-basement")
 FLEET = ["-m", "model=gpt2", f"machine=m4,{WORKERS[0]}", "executor=dask", "executor.address=tls://hub.local:8786",
-         "store=s3://lab-of-ada/ane-sweep", "tracking.uri=http://mlflow.ada.example:5000"]  # fmt: skip
+         "store=s3://lab-of-lovelace/ane-sweep", "tracking.uri=http://mlflow.lovelace.example:5000"]  # fmt: skip
 
 
 def of_a_fleet(folder):
@@ -161,8 +161,8 @@ def of_a_fleet(folder):
         record.host["worker"] = record.realised["machine"] = WORKERS[n % 2]
         record.cell["machine"] = WORKERS[0] if n % 2 else "m4"
         record.reason = (
-            f"{WORKERS[n % 2]} (10.1.2.3:41873) went away; s3://lab-of-ada/ane-sweep/cas/ab: no bucket lab-of-ada; "
-            "hub.local:8786 and mlflow.ada.example are away, http://192.168.7.9/x too; https://huggingface.co/gpt2 is there"
+            f"{WORKERS[n % 2]} (10.1.2.3:41873) went away; s3://lab-of-lovelace/ane-sweep/cas/ab: no bucket lab-of-lovelace; "
+            "hub.local:8786 and mlflow.lovelace.example are away, http://192.168.7.9/x too; https://huggingface.co/gpt2 is there"
         )
     write_records(folder, records)
     info = json.loads((folder / "run.json").read_text())
@@ -182,7 +182,7 @@ def test_no_name_of_a_fleet_travels(tmp_path):
     of_a_fleet(folder)
     bundle.export(folder, tmp_path / "fleet.zip", out)
     text = contents(tmp_path / "fleet.zip")
-    for name in (*WORKERS, "ada", "hub.", "8786", "10.1.2.3", "192.168", "41873", "lab-of", "mlflow."):
+    for name in (*WORKERS, "lovelace", "hub.", "8786", "10.1.2.3", "192.168", "41873", "lab-of", "mlflow."):
         assert name not in text, name
     (line, *_) = text[text.index('{"schema": 1, "sweep"') :].splitlines()
     record, info = json.loads(line), text[text.rindex('{\n "stamp"') :]

@@ -55,6 +55,8 @@ def test_the_other_way_round_is_better():
     down = cell(status="crashed", medians=(), psnr=None, size=None, reason="convert: boom")
     assert buckets([down], [cell()]) == {"works again": 1}
     assert buckets([down], [cell(status="timeout", medians=(), psnr=None, size=None)]) == {"fails otherwise": 1}
+    assert buckets([cell(worst=30.0)], [cell(worst=60.0)]) == {"more accurate": 1}
+    assert compared([cell(worst=60.0)], [cell(worst=30.0)]).changes[0].text == "worst output: 60 -> 30 dB"
     assert buckets([cell(ane=10)], [cell(ane=95)]) == {"onto the ANE": 1}
     assert buckets([cell(psnr=200.0)], [cell(psnr=150.0)]) == {}  # both agree to the last digits of fp16
 

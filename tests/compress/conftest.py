@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from shipped_recipes import SEQ
 
 from ane_sweep.bridge import recipes
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import options
 
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
 
@@ -23,7 +22,7 @@ def program(tmp_path_factory):
         if key not in made:
             from ane_sweep.worker.stages import convert
 
-            option = yaml.safe_load((conf_dir() / "model" / "tiny-gpt2.yaml").read_text())
+            option = options.shipped("model", "tiny-gpt2")
             model = {name: option[name] for name in ("family", "task", "arch")}
             made[key] = tmp_path_factory.mktemp(target)
             params = {"model": model, "weights": RANDOM, "variant": "original", "seq_len": SEQ, "compute": "fp16"}
@@ -36,7 +35,7 @@ def program(tmp_path_factory):
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
     """Folder of a reference task's calibration inputs."""
-    from ane_sweep.worker.stages._arrays import StackWriter
+    from ane_sweep.worker.feeds.arrays import StackWriter
 
     folder = tmp_path_factory.mktemp("reference")
     ids = np.random.default_rng(3).integers(0, 900, (5, 1, SEQ)).astype(np.int32)

@@ -42,7 +42,7 @@ def test_ranges_are_those_of_all_samples(program, reference, calibration):
 
 def test_quantized_activations_are_in_the_program_and_it_still_predicts(program, compressed):
     _, folder = compressed(recipe("w8a8"))
-    types = [op.type for op in graph.program(package.read(folder / "model.mlpackage")).ops]
+    types = [op.type for op in graph.view_program(package.read(folder / "model.mlpackage")).ops]
     linear = types.count("linear")
     assert types.count("quantize") >= linear and types.count("dequantize") >= linear
     whole, got = predicted(program("iOS18")), predicted(folder)
@@ -111,7 +111,7 @@ def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program,
     with np.load(reference / "calibration.npz") as arrays:
         feeds, valid = [{"input_ids": ids} for ids in arrays["input_ids"][:3]], arrays["valid"][:3].copy()
     valid[1, 20:] = False
-    known = {weight.name: weight.value for weight in settings.weights_of(passes.program_of(path))}
+    known = {weight.name: weight.value for weight in settings.list_weights(passes.load_program(path))}
 
     def slow(bits):
         values = {}
@@ -139,11 +139,12 @@ def test_swapped_weights_are_what_the_compressed_program_computes(program, compr
     from ane_sweep.worker.compress.palettes import kmeans
 
     path = program("iOS18") / "model.mlpackage"
-    probe = sensitivity.Probe(path, [FEED], np.ones((1, SEQ), bool))
-    known = settings.weights_of(passes.program_of(path))
+    probe = sensitivity.SensitivityProbe(path, [FEED], np.ones((1, SEQ), bool))
+    known = settings.list_weights(passes.load_program(path))
     done = settings.resolve(known, recipe("p4")).settings
     tables = {weight.name: kmeans(weight.value, 4) for weight in known if weight.name in done}
-    close = probe.closeness({w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done})
+    values = {w.name: np.take(*tables[w.name]).reshape(w.value.shape) for w in known if w.name in done}
+    close = probe.closeness(values).together()
     whole, got = predicted(program("iOS18"))[0], predicted(compressed(recipe("p4"))[1])[0]
     assert close.square_error == pytest.approx(float(np.square((whole - got).astype(np.float64)).sum()), rel=1e-12)
 

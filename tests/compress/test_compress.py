@@ -27,7 +27,7 @@ def account(folder: Path) -> dict:
 
 
 def ops(folder: Path) -> list:
-    return graph.program(package.read(folder / "model.mlpackage")).ops
+    return graph.view_program(package.read(folder / "model.mlpackage")).ops
 
 
 def weights_db(how: dict) -> float:
@@ -62,7 +62,7 @@ def expected_bits(how: dict, done: dict, target: str, source: Path) -> tuple[flo
     """Bounds of bits per weight from shapes alone: indices, tables, scales, masks, what stays fp16, and alignment."""
     found = package.read(source / "model.mlpackage")
     shapes = {}
-    for op in graph.program(found).ops:
+    for op in graph.view_program(found).ops:
         kind = element_types.tensor_type(op.proto.outputs[0].type) if op.type == "const" and op.proto.outputs else None
         if kind is not None and kind.dtype == "fp16":
             shapes[op.proto.outputs[0].name] = kind.shape
@@ -180,7 +180,7 @@ def test_scales_beside_a_table_are_those_of_output_channels(program, compressed,
     from ane_sweep.worker.compress import passes
 
     def dense(folder: Path) -> dict[str, np.ndarray]:
-        functions = passes.program_of(folder / "model.mlpackage").functions
+        functions = passes.load_program(folder / "model.mlpackage").functions
         return {
             op.name: (
                 op.weight.val

@@ -7,7 +7,7 @@ from ane_sweep.mil import element_types, graph, package
 
 
 def dtypes(folder, kind: str) -> set[str]:
-    found = graph.program(package.read(folder / "model.mlpackage")).ops
+    found = graph.view_program(package.read(folder / "model.mlpackage")).ops
     return {element_types.tensor_type(op.proto.outputs[0].type).dtype for op in found if op.type == kind}
 
 

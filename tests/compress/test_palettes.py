@@ -34,8 +34,8 @@ def test_merging_before_the_exact_solution_costs_next_to_nothing(bits):
     numbers = RNG.standard_t(3, 50_000).astype(np.float16)
     values, counts = np.unique(numbers, return_counts=True)
     assert len(values) > palettes._LEAST_POINTS  # or nothing was merged
-    centres = palettes._exact(values.astype(np.float64), counts.astype(np.float64), 1 << bits)
-    exact = centres.astype(np.float16)[palettes._nearest(values.astype(np.float64), centres)]
+    centres = palettes._solve_exactly(values.astype(np.float64), counts.astype(np.float64), 1 << bits)
+    exact = centres.astype(np.float16)[palettes._find_nearest(values.astype(np.float64), centres)]
     least = float((counts * np.square(values.astype(np.float64) - exact)).sum() / counts.sum())
     # Merged points number 8 an entry: within an entry they cost about 1/8^2 of its own error, and Lloyd's steps mend most.
     assert error(numbers, *kmeans(numbers, bits)) <= least * (1 + 1 / 64)

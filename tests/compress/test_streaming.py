@@ -33,7 +33,7 @@ def test_streamed_in_small_pieces_it_is_what_coremltools_makes_of_whole_weights(
         yield streaming.Scratch()
 
     with monkeypatch.context() as patch:
-        patch.setattr(passes.streaming, "streamed", in_memory)
+        patch.setattr(passes.streaming, "stream_weights", in_memory)
         patch.setattr(streaming.Scratch, "keep", lambda self, array: array)
         compress.run({"recipe": recipe(name)}, {"program": program("iOS18")}, tmp_path / "whole")
     for module, size, value in (

@@ -7,7 +7,7 @@ from placement.by_hand import conv_chain
 from verbs.test_packages_of_others import compiled, detector
 
 from ane_sweep.worker.runtimes import coreml
-from ane_sweep.worker.runtimes._chain import picture
+from ane_sweep.worker.runtimes._chain import to_picture
 
 from .test_stages import took
 from .test_sweep_on_a_stand_in import sweep
@@ -48,7 +48,7 @@ def test_a_pipeline_and_a_compiled_model_are_loaded_placed_scored_and_timed_as_t
 @pytest.mark.parametrize(("layout", "channels"), [("RGB", 3), ("L", 1), ("F", 1)])
 def test_an_image_input_goes_into_core_ml_as_the_picture_that_coremltools_takes(layout, channels):
     levels = np.arange(channels * 2 * 3, dtype=np.int32).reshape(1, channels, 2, 3)
-    made = picture(levels, layout)
+    made = to_picture(levels, layout)
     assert (made.mode, made.size) == (layout, (3, 2))
     np.testing.assert_array_equal(np.asarray(made).reshape(2, 3, channels), levels[0].transpose(1, 2, 0))
 

@@ -45,7 +45,7 @@ def test_analytics_of_other_forms():
 
 
 def test_analytics_that_cannot_be_read_are_no_analytics(tmp_path):
-    assert analytics.read(tmp_path / "none.mil") == [] and analytics.find(tmp_path) == []
+    assert analytics.read(tmp_path / "none.mil") == [] and analytics.find_files(tmp_path) == []
 
 
 def test_rows_of_a_plan_get_the_compilers_reason():
@@ -58,11 +58,11 @@ def test_rows_of_a_plan_get_the_compilers_reason():
         "cost": 0.9,
         "op_type": "gather",
     }
-    (found,) = place.with_notes([{**row, "name": "gather_0_cast_uint16_cast_uint16"}], noted)
+    (found,) = place.add_notes([{**row, "name": "gather_0_cast_uint16_cast_uint16"}], noted)
     assert found["why_not_ane"] == "Unsupported gather index type" and found["backend"] == "bnns"
-    (entry,) = place.reasons([found])
+    (entry,) = place.group_reasons([found])
     assert (entry.reason, entry.source) == ("Unsupported gather index type", "analytics.mil")
-    (other,) = place.with_notes([{**row, "name": "gather_1"}], noted)
+    (other,) = place.add_notes([{**row, "name": "gather_1"}], noted)
     assert "why_not_ane" not in other
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import usb
+from ane_sweep.worker.coreml import steps
 from ane_sweep.worker.runtimes import _remote, coreml
-from ane_sweep.worker.stages import _steps, compile, latency, place
+from ane_sweep.worker.stages import compile, latency, place
 
 from .conftest import X
 from .test_stages import EXPECTED, PARAMS
@@ -72,14 +73,14 @@ def test_no_phone_and_two_phones(inputs, scripted):
     scripted(phone(0))
     assert usb.refusal().startswith("device=usb: no iPhone or iPad is connected: plug one in, unlock it")
     with pytest.raises(Unavailable, match="device=usb: no iPhone or iPad connected; one is needed"):
-        _remote.prepared_device()
+        _remote.prepare_device()
     with pytest.raises(Unavailable, match=r"^device=usb: no iPhone or iPad connected; one is needed$"):
-        _steps.run("place", "plan_step", "place", params=USB, program="p", chunk=None, function=None, home="h")
+        steps.run_step("place", "plan_step", "place", params=USB, program="p", chunk=None, function=None, home="h")
     scripted(phone(2))
     assert usb.refusal() == "device=usb: 2 devices are connected; unplug all but one"
     scripted()
     with pytest.raises(StageError, match="could not be prepared: The 'devicectl' command is required"):
-        _remote.prepared_device()
+        _remote.prepare_device()
 
 
 def test_states_are_refused_on_the_phone(inputs, scripted):

@@ -1,6 +1,6 @@
 """Every call that we make into coremltools fits the installed version: names exist, arguments bind to signatures.
 
-Our sources are read as syntax trees. Names bound by imports of coremltools (and by runtimes/_coremltools.lean) are
+Our sources are read as syntax trees. Names bound by imports of coremltools (and by runtimes/_coremltools.import_coremltools) are
 followed through attributes; methods of objects that we hold are listed below by file, as no syntax tells their class.
 """
 
@@ -57,7 +57,7 @@ FIELDS = {
         f"{REMOTE}.remote_device:Device": ["type", "os_version", "os_build_number"],
     },
 }  # fmt: skip
-# Written for several versions of coremltools on purpose: stages/_lean.py looks before it touches anything.
+# Written for several versions of coremltools on purpose: worker/conversion/shortcuts.py looks before it touches anything.
 _MISSING = object()
 
 
@@ -103,7 +103,7 @@ class Reader:
                     self._say(node, f"coremltools has no {node.module}.{alias.name}")
                 else:
                     self.bound[alias.asname or alias.name] = found
-        elif isinstance(node, ast.Assign) and ast.unparse(node.value) == "lean()":
+        elif isinstance(node, ast.Assign) and ast.unparse(node.value) == "import_coremltools()":
             self.bound |= {ast.unparse(target): _import("coremltools") for target in node.targets}
 
     def _lookup(self, node: ast.AST) -> Any:

@@ -9,8 +9,9 @@ import pytest
 
 from ane_sweep.bridge.figures import Ops
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.worker.coreml import trace
 from ane_sweep.worker.runtimes import _chain, coreml
-from ane_sweep.worker.stages import _trace, compile, latency, load, place, score
+from ane_sweep.worker.stages import compile, latency, load, place, score
 
 from .conftest import WEIGHT, X
 
@@ -74,11 +75,11 @@ def test_states_go_on_until_reset(compiled, scripted):
 
 
 def test_inputs_are_made_fit_before_the_clock(compiled, scripted):
-    assert _chain.bindable(np.ones(2, np.float16)).dtype == np.float32
-    assert _chain.bindable(np.ones(2, np.int64)).dtype == np.int32
-    assert _chain.bindable(np.ones(2, bool)).dtype == np.int32
+    assert _chain.to_bindable(np.ones(2, np.float16)).dtype == np.float32
+    assert _chain.to_bindable(np.ones(2, np.int64)).dtype == np.int32
+    assert _chain.to_bindable(np.ones(2, bool)).dtype == np.int32
     kept = np.ones(2, np.float32)
-    assert _chain.bindable(kept) is kept
+    assert _chain.to_bindable(kept) is kept
 
 
 def test_latency_shows_pythons_share(compiled, scripted, tmp_path):
@@ -144,9 +145,9 @@ def test_the_compilers_version_is_read_from_what_it_made(tmp_path):
     """The head of a real compiled program: see recorded/README.md."""
     text = (Path(__file__).parent / "recorded" / "analytics_embedding.mil").read_text()
     (tmp_path / "model.mil").write_text(text)
-    assert compile.version(tmp_path) == "3600.25.2"
+    assert compile.read_version(tmp_path) == "3600.25.2"
     (tmp_path / "model.mil").write_text("program(1.0)\n{}")
-    assert compile.version(tmp_path) is None and compile.version(tmp_path / "none") is None
+    assert compile.read_version(tmp_path) is None and compile.read_version(tmp_path / "none") is None
 
 
 def test_what_does_not_load_is_one_sentence(compiled, scripted):
@@ -160,7 +161,7 @@ def planned(found, tmp_path, units="cpu_and_ne"):
     params = {**PARAMS, "compute_units": units}
     rows = []
     for program, path in zip(sorted(found["program"].glob("*.mlpackage")), sorted(found["compiled"].iterdir())):
-        for function, target in place._functions(program, path):
+        for function, target in place._list_functions(program, path):
             home = tmp_path / f"home-{len(rows)}"
             asked = {"program": str(target), "chunk": program.stem, "function": function, "home": str(home)}
             asked["keep"] = str(tmp_path / "kept")
@@ -205,7 +206,7 @@ def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
     linear, relu = planned(compiled("single"), tmp_path)
     assert "backend" not in linear
     assert (relu["backend"], relu["estimated_ms"]) == ("bnns", {"bnns": 0.25})
-    (reason,) = (entry for entry in place.reasons([linear, relu]) if entry.source == "analytics.mil")
+    (reason,) = (entry for entry in place.group_reasons([linear, relu]) if entry.source == "analytics.mil")
     assert (reason.reason, reason.names) == ("Unsupported tensor data type: int32", ["y"])
 
 
@@ -220,7 +221,7 @@ def test_the_program_that_core_ml_made_is_kept_with_its_tasks_beside_the_ops(com
         monkeypatch.setenv(load.HOME_VARIABLE, str(home))
         return place.plan_step({**asked, "home": str(home)})
 
-    monkeypatch.setattr(load, "with_own_cache", at_once)
+    monkeypatch.setattr(load, "run_with_own_cache", at_once)
     out = tmp_path / "out"
     out.mkdir()
     found = place.run({**PARAMS, "compute_units": "cpu_and_ne", "chip": "m1"}, inputs, out)
@@ -254,7 +255,7 @@ def test_the_trace_is_one_that_viewers_take(compiled, scripted, tmp_path):
     scripted()
     rows = planned(compiled("chain"), tmp_path)
     rows[0] |= {"backend": "ane", "estimated_ms": {"ane": 0.014}}
-    made = json.loads(json.dumps(_trace.events(rows, place.summarise(rows, "m4", "all"))))
+    made = json.loads(json.dumps(trace.build_events(rows, place.summarise(rows, "m4", "all"))))
     drawn = [event for event in made["traceEvents"] if event["ph"] == "X"]
     assert len(drawn) == len(rows) and drawn[0]["dur"] == 14 and drawn[0]["args"]["length"].startswith("estimated")
     for event in made["traceEvents"]:

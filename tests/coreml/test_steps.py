@@ -9,7 +9,8 @@ import pytest
 from ane_sweep.bridge.protocol import MEMORY_VARIABLE
 from ane_sweep.errors import Died, StageError
 from ane_sweep.mil import identity, package
-from ane_sweep.worker.stages import _steps, compile, load
+from ane_sweep.worker.coreml import steps as _steps
+from ane_sweep.worker.stages import compile, load
 
 from .test_stages import PARAMS
 
@@ -52,7 +53,7 @@ def test_what_the_ladder_says_when_the_cache_does_not_do_as_expected():
     def said(cold, cached, own=None):
         entries = {"cold": cold, "cached": cached}
         steps = {name: {"new_cache_entries": count, "own_cache": own} for name, count in entries.items()}
-        return [load.state(name, steps, "a new package") for name in steps]
+        return [load.describe_cache(name, steps, "a new package") for name in steps]
 
     assert said(1, 1)[1] == "not cached: loading the same files again wrote 1 more entries"
     assert said(0, 0) == [
@@ -70,7 +71,7 @@ def test_what_a_copy_cannot_do_is_done_another_way(inputs, scripted, tmp_path):
     compile.run({"compiler": "coremltools"}, found, found["compiled"])
     scripted({"on": "compile", "fail": "unknown key in buildInfo"})
     (tmp_path / "work").mkdir()
-    folders, what = load.fresh(found, tmp_path / "work")
+    folders, what = load.copy_afresh(found, tmp_path / "work")
     assert what.startswith(
         "the compiled program in a new place (under a new identity: model.mlpackage does not compile:"
     )
@@ -81,7 +82,7 @@ def test_what_a_copy_cannot_do_is_done_another_way(inputs, scripted, tmp_path):
 def test_a_fresh_copy_is_the_same_program_under_another_name(kind, programs, tmp_path):
     source = programs / kind / "model.mlpackage"
     kinds = ("mlProgram", "pipeline")
-    copies = [identity.fresh_copy(source, tmp_path / name / "model.mlpackage", name) for name in ("one", "two")]
+    copies = [identity.write_fresh_copy(source, tmp_path / name / "model.mlpackage", name) for name in ("one", "two")]
     specs = [package.read(path, kinds).spec for path in (source, *copies)]
     assert len({spec.SerializeToString(deterministic=True) for spec in specs}) == 3
     specs[0].description.metadata.SetInParent()
@@ -135,8 +136,8 @@ def test_a_cache_of_its_own_that_is_refused_is_given_up(monkeypatch, tmp_path):
             raise StageError("no such home")
         return {"load_ms": [1.0]}
 
-    monkeypatch.setattr(load._steps, "run", refuse)
-    found = load.with_own_cache("load", "load_step", "load", tmp_path)
+    monkeypatch.setattr(load, "run_step", refuse)
+    found = load.run_with_own_cache("load", "load_step", "load", tmp_path)
     assert found == {"load_ms": [1.0], "own_cache": "no such home"}
 
 
@@ -144,5 +145,5 @@ def test_a_step_that_leaves_nothing_is_told(scripted, monkeypatch):
     scripted()
     monkeypatch.setattr(_steps.sys, "executable", "/bin/false")
     with pytest.raises(Died, match="this step exited with code 1 and left no result: nothing on stderr") as death:
-        _steps.run("load", "load_step", "this step")
+        _steps.run_step("load", "load_step", "this step")
     assert death.value.status == "failed"

@@ -10,7 +10,7 @@ import pytest
 
 from ane_sweep.machine import powermetrics, syslog, thermal
 from ane_sweep.machine.listener import Listener
-from ane_sweep.worker.evidence import footprint
+from ane_sweep.worker import memory
 
 
 def plist(seconds=0.1, **processor) -> bytes:
@@ -158,20 +158,20 @@ def test_the_predicate_asks_for_our_process_and_the_daemons():
 
 def test_footprint_reads_the_kernels_struct():
     """struct rusage_info_v4, XNU bsd/sys/resource.h: 296 bytes, footprint after seven 64-bit fields and the uuid."""
-    assert ctypes.sizeof(footprint.UsageV4) == 296
-    assert footprint.UsageV4.phys_footprint.offset == 16 + 7 * 8
-    assert footprint.UsageV4.lifetime_max_phys_footprint.offset == 240
+    assert ctypes.sizeof(memory.UsageV4) == 296
+    assert memory.UsageV4.phys_footprint.offset == 16 + 7 * 8
+    assert memory.UsageV4.lifetime_max_phys_footprint.offset == 240
 
     class Library:
         def proc_pid_rusage(self, pid, flavor, pointer):
             assert flavor == 4
-            usage = ctypes.cast(pointer, ctypes.POINTER(footprint.UsageV4)).contents
+            usage = ctypes.cast(pointer, ctypes.POINTER(memory.UsageV4)).contents
             usage.phys_footprint, usage.lifetime_max_phys_footprint = 100, 200
             return 0 if pid == 1 else -1
 
-    assert footprint.read(1, Library()) == footprint.Footprint(now=100, peak=200)
+    assert memory.read_footprint(1, Library()) == memory.Footprint(now=100, peak=200)
     with pytest.raises(OSError, match="refused"):
-        footprint.read(2, Library())
+        memory.read_footprint(2, Library())
 
 
 def test_the_hottest_die_sensor():

@@ -10,9 +10,9 @@ from ane_sweep.bridge.stages import STAGES
 from ane_sweep.fleet import members
 from ane_sweep.machine import host
 from ane_sweep.planner import config, plan
-from ane_sweep.runner import needs
-from ane_sweep.runner.awaited import prepared_for
-from ane_sweep.runner.wire import Spot
+from ane_sweep.runner.dask_connection import FleetWorker
+from ane_sweep.runner.placement_rules import describe_resources, offered_resources, required_resources
+from ane_sweep.runner.ready_queue import list_preparations
 
 ME = members.me()
 
@@ -126,18 +126,20 @@ def test_a_timing_takes_its_machine_alone_and_a_preparation_any_with_the_memory_
     made = planned("machine=b")
     latency = next(task for task in made.tasks.values() if task.stage == "latency")
     convert = next(task for task in made.tasks.values() if task.stage == "convert")
-    b, c = (Spot(one.name, needs.offered(one, 1)) for one in SHELF[1:3])
-    assert b.fits(needs.of(latency, "NAME-b")) and not c.fits(needs.of(latency, "NAME-b"))
-    assert b.fits(needs.of(convert, "")) and c.fits(needs.of(convert, ""))
+    b, c = (FleetWorker(one.name, offered_resources(one, 1)) for one in SHELF[1:3])
+    assert b.fits(required_resources(latency, "NAME-b")) and not c.fits(required_resources(latency, "NAME-b"))
+    assert b.fits(required_resources(convert, "")) and c.fits(required_resources(convert, ""))
     convert.memory_bytes = 1 << 50
-    assert not b.fits(needs.of(convert, "")) and "GiB of memory" in needs.describe(needs.of(convert, ""), {})
+    assert not b.fits(required_resources(convert, "")) and "GiB of memory" in describe_resources(
+        required_resources(convert, ""), {}
+    )
     other = msgspec.structs.replace(SHELF[1], tools={**SHELF[1].tools, "torch": "1.0"})
-    assert not Spot("b", needs.offered(other, 1)).fits(needs.of(latency, "NAME-b"))
+    assert not FleetWorker("b", offered_resources(other, 1)).fits(required_resources(latency, "NAME-b"))
 
 
 def test_timings_of_a_place_wait_for_all_that_is_prepared_for_them_and_for_no_other():
     made = planned("-m", "machine=m1,d", "chunks=1,2")
-    found = prepared_for(list(made.tasks.values()))
+    found = list_preparations(list(made.tasks.values()))
     for task in made.tasks.values():
         if task.stage == "latency":
             stages = {made.tasks[key].stage for key in found[task.place]}

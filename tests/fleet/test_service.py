@@ -20,7 +20,7 @@ from ane_sweep.__main__ import main
 from ane_sweep.bridge import protocol
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import certificates, link, members, service
-from ane_sweep.runner import wire
+from ane_sweep.runner import dask_connection
 from tests.bench import _shelf
 
 
@@ -196,7 +196,9 @@ def test_status_answers_beside_a_worker_that_stands_still(fleet, capsys):
         time.sleep(members.SILENT_S + 1)
         assert main(["fleet", "status", fleet.address, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["silent_s"]["a"] >= members.SILENT_S
-        line = wire.Wire(fleet.address, certificates.folder(None), "sweep", queue.Queue(), None, None)
+        line = dask_connection.SchedulerSession(
+            fleet.address, certificates.folder(None), "sweep", queue.Queue(), None, None
+        )
         began = time.monotonic()
         line.stop()
         assert time.monotonic() - began < 5, "nor does Ctrl-C in a sweep wait for it"

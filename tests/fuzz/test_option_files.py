@@ -7,6 +7,7 @@ import pytest
 import yaml
 from fuzz.ended import ended
 
+from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.terminal import BAD_CONFIGURATION, OK
 
@@ -26,11 +27,16 @@ SNIPPETS = (
 ORIGINALS = {
     group: [(conf_dir() / group / name).read_text(encoding="utf-8") for name in names]
     for group, names in {
-        "model": ("tiny-gpt2.yaml", "tiny-t5.yaml", "probe-tiny.yaml"),
-        "precision": ("p4.yaml", "fp16.yaml", "mixed4.yaml", "sparse50_p4.yaml", "w8a8.yaml"),
+        "model": ("gpt2.yaml", "minilm.yaml"),
+        "precision": ("int4.yaml", "fp16.yaml"),
         "sweep": ("crash_test.yaml", "quick.yaml", "nightly.yaml", "probe_sizes_at_once.yaml"),
     }.items()
 }
+for _group, _names in {
+    "model": ("tiny-gpt2", "tiny-t5", "probe-tiny"),
+    "precision": ("p4", "fp16", "mixed4", "sparse50_p4", "w8a8"),
+}.items():  # in full, as somebody may write them
+    ORIGINALS[_group] += [yaml.safe_dump(options.shipped(_group, name), sort_keys=False) for name in _names]
 
 
 def places(content):

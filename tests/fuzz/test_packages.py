@@ -115,7 +115,7 @@ def test_the_chunker_cuts_or_says_why_not(sources, tmp_path, tries):
     for number, draw in tries:
         out = tmp_path / f"chunks{number}"
         try:
-            chunker.chunk(damaged(draw.choice(sources[:2]), tmp_path, draw), out, chunker.Request(2))
+            chunker.chunk(damaged(draw.choice(sources[:2]), tmp_path, draw), out, chunker.ChunkRequest(2))
         except StageError as error:
             assert str(error)
         shutil.rmtree(out, ignore_errors=True)

@@ -256,7 +256,40 @@ class NearOne(Mlp):
             block.scale = nn.Parameter(torch.tensor(2.0 if i == 7 else 0.5))
 
 
+class NormIsOther(nn.Sequential):
+    """Of a convolution and its norm, folded: few numbers lie in the program itself, and more in the weight file."""
+
+    def __init__(self):
+        blocks = [ConvBlock() for _ in range(DEPTH)]
+        for i, block in enumerate(blocks):
+            block.conv, block.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+            nn.init.constant_(block.conv.bias, 0.1)
+            nn.init.constant_(block.norm.weight, 1.0 if i < 7 else 0.5)
+        super().__init__(nn.Conv2d(3, 8, 3), *blocks)
+
+
+class Reads(Block):
+    """A table that is used as it is, and a number made of it that a late block has otherwise."""
+
+    def __init__(self, i: int, number, late: float):
+        super().__init__()
+        self.table, self.number = nn.Parameter(torch.rand(WIDTH) - 0.5), number
+        with torch.no_grad():
+            self.table[3] = 0.75 if i < 7 else late
+
+    def forward(self, x):
+        return super().forward(x) * self.table * self.number(self.table)
+
+
+READ = {
+    "element": (lambda w: w[3], 0.6), "part": (lambda w: w[2:4].sum(), 0.6), "maximum": (lambda w: w.max(), 0.9),
+    "comparison": (lambda w: (w[3] > 0.8).float(), 0.9), "mask": (lambda w: 1.0 + (w > 0.8).float(), 0.9),
+    "whole_number": (lambda w: 1 + w[3].long().float(), 1.2), "limit": (lambda w: w[3].clamp(min=0.8), 0.9),
+    "sign": (lambda w: torch.sign(w[3]), -0.75), "too_small": (lambda w: w[3] * 1e-8, 12.0),
+}  # fmt: skip
 LIES = {
+    "norm_is_other": NormIsOther,
+    **{name: lambda number=number, late=late: Mlp(lambda i: Reads(i, number, late)) for name, (number, late) in READ.items()},
     "scale": lambda: Mlp(lambda i: Block(1 / (i + 1))), "constant": lambda: Mlp(Constant), "one_is_other": OneIsOther,
     "last_but_one": lambda: Mlp(lambda i: Block(act=nn.ReLU if i == 10 else nn.GELU)), "by_number": ByNumber,
     "by_count": ByCount, "where_there_are_many": WhereThereAreMany, "table_by_count": TableByCount,
@@ -264,7 +297,7 @@ LIES = {
     "two_are_equal": TwoAreEqual, "one_is_zero": OneIsZero, "near_one": NearOne,
     "pairs": lambda: Mlp(lambda i: Block(1.0 + (i // 2) % 2 / 2 + (i == 9))),
 }  # fmt: skip
-SHAPES = {"convs": [1, 3, 12, 12], "turns": [1, WIDTH], "encoder": [1, 6, WIDTH]}
+SHAPES = {"convs": [1, 3, 12, 12], "norm_is_other": [1, 3, 12, 12], "turns": [1, WIDTH], "encoder": [1, 6, WIDTH]}
 
 
 def made(name: str) -> nn.Module:

@@ -13,6 +13,8 @@ BY_WEIGHTS = {
     "two_are_equal",
     "one_is_zero",
     "near_one",
+    "norm_is_other",
+    *strangers.READ,
 }  # call the same; only their numbers differ (test_strangers.py)
 
 

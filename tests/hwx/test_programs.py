@@ -12,7 +12,7 @@ from hwx.built import words
 import ane_sweep
 from ane_sweep.__main__ import main
 from ane_sweep.errors import PackageError
-from ane_sweep.hwx import beside, facts, files, meaning, netplist, program, stream
+from ane_sweep.hwx import comparison, facts, files, netplist, program, stream, tasks
 from ane_sweep.verbs.hwx import columns, picture, show
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -131,7 +131,7 @@ def test_an_m6_convolution_has_the_kernel_that_its_study_says():
     held = [int(word, 16) for word in (SAMPLES / "h18g_task.txt").read_text().split()][4:-1]
     held[0] = len(held) << 16
     (found,) = stream.read(memoryview(words(1, 0, 0, 0, *held)), facts.generation(11), None, None)
-    one = meaning.task(0, found, "h18g", meaning.Places({}, {}))
+    one = tasks.read_task(0, found, "h18g", tasks.Places({}, {}))
     assert (one.operation, one.shape("in"), one.shape("out")) == (
         "convolution or matrix product, then relu",
         "256x16x32",
@@ -169,7 +169,7 @@ def test_several_files_are_compared_with_the_first():
     (task,) = differs["tasks"]
     assert task["operation"] == ["pass through, then relu", "pass through, then lookup table"]
     assert "differing: 1 in what they do" in columns.text(found.programs)
-    same = beside.differences(of("relu"), of("relu"))
+    same = comparison.compare_programs(of("relu"), of("relu"))
     assert (same["tasks"], same["registers"], same["flags"]) == ([], 0, {})
 
 
@@ -191,7 +191,7 @@ def test_the_list_of_layers_that_a_program_was_made_from_is_read():
         ("probs_tmp_0", "Conv", ["image"]), ("probs", "GOC", ["probs_tmp_0"]),
     ]  # fmt: skip
     assert network.units[0].params["KernelOffset"] == 192 and len(network.weights) == 2
-    assert "input   image 1x3x1x1 Float16" in netplist.text(found)
+    assert "input   image 1x3x1x1 Float16" in netplist.format_text(found)
 
 
 def test_a_folder_is_searched_for_programs_and_their_lists(tmp_path):
@@ -234,11 +234,11 @@ def test_a_list_of_tasks_that_comes_back_to_itself_ends():
 
 
 def test_every_fact_names_a_source_that_is_listed():
-    known = {row["source"] for row in facts.rows("sources")}
+    known = {row["source"] for row in facts.read_rows("sources")}
     for table in ("generations", "registers", "headers", "descriptors", "blocks", "operations", "elements"):
-        assert {row["source"] for row in facts.rows(table)} <= known, table
+        assert {row["source"] for row in facts.read_rows(table)} <= known, table
     for layout in ("h13", "h14", "h15", "h18", "h18g"):
-        assert all(facts.block_of(layout, field.address) for field in facts.fields(layout).values())
+        assert all(facts.find_block(layout, field.address) for field in facts.fields(layout).values())
 
 
 def test_the_text_of_every_sample_is_plain():

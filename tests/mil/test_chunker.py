@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chunker, graph, package
-from ane_sweep.mil.chunker import Request
+from ane_sweep.mil.chunker import ChunkRequest
 from ane_sweep.mil.line import line_up, split
 
 RNG = np.random.default_rng(0)
@@ -26,7 +26,7 @@ def check_all(source, tmp_path, predict, inputs, counts=(2, 3, 4, 8)) -> None:
     for count in (n for n in counts if n <= points + 1):
         out = tmp_path / f"{source.stem}_{count}"
         out.mkdir()
-        facts = chunker.chunk(source, out, Request(count))
+        facts = chunker.chunk(source, out, ChunkRequest(count))
         assert len(facts["chunk_bytes"]) == count and len(facts["boundary_bytes"]) == count - 1
         found = predict(package.program_paths(out), inputs)
         assert list(found) == list(whole)
@@ -86,7 +86,7 @@ def test_a_bool_crosses_as_the_narrowest_feature_there_is(mil, tmp_path, predict
     inputs = {"x": X.astype(np.float32), "y": RNG.standard_normal((4, 32)).astype(np.float32)}
     source = mil.save(tmp_path / "model.mlpackage", inputs, body, target)
     check_all(source, tmp_path, predict, inputs, counts=(2, 5))
-    facts = chunker.chunk(source, tmp_path / "cut", Request(3))
+    facts = chunker.chunk(source, tmp_path / "cut", ChunkRequest(3))
     assert max(facts["chunk_bytes"]) == sum(facts["chunk_bytes"]) / 3 and "notes" not in facts
     second = graph.load(tmp_path / "cut" / package.chunk_name(1))
     assert second.tensor_type(f"mask_as_{dtype}").dtype == dtype
@@ -102,7 +102,7 @@ def test_an_uneven_cut_is_said_with_its_reason(mil, tmp_path):
         return mil.mb.linear(x=x, weight=np.ones((4, 4), np.float16))
 
     source = mil.save(tmp_path / "m.mlpackage", {"x": X}, body)
-    facts = chunker.chunk(source, tmp_path / "cut", Request(4))
+    facts = chunker.chunk(source, tmp_path / "cut", ChunkRequest(4))
     (said,) = facts["notes"]
     assert said.startswith(f"uneven: the largest of 4 chunks has {max(facts['chunk_bytes'])} bytes of weights, 3.")
     assert "one tensor has that many" in said
@@ -118,7 +118,7 @@ def test_inputs_come_again_and_skips_do_not_pass_through(mil, tmp_path):
 
     source = mil.save(tmp_path / "model.mlpackage", {"x": X, "y": X}, body)
     line = line_up(graph.load(source))
-    first, second, third = chunker.pieces(line, [1, 2])
+    first, second, third = chunker.split_at(line, [1, 2])
     assert (first.inputs, first.outputs) == (["x"], ["a"])
     assert (second.inputs, second.outputs) == (["a"], ["b"])
     assert (third.inputs, third.outputs) == (["y", "a", "b"], ["d"])
@@ -131,7 +131,7 @@ def test_a_shared_weight_is_written_into_both(mil, tmp_path):
         return mb.linear(x=mb.relu(x=mb.linear(x=x, weight=shared)), weight=shared)
 
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, body)
-    facts = chunker.chunk(source, tmp_path, Request(2))
+    facts = chunker.chunk(source, tmp_path, ChunkRequest(2))
     assert facts["chunk_bytes"] == [2048 + 64, 2048 + 64], "the weight and a bias of zeros"
 
 
@@ -151,14 +151,14 @@ def test_ops_on_constants_alone_follow_their_users(mil, tmp_path, predict):
 def test_too_many_chunks(mil, tmp_path):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, lambda x: mil.mb.tanh(x=mil.mb.relu(x=x)))
     with pytest.raises(ChunkError, match=r"chunks=3: model\.mlpackage has 1 cut points, so it makes at most 2 chunks"):
-        chunker.chunk(source, tmp_path, Request(3))
+        chunker.chunk(source, tmp_path, ChunkRequest(3))
     with pytest.raises(ChunkError, match="chunks=0"):
-        chunker.chunk(source, tmp_path, Request(0))
+        chunker.chunk(source, tmp_path, ChunkRequest(0))
 
 
 def test_one_chunk_is_a_copy(mil, tmp_path, predict):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X}, lambda x: mil.mb.relu(x=x, name="y"))
-    chunker.chunk(source, tmp_path, Request(1))
+    chunker.chunk(source, tmp_path, ChunkRequest(1))
     (copy,) = [tmp_path / "chunk_01.mlpackage"]
     np.testing.assert_array_equal(predict([copy], {"x": X})["y"], predict([source], {"x": X})["y"])
 
@@ -167,7 +167,7 @@ def test_the_same_program_gives_the_same_files(mil, awkward, tmp_path):
     source = mil.save(tmp_path / "model.mlpackage", {"x": X, "y": X}, awkward)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        chunker.chunk(source, tmp_path / name, Request(3))
+        chunker.chunk(source, tmp_path / name, ChunkRequest(3))
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert len(files) == 9
     for file in files:

@@ -85,7 +85,7 @@ def check(source, out) -> int:
     for count in counts:
         folder = out / str(count)
         folder.mkdir()
-        chunker.chunk(source, folder, chunker.Request(count))
+        chunker.chunk(source, folder, chunker.ChunkRequest(count))
         paths = package.program_paths(folder)
         for made, expected in zip(steps_of(paths), whole, strict=True):
             assert list(made) == list(expected)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ane_sweep.mil import cuts
-from ane_sweep.mil.line import Line
+from ane_sweep.mil.line import OpLine
 
 
 def line(sizes, uses, positions, crossing):
     """A Line with just what choosing needs; `uses` are lists of weight keys by op."""
-    return Line(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing, 0)
+    return OpLine(None, [None] * len(uses), {}, [], [frozenset(keys) for keys in uses], sizes, positions, crossing, 0)
 
 
 def chunk_sizes(given, chosen):
@@ -111,7 +111,7 @@ def test_by_time_each_chunk_takes_as_long():
 
 @given(lines(), st.sampled_from([30_000, 100_000, 400_000, 900_000]))
 def test_fewest_is_the_least_number_that_keeps_under_the_limit(made, limit):
-    found = cuts.fewest(made, limit)
+    found = cuts.choose_fewest(made, limit)
     fits = [
         n for n in range(len(made.positions) + 1)
         if any(max(chunk_sizes(made, other)) <= limit for other in combinations(made.positions, n))
@@ -128,6 +128,6 @@ def test_chunks_of_their_own_are_among_the_number():
     made = line(sizes, uses, list(range(1, 10)), dict.fromkeys(range(1, 10), 1))
     both = cuts.Wish(first=1, last=9)
     assert [cuts.choose(made, n, both) for n in (3, 4, 6)] == [[1, 9], [1, 5, 9], [1, 3, 5, 7, 9]]
-    assert cuts.most(made, both) == 10 and cuts.most(made, cuts.Wish(first=3)) == 8
-    assert cuts.fewest(made, 210_000, both) is None, "the embedding alone has more"
-    assert cuts.fewest(made, 310_000, both) == [1, 5, 9]
+    assert cuts.count_most(made, both) == 10 and cuts.count_most(made, cuts.Wish(first=3)) == 8
+    assert cuts.choose_fewest(made, 210_000, both) is None, "the embedding alone has more"
+    assert cuts.choose_fewest(made, 310_000, both) == [1, 5, 9]

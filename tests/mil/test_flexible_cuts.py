@@ -9,14 +9,14 @@ from placement.by_hand import Writer
 from ane_sweep import reference
 from ane_sweep.errors import AneSweepError, ChunkError
 from ane_sweep.mil import chunker, package
-from ane_sweep.mil.chunker import Request
+from ane_sweep.mil.chunker import ChunkRequest
 from ane_sweep.placement import flexible, programs
 
 COUNT = 3
 
 
 def cut(source, out, count=COUNT):
-    facts = chunker.chunk(source, out, Request(count, varying=flexible.varying))
+    facts = chunker.chunk(source, out, ChunkRequest(count, varying=flexible.varying))
     assert facts["chunks"] == count
     return package.program_paths(out)
 
@@ -151,5 +151,7 @@ def test_what_follows_from_data_does_not_cross_and_the_reason_says_so(tmp_path):
     for _ in range(3):
         found = writer.op("add", ("int32", (None, 2)), x=found, y=found)
     source = flexible_input(writer.runs(found), ranges=((1, 9), (8, 8))).save(tmp_path / "m.mlpackage")
-    with pytest.raises(ChunkError, match="at 3 places what crosses has a size that follows from what it computes"):
+    with pytest.raises(
+        ChunkError, match="at 3 places a value crosses whose size does not follow from the shapes of the inputs"
+    ):
         cut(source, tmp_path / "cut")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import chunker, ends, graph, joint, package, pipeline
+from ane_sweep.mil import chunker, cuts, graph, joint, package, pipeline
 from ane_sweep.mil.line import line_up
 from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
@@ -62,7 +62,7 @@ def steps(paths, function):
 
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_each_function_computes_the_same_bits_over_one_weight_file(merged, tmp_path, count):
-    facts = chunker.chunk(merged, tmp_path, chunker.Request(count))
+    facts = chunker.chunk(merged, tmp_path, chunker.ChunkRequest(count))
     paths = package.program_paths(tmp_path)
     assert len(paths) == count == facts["chunks"]
     for function in IDS:
@@ -88,7 +88,7 @@ def states_of(spec, function):
 def test_the_same_package_gives_the_same_files(merged, tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
-        chunker.chunk(merged, tmp_path / name, chunker.Request(3))
+        chunker.chunk(merged, tmp_path / name, chunker.ChunkRequest(3))
     files = [path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file()]
     assert len(files) == 9
     assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
@@ -96,7 +96,7 @@ def test_the_same_package_gives_the_same_files(merged, tmp_path):
 
 def test_a_cut_that_one_function_lacks_is_no_cut(merged):
     read = package.read(merged)
-    lines = [line_up(graph.program(read, name)) for name in ("decode", "prefill")]
+    lines = [line_up(graph.view_program(read, name)) for name in ("decode", "prefill")]
     both = joint.join(lines)
     assert 0 < len(both.line.positions) < min(len(line.positions) for line in lines)
     for place, places in both.places.items():
@@ -112,13 +112,13 @@ def test_embedding_and_head_apart(mil, tmp_path):
     """The tied table is in both; what lies between has none of it."""
     source = mil.save(tmp_path / "model.mlpackage", {"ids": IDS["prefill"]}, transformer(mil, 8, stateful=False))
     line = line_up(graph.load(source))
-    first, last = ends.embedding_end(line), ends.head_start(line)
+    first, last = cuts.find_embedding_end(line), cuts.find_head_start(line)
     assert (
         line.compute[first - 1].type == "gather"
         and line.compute[last].type == "linear"
         and last == len(line.compute) - 1
     )
-    facts = chunker.chunk(source, tmp_path, chunker.Request(4, own="both"))
+    facts = chunker.chunk(source, tmp_path, chunker.ChunkRequest(4, own="both"))
     table = TABLE.nbytes
     assert facts["chunk_bytes"][0] == table and facts["chunk_bytes"][-1] == table + 2 * len(TABLE)
     assert max(facts["chunk_bytes"][1:-1]) < 4 * WEIGHTS[0].nbytes
@@ -131,9 +131,9 @@ def test_what_has_no_embedding_or_head_says_so(mil, tmp_path):
     x = RANDOM.standard_normal((4, WIDTH)).astype(np.float16)
     source = mil.save(tmp_path / "model.mlpackage", {"x": x}, lambda x: mil.mb.tanh(x=mil.mb.relu(x=x)))
     with pytest.raises(ChunkError, match=r"own_chunks=embeddings: model\.mlpackage has no lookup"):
-        chunker.chunk(source, tmp_path, chunker.Request(2, own="embeddings"))
+        chunker.chunk(source, tmp_path, chunker.ChunkRequest(2, own="embeddings"))
     with pytest.raises(ChunkError, match=r"own_chunks=head: model\.mlpackage has no projection"):
-        chunker.chunk(source, tmp_path, chunker.Request(2, own="head"))
+        chunker.chunk(source, tmp_path, chunker.ChunkRequest(2, own="head"))
 
 
 def test_auto_keeps_each_chunk_and_their_sum_under_the_limits(mil, tmp_path):
@@ -142,19 +142,19 @@ def test_auto_keeps_each_chunk_and_their_sum_under_the_limits(mil, tmp_path):
     for limit in (2 * layer, 3 * layer, 5 * layer, 10**6):
         out = tmp_path / str(limit)
         out.mkdir()
-        facts = chunker.chunk(source, out, chunker.Request("auto", program_bytes=limit))
+        facts = chunker.chunk(source, out, chunker.ChunkRequest("auto", program_bytes=limit))
         assert max(facts["chunk_bytes"]) <= limit and facts["chunks"] == len(package.program_paths(out))
         assert facts["chunks"] >= -(-sum(facts["chunk_bytes"]) // limit)
     assert facts["chunks"] == 1
     with pytest.raises(ChunkError, match="cannot be cut so that no chunk has more than 2000 bytes"):
-        chunker.chunk(source, tmp_path, chunker.Request("auto", program_bytes=2000))
+        chunker.chunk(source, tmp_path, chunker.ChunkRequest("auto", program_bytes=2000))
     with pytest.raises(ChunkError, match="that can be mapped at once"):
-        chunker.chunk(source, tmp_path, chunker.Request("auto", program_bytes=10**6, mapped_bytes=10_000))
+        chunker.chunk(source, tmp_path, chunker.ChunkRequest("auto", program_bytes=10**6, mapped_bytes=10_000))
 
 
 def test_a_pipeline_holds_no_states_and_no_functions(mil, merged, tmp_path):
     for name, source in (("several", merged), ("states", merged.parent / "prefill.mlpackage")):
         (tmp_path / name).mkdir()
-        chunker.chunk(source, tmp_path / name, chunker.Request(2))
+        chunker.chunk(source, tmp_path / name, chunker.ChunkRequest(2))
         with pytest.raises(ChunkError, match="which a pipeline cannot hold; pipeline=manual"):
             pipeline.merge(package.program_paths(tmp_path / name), tmp_path / f"{name}.mlpackage")

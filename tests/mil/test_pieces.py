@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ane_sweep.errors import ChunkError
+from ane_sweep.worker.feeds.arrays import Inputs, map_arrays
 from ane_sweep.worker.runtimes import reference
 from ane_sweep.worker.stages import chunk, pieces, score
-from ane_sweep.worker.stages._arrays import Inputs, stacks
 
 CHUNK = {"count": 5, "by": "bytes", "own": "none", "pipeline": "manual"}
 
@@ -50,7 +50,7 @@ def test_pieces_make_what_they_make_within_the_whole(chain, tmp_path, first, las
     assert made.realised["chunks"] == last - first + 1 and made.realised["pieces"].endswith("of 5")
     loaded = reference.load({}, {"program": out})
     assert loaded.realised["chunks"] == last - first + 1
-    expected = stacks(out / "outputs.npz")
+    expected = map_arrays(out / "outputs.npz")
     for index, inputs in enumerate(Inputs(out)):
         assert set(inputs) == set(loaded.inputs)
         got = loaded.predict(inputs)

@@ -28,14 +28,14 @@ def line(tmp_path, sizes: list[int], named: str = "h_{}_{}"):
 
 
 def come_to(found, *asked) -> tuple[list[int], list[str]]:
-    return places.resolve(found, words.places(list(asked)), "m.mlpackage")
+    return places.resolve(found, words.parse_places(list(asked)), "m.mlpackage")
 
 
 def test_a_layer_ends_behind_all_that_follows_its_last_weight(tmp_path):
     found = line(tmp_path, [2, 3, 2])
-    assert places.layers(found) == [(0, 2), (4, 8), (10, 12)]
+    assert places.find_layers(found) == [(0, 2), (4, 8), (10, 12)]
     assert come_to(found, "layer:2", "layer:1") == ([4, 10], [])
-    assert [places.behind(found, cut) for cut in (4, 10)] == ["op:relu_6", "op:relu_15"]
+    assert [places.name_cut(found, cut) for cut in (4, 10)] == ["op:relu_6", "op:relu_15"]
 
 
 def test_both_orders_of_two_sizes_come_to_chunks_of_those_sizes(tmp_path):
@@ -50,7 +50,7 @@ def test_both_orders_of_two_sizes_come_to_chunks_of_those_sizes(tmp_path):
 @given(share=st.floats(0.01, 0.99))
 def test_no_legal_cut_is_nearer_to_a_share_than_the_one_taken(tmp_path_factory, share):
     found = line(tmp_path_factory.mktemp("shared"), [2, 3, 2])
-    held = places.ahead(found)
+    held = places.count_bytes_ahead(found)
     (cut,), _ = come_to(found, share)
     nearest = min(abs(held[place] - share * held[-1]) for place in found.positions)
     assert cut in found.positions and abs(held[cut] - share * held[-1]) <= nearest + places.NEAR * held[-1]
@@ -95,14 +95,14 @@ def test_a_cut_far_from_what_was_asked_is_said(tmp_path):
 
 def test_what_is_no_place_is_told_the_forms():
     for wrong in (0, 1, 1.5, "24", "layer:", "layer:0", "layer:x", "op:", "1811", "0MB", "-3MB", "MB"):
-        assert words.FORMS in words.problem("cuts", [0.5, wrong])
-    assert words.problem("cuts", ["1811MB", "1.5 GiB", 0.25, "layer:24", "op:a:b"]) is None
-    assert "twice" in words.problem("cuts", ["1811MB", "1811MB"]) and words.FORMS in words.problem("cuts", [])
+        assert words.FORMS in words.find_problem("cuts", [0.5, wrong])
+    assert words.find_problem("cuts", ["1811MB", "1.5 GiB", 0.25, "layer:24", "op:a:b"]) is None
+    assert "twice" in words.find_problem("cuts", ["1811MB", "1811MB"]) and words.FORMS in words.find_problem("cuts", [])
 
 
 def test_a_cut_of_ones_own_is_written_and_named(tmp_path):
     line(tmp_path, [2, 3, 2])
-    asked = chunker.Request(2, at=tuple(words.places(["layer:1"])))
+    asked = chunker.ChunkRequest(2, at=tuple(words.parse_places(["layer:1"])))
     (tmp_path / "cut").mkdir()
     facts = chunker.chunk(tmp_path / "m.mlpackage", tmp_path / "cut", asked)
     assert facts["cut_behind"] == ["op:relu_6"] and facts["chunk_bytes"] == [2 * 8192, 5 * 8192]

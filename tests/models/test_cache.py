@@ -42,7 +42,7 @@ def decoded(name: str, variant: str, options: Options, prompt: int) -> torch.Ten
 
     def feeds(tokens: torch.Tensor) -> list[torch.Tensor]:
         ports = family.ports(model, SEQ, options, function=PREFILL).inputs
-        return [torch.from_numpy(reference.feed(p.name, tokens.numpy(), valid, model, hf)[0]) for p in ports]
+        return [torch.from_numpy(reference.make_feed(p.name, tokens.numpy(), valid, model, hf)[0]) for p in ports]
 
     given, made = feeds(ids), []
     with torch.no_grad():

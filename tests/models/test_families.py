@@ -70,7 +70,7 @@ def run(option: dict, variant: str, options: Options, padding: int = 0) -> dict[
     valid = np.arange(SEQ)[None] < SEQ - padding
     plain = family.VARIANTS["original"](model, state, SEQ, options) if options.embeddings == "out" else module
     ports = family.ports(model, SEQ, options)
-    feeds = [torch.from_numpy(reference.feed(port.name, ids, valid, model, plain)[0]) for port in ports.inputs]
+    feeds = [torch.from_numpy(reference.make_feed(port.name, ids, valid, model, plain)[0]) for port in ports.inputs]
     assert [tuple(feed.shape) for feed in feeds] == [port.shape for port in ports.inputs]
     with torch.no_grad():
         made = module(*feeds)

@@ -16,8 +16,9 @@ from ane_sweep.planner import checkpoints, config
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.store.cache import open_store
 from ane_sweep.worker import models
+from ane_sweep.worker.feeds import seeds
 from ane_sweep.worker.models import _hf, weights
-from ane_sweep.worker.stages import _seeds, reference
+from ane_sweep.worker.stages import reference
 from tests.bench import families
 
 NAMES = [one["name"] for one in families.tiny_options() if one["task"] in ONE_SIZE]
@@ -136,7 +137,7 @@ def test_inputs_are_seeded_in_the_processors_range_and_said(name, tmp_path):
     if port.seeded is None:
         assert said == {"texts": "synthetic"} and (fed == port.last).any(axis=(1, 2)).all()
         return
-    assert said == {"inputs": f"{port.name}: {_seeds.described(port)}"}
+    assert said == {"inputs": f"{port.name}: {seeds.describe_values(port)}"}
     assert f"between {port.seeded.low:g} and {port.seeded.high:g}" in said["inputs"]
     assert port.seeded.low <= fed.min() < fed.max() <= port.seeded.high
     assert not np.array_equal(fed[0], fed[1]) and fed.std() > 0.2 * (port.seeded.high - port.seeded.low)

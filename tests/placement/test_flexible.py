@@ -111,7 +111,7 @@ def agrees(mil, path, inputs, body, flexible):  # noqa: F811
     mil.write(path, inputs, body, flexible=flexible)
     model = reference.load(path)
     zeros = {name: np.zeros(feature.shape, feature.dtype) for name, feature in model.inputs.items()}
-    true = {seen.name: seen.shape for seen in trace.watch(model, zeros)}
+    true = {seen.name: seen.shape for seen in trace.record_values(model, zeros)}
     sites = [site for site in programs.load(path).sites if site.name in true]
     wrong = [
         (site, true[site.name])

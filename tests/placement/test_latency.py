@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from ane_sweep.errors import ConfigError
 from ane_sweep.placement import chips, choice, formulas, here, latency, withheld, work
 from ane_sweep.placement.sites import Site, Tensor
 from tests.proof.placement import choices, nets, terms
@@ -266,3 +267,12 @@ def test_the_longer_of_products_and_weights_counts():
     both = formulas.ane_ms(work.Load(flop=1e9, weights=1e8), ane)
     assert both == formulas.ane_ms(work.Load(weights=1e8), ane) > formulas.ane_ms(work.Load(flop=1e9), ane)
     assert formulas.ane_ms(work.Load(flop=1e12, weights=1e8), ane) == formulas.ane_ms(work.Load(flop=1e12), ane)
+
+
+def test_devices_stand_for_chips_of_the_table_and_no_name_for_two():
+    names = [*chips.published(), *(name for devices in chips.devices().values() for name in devices)]
+    assert chips.devices().keys() == chips.published().keys(), "each chip is in some device"
+    assert len({chips._plain(name) for name in names}) == len(names)
+    assert chips.get("iPhone 15 Pro").chip == "a17_pro" and chips.get("ipad_air5").chip == "m1"
+    with pytest.raises(ConfigError, match=r"did you mean 'iphone15_pro'"):
+        chips.get("iphon15_pro")

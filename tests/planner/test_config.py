@@ -7,7 +7,7 @@ import yaml
 
 from ane_sweep.bridge import stages
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import config, schema
+from ane_sweep.planner import config, options, schema
 from ane_sweep.planner.paths import conf_dir
 
 
@@ -116,7 +116,7 @@ def own_options(tmp_path):
             exclude: [{model: gpt2-xl, chunks: [2, 4]}, {variant: split_einsum}]
         """)
     )
-    tiny = yaml.safe_load((conf_dir() / "model" / "tiny-gpt2.yaml").read_text())
+    tiny = options.shipped("model", "tiny-gpt2")
     (tmp_path / "model" / "mytiny.yaml").write_text(yaml.safe_dump({**tiny, "name": "mytiny"}))
     return str(tmp_path)
 
@@ -146,7 +146,9 @@ def test_a_users_own_model_option(own_options):
 
 def test_a_users_own_option_stands_before_the_shipped_one_of_its_name(tmp_path):
     (tmp_path / "model").mkdir()
-    tiny = (conf_dir() / "model" / "tiny-gpt2.yaml").read_text().replace("name: tiny-gpt2", "name: gpt2")
+    tiny = yaml.safe_dump(options.shipped("model", "tiny-gpt2"), sort_keys=False).replace(
+        "name: tiny-gpt2", "name: gpt2"
+    )
     (tmp_path / "model" / "gpt2.yaml").write_text(tiny)
     (tmp_path / "config.yaml").write_text("of: another program\n")
     (cell,) = config.load(["--config-dir", str(tmp_path), "model=gpt2"]).cells
@@ -169,8 +171,8 @@ def test_every_shipped_key_is_in_the_table_and_every_name_is_its_files():
     }
     assert names == set(schema.KEYS)
     for group in schema.GROUP_KEYS:
-        for path in (conf_dir() / group).glob("*.yaml"):
-            assert yaml.safe_load(path.read_text())["name"] == path.stem
+        for name, option in options.all_shipped(group).items():
+            assert option["name"] == name
 
 
 def test_a_thousand_cells_take_seconds_not_minutes():
@@ -217,3 +219,25 @@ def test_a_key_wins_over_mlflows_variable_and_that_over_the_default(
     notes = [note for note in request.notes if "logged to" in note]
     assert len(notes) == len(said) and all(part in note for part, note in zip(said, notes))
     assert not any("s3cret" in note for note in request.notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "chips"),
+    [
+        ("chips=m4", ["m4"]),
+        ("chips='m4'", ["m4"]),
+        ("chips=m1,m4", ["m1", "m4"]),
+        ("chips=[M4-Max,iphone15_pro,a17_pro]", ["m4_max", "a17_pro"]),
+        ("chips=iPhone 15 Pro", ["a17_pro"]),
+        ("chips=mac_mini_m4_pro", ["m4_pro"]),
+        ("chips=[]", []),
+    ],
+)
+def test_one_chip_is_a_list_of_it_and_a_device_stands_for_its_chip(word, chips):
+    assert config.load([word]).settings["chips"] == config.load(["-m", word]).settings["chips"] == chips
+
+
+def test_an_option_file_may_name_one_chip(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "mine.yaml").write_text("# @package _global_\nchips: iphone12_pro\n")
+    assert config.load(["--config-dir", str(tmp_path), "+sweep=mine"]).settings["chips"] == ["a14"]

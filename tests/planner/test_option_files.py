@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from ane_sweep.__main__ import main
-from ane_sweep.planner import config, option_files
+from ane_sweep.planner import config, option_files, options
 from ane_sweep.planner.paths import conf_dir
 
-TINY = (conf_dir() / "model" / "tiny-gpt2.yaml").read_text(encoding="utf-8").replace("name: tiny-gpt2", "name: mine")
+TINY = yaml.safe_dump(options.shipped("model", "tiny-gpt2"), sort_keys=False).replace("name: tiny-gpt2", "name: mine")
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi")
 )
@@ -18,7 +18,7 @@ FILES = {
     "tabs": (TINY.replace("  count: 2", "\tcount: 2"), "cannot start any token (line "),
     "duplicate keys": (TINY + "size: twice\n", "found duplicate key size (line "),
     "UTF-16": (TINY.encode("utf-16"), "it is no UTF-8 text"),
-    "Latin-1": (TINY.replace("# GPT-2", "# \xe9").encode("latin-1"), "it is no UTF-8 text"),
+    "Latin-1": ((TINY + "# \xe9\n").encode("latin-1"), "it is no UTF-8 text"),
     "a NUL": (TINY + "hub: \0\n", "control characters are not allowed"),
     "a NUL, escaped": (TINY.replace("size: tiny", 'size: "a\\0b"'), "text cannot hold a NUL"),
     "a scalar": ("just text\n", "it holds no `key: value` pairs"),
@@ -130,7 +130,7 @@ def test_hydras_own_view_shows_the_option_that_a_sweep_takes(named, tmp_path, mo
     """One of the user's folder that has the name of a shipped one; ./conf is taken unnamed."""
     folder = tmp_path / "conf" / "precision"
     folder.mkdir(parents=True)
-    shipped = (conf_dir() / "precision" / "fp16.yaml").read_text(encoding="utf-8")
+    shipped = yaml.safe_dump(options.shipped("precision", "fp16"), sort_keys=False)
     (folder / "fp16.yaml").write_text(shipped.replace("compute: fp16", "compute: fp32"))
     monkeypatch.chdir(tmp_path)
     words = ["--config-dir", "conf"] if named else []

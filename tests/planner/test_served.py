@@ -9,18 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from hub_server import COMMIT, serve
 from tiny import ARCH, gpt2_checkpoint
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import families
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import checkpoints, config, served
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import checkpoints, config, options, served
 from ane_sweep.planner.plan import make_plan
 
-SHIPPED = [yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "model").glob("*.yaml"))]
+SHIPPED = [*options.all_shipped("model").values()]
 SERVED = [option for option in SHIPPED if "arch" in option and families.serves(option["family"])]
 
 

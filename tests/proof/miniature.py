@@ -23,6 +23,7 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.planner import config
 from ane_sweep.planner.matrix import Request
+from ane_sweep.planner.options import all_shipped
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.report import beside
 from ane_sweep.report.views import Cells
@@ -46,14 +47,15 @@ BOTH = 1811 + 1158  # MB: the two chunks of gpt2-xl
 
 def options(folder: Path) -> Path:
     """A folder for --config-dir: every model and kept matrix under its own name, small."""
-    tiny = {(one["family"], one["task"]): one for one in map(_read, _options("model")) if one.get("size") == "tiny"}
-    for path in _options("model"):
-        if "defaults" in (option := _read(path)):  # another's, under a name of its own
+    models = all_shipped("model")
+    tiny = {(one["family"], one["task"]): one for one in models.values() if one.get("size") == "tiny"}
+    for name, option in models.items():
+        if "defaults" in option:  # another's, under a name of its own
             continue
         like = tiny.get((option["family"], option["task"]))
         if like and option["size"] != "tiny" and not option["name"].startswith(KEPT):
-            _write(folder / "model" / path.name, _model(option["name"], like))
-    for path in _options("sweep"):
+            _write(folder / "model" / f"{name}.yaml", _model(option["name"], like))
+    for path in sorted((conf_dir() / "sweep").rglob("*.yaml")):
         text = path.read_text(encoding="utf-8")
         head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("# @package"))
         matrix = yaml.safe_load(text)
@@ -134,14 +136,6 @@ def together(requests: Iterable[Request]) -> Request:
         "compute_units",
     ]  # what cells are called; of the rest each row has its own
     return Request(list(cells.values()), axes, {**requests[0].settings, "chips": list(chips)})
-
-
-def _options(group: str) -> list[Path]:
-    return sorted((conf_dir() / group).rglob("*.yaml"))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def _write(path: Path, option: dict[str, Any], head: str = "") -> None:

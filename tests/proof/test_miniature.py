@@ -6,13 +6,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status
-from ane_sweep.planner import config
-from ane_sweep.planner.paths import conf_dir
+from ane_sweep.planner import config, options
 from tests.proof import miniature, notebooks
 
 HWX = Path(__file__).parents[1] / "hwx" / "samples" / "conv.hwx"
@@ -27,7 +25,7 @@ def here(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("here")
     shutil.copy(HWX, folder / "model.hwx")
-    arch = yaml.safe_load((conf_dir() / "model" / "tiny-distilbert.yaml").read_text())["arch"]
+    arch = options.shipped("model", "tiny-distilbert")["arch"]
     made = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(**arch))
     made.save_pretrained(folder / "finetuned")
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,8 @@ import pytest
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.record import Status
-from ane_sweep.report import choice, document, first, page
+from ane_sweep.report import document, first, page
+from ane_sweep.results import ranking
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
@@ -19,8 +20,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.ci]
 def sweep():
     """Two models whose PSNRs do not compare; cells that failed, and a fast and a small one that are in doubt."""
     records = constructed.records(40, seed=3)
-    for work in choice.works(records)[1:]:  # one of each work, faster than all sound ones; of the last work all
-        for n in work if work == choice.works(records)[-1] else work[-1:]:
+    for work in ranking.group_by_work(records)[
+        1:
+    ]:  # one of each work, faster than all sound ones; of the last work all
+        for n in work if work == ranking.group_by_work(records)[-1] else work[-1:]:
             records[n].status, records[n].reason = Status.DEGRADED, "IQR 8.53 ms exceeds the median of 1.16 ms"
             at = [m.name for m in records[n].metrics].index("latency_median_ms")
             records[n].metrics[at] = replace(records[n].metrics[at], value=0.001 * (n + 1))
@@ -38,7 +41,7 @@ def path(sweep, tmp_path_factory):
 def scored(tmp_path_factory):
     """(sweep, its page): the cells of the first work have a score of their task."""
     records = constructed.records(40, seed=3)
-    for n in choice.works(records)[0]:
+    for n in ranking.group_by_work(records)[0]:
         records[n].metrics.append(Metric("perplexity", 3 - n % 7 / 10 + n / 1000))
     sweep, where = document.Sweep(records), tmp_path_factory.mktemp("scored") / "report.html"
     where.write_text(page.as_html(sweep), encoding="utf-8")
@@ -131,7 +134,7 @@ def test_without_limits_the_script_chooses_what_was_written_down(sweep, path, op
         plain = winners(tab)
     with opened(path) as tab:
         assert winners(tab) == plain
-    rows = first.rows(sweep.cells, choice.works(sweep.records))
+    rows = first.rows(sweep.cells, ranking.group_by_work(sweep.records))
     assert [row[:2] for row in plain] == [[row.goals, row.name] for row in rows] and len(rows) > 6
     assert {row.sound for row in rows} == {True, False}
 
@@ -143,7 +146,7 @@ def test_limits_choose_as_the_rule_in_python_does(sweep, path, opened, limits):
     with opened(path) as tab:
         for name, value in limits.items():
             tab.locator(f"input[data-limit={name}]").fill(str(value))
-        rows = first.rows(sweep.cells, choice.works(sweep.records), limits)
+        rows = first.rows(sweep.cells, ranking.group_by_work(sweep.records), limits)
         assert [row[:2] for row in winners(tab)] == [[row.goals, row.name] for row in rows] and rows
         doubtful = [row.cell for row in rows if not row.sound]
         assert tab.locator("#best tr.doubt[data-cell]").count() == len(doubtful)
@@ -157,11 +160,13 @@ def test_the_score_of_a_task_chooses_and_limits_too(scored, opened, screenshots,
         for name, value in limits.items():
             tab.locator(f"input[data-limit={name}]").fill(str(value))
         tab.screenshot(path=screenshots / f"report-scored-{len(limits)}.png")
-        rows = first.rows(sweep.cells, choice.works(sweep.records), limits)
+        rows = first.rows(sweep.cells, ranking.group_by_work(sweep.records), limits)
         assert [row[:2] for row in winners(tab)] == [[row.goals, row.name] for row in rows]
         assert any("lowest perplexity" in row.goals for row in rows)
         found = {row.work for row in rows}
-        assert len(found) == (1 if limits else len(choice.works(sweep.records))), "of others no perplexity is known"
+        assert len(found) == (1 if limits else len(ranking.group_by_work(sweep.records))), (
+            "of others no perplexity is known"
+        )
 
 
 def test_a_filter_leaves_each_work_its_own_front_and_an_impossible_limit_says_so(sweep, path, opened):

@@ -6,14 +6,15 @@ import constructed
 import pytest
 
 from ane_sweep.bridge.record import Status
-from ane_sweep.report import choice, document, first, many, page
+from ane_sweep.report import document, first, many, page
+from ane_sweep.results import ranking
 
 
 @pytest.fixture
 def some(monkeypatch):
     """A page takes in 40 cells of 90."""
     records = constructed.records(90)
-    monkeypatch.setattr(many.shown, "__defaults__", (40,))
+    monkeypatch.setattr(many.select_shown_cells, "__defaults__", (40,))
     return document.Sweep(records)
 
 
@@ -34,7 +35,7 @@ def test_what_it_says_of_all_cells_is_of_all(some):
 
 def test_the_best_of_the_page_are_the_best_of_the_sweep(some):
     def fastest(cells):
-        works = choice.works(cells.records)
+        works = ranking.group_by_work(cells.records)
         return {cells.records[row.cell].cell_key for row in first.rows(cells, works) if "fastest" in row.goals}
 
     assert fastest(some.shown) == fastest(some.cells)

@@ -15,24 +15,13 @@ from rich.console import Console
 
 from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
+from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Gate, Look, Metric, Ops, Part, Shares, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
 from ane_sweep.placement import chips
 from ane_sweep.placement import choice as unit_choice
-from ane_sweep.report import (
-    choice,
-    document,
-    drift,
-    estimates,
-    figures,
-    first,
-    heading,
-    page,
-    picture,
-    screen,
-    table,
-    views,
-)
+from ane_sweep.report import document, drift, estimates, figures, first, heading, page, picture, screen, table, views
+from ane_sweep.results import ranking
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -203,7 +192,7 @@ def test_the_facts_of_the_page_are_the_records(thirty):
     facts = facts_of(text)
     assert [cell["name"] for cell in facts["cells"]] == sweep.cells.names
     chosen = {item["cell"]: item for item in facts["choice"]}
-    assert set(chosen) == set(choice.ranked(sweep.records))
+    assert set(chosen) == set(ranking.select_ranked(sweep.records))
     for n, item in chosen.items():
         assert item["latency_median_ms"] == sweep.records[n].value("latency_median_ms")
 
@@ -248,35 +237,37 @@ def cell(latency: float, size: float, psnr: float, iqr: float = 0.0, task: str |
 
 def test_the_front_is_what_nothing_beats():
     records = [cell(1, 10, 70), cell(2, 5, 70), cell(2, 10, 70), cell(9, 99, 90), cell(1, 10, 70)]
-    assert choice.front(records) == [0, 1, 3, 4]
+    assert ranking.find_front(records) == [0, 1, 3, 4]
 
 
 def test_a_score_that_all_cells_have_is_weighed_with_the_rest_and_the_page_says_so():
     records = [cell(1, 10, 70), cell(2, 10, 70), cell(3, 10, 70)]
     for record, score in zip(records, (5.0, 4.0, 4.5)):
-        assert choice.front(records) == [0]
+        assert ranking.find_front(records) == [0]
         record.metrics.append(Metric("perplexity", score))
-    assert choice.front(records) == [0, 1], "slower, but better at its task; the third is neither"
-    found = choice.winners(records, [0, 1, 2], {}, choice.same_timing)
+    assert ranking.find_front(records) == [0, 1], "slower, but better at its task; the third is neither"
+    found = ranking.choose_winners(records, [0, 1, 2], {}, ranking.has_same_timing)
     assert [(one.cell, one.goals) for one in found] == [
         (0, ["fastest", "smallest", "most accurate"]),
         (1, ["lowest perplexity"]),
     ]
-    assert choice.best(records, "package_bytes", {"perplexity": 4.6}, choice.same_timing)[0] == 1
+    assert ranking.choose_best(records, "package_bytes", {"perplexity": 4.6}, ranking.has_same_timing)[0] == 1
     sweep = document.Sweep(records)
     assert "ringed: no sound cell beats it in latency, size, PSNR and score together" in page.as_html(sweep)
     assert "| lowest perplexity |" in page.as_markdown(sweep)
     del records[0].metrics[-1]
-    assert choice.goals(records, [0, 1, 2]) == choice.GOALS, "what one has not is weighed of none"
-    assert choice.best(records, "package_bytes", {"perplexity": 9}, choice.same_timing)[0] == 1, "and is no figure"
+    assert ranking.choose_goals(records, [0, 1, 2]) == metrics.RANKED, "what one has not is weighed of none"
+    assert ranking.choose_best(records, "package_bytes", {"perplexity": 9}, ranking.has_same_timing)[0] == 1, (
+        "and is no figure"
+    )
 
 
 def test_a_winner_says_which_others_are_as_good_as_it_is():
     """Cells of one program differ in latency alone: to be called the smallest says nothing there."""
     records = [cell(1, 10, 70), cell(2, 10, 70), cell(3, 10, 80)]
-    found = choice.winners(records, [0, 1, 2], {}, lambda one, other: False)
+    found = ranking.choose_winners(records, [0, 1, 2], {}, lambda one, other: False)
     assert [one.words() for one in found] == ["fastest, smallest (all alike)", "most accurate"]
-    found = choice.winners([*records[:2], cell(3, 12, 60)], [0, 1, 2], {}, lambda one, other: False)
+    found = ranking.choose_winners([*records[:2], cell(3, 12, 60)], [0, 1, 2], {}, lambda one, other: False)
     assert [one.words() for one in found] == ["fastest, smallest (1 more alike), most accurate (1 more alike)"]
     assert "fastest, smallest (all alike)" in page.as_markdown(document.Sweep(records))
 
@@ -284,10 +275,10 @@ def test_a_winner_says_which_others_are_as_good_as_it_is():
 def test_the_best_under_a_constraint():
     records = [cell(1, 10, 50), cell(2, 5, 70), cell(3, 4, 80)]
     never = lambda one, other: False  # noqa: E731
-    assert choice.best(records, "latency_median_ms", {}, never) == (0, [])
-    assert choice.best(records, "latency_median_ms", {"psnr_db": 60}, never) == (1, [])
-    assert choice.best(records, "psnr_db", {"package_bytes": 5}, never) == (2, [])
-    assert choice.best(records, "package_bytes", {"psnr_db": 99}, never) == (None, [])
+    assert ranking.choose_best(records, "latency_median_ms", {}, never) == (0, [])
+    assert ranking.choose_best(records, "latency_median_ms", {"psnr_db": 60}, never) == (1, [])
+    assert ranking.choose_best(records, "psnr_db", {"package_bytes": 5}, never) == (2, [])
+    assert ranking.choose_best(records, "package_bytes", {"psnr_db": 99}, never) == (None, [])
 
 
 def test_cells_that_cannot_be_told_apart_stand_beside_the_best():
@@ -298,9 +289,9 @@ def test_cells_that_cannot_be_told_apart_stand_beside_the_best():
         cell(3, 1, 50, task="t"),
         cell(4, 1, 50, task="t"),
     ]
-    assert choice.best(records, "latency_median_ms", {}, choice.same_timing) == (0, [1])
-    assert choice.ties(records, choice.same_timing) == {0: [1], 1: [0], 2: [], 3: [4], 4: [3]}
-    assert "untested" in choice.untested(records)
+    assert ranking.choose_best(records, "latency_median_ms", {}, ranking.has_same_timing) == (0, [1])
+    assert ranking.find_ties(records, ranking.has_same_timing) == {0: [1], 1: [0], 2: [], 3: [4], 4: [3]}
+    assert "untested" in ranking.describe_untested(records)
 
 
 def test_with_enough_processes_the_test_decides():
@@ -308,11 +299,13 @@ def test_with_enough_processes_the_test_decides():
     slow, fast, alike = (cell(1, 1, 50, 9.0, task=name) for name in "abc")
     for record, shift in ((fast, 0.0), (slow, 0.1), (alike, 0.0)):
         record.timings = [Timing(n, 1.0 + shift + 0.001 * ((n * 7 + len(str(shift))) % 3)) for n in range(8)]
-    assert not choice.same_timing(fast, slow)
-    assert choice.same_timing(fast, alike)
-    assert choice.untested([fast, slow, alike]) == ""
+    assert not ranking.has_same_timing(fast, slow)
+    assert ranking.has_same_timing(fast, alike)
+    assert ranking.describe_untested([fast, slow, alike]) == ""
     fast.timings = fast.timings[:1]
-    assert choice.untested([fast, slow, alike]).startswith("differences to 1 of 3 cells are untested: 1 process a side")
+    assert ranking.describe_untested([fast, slow, alike]).startswith(
+        "differences to 1 of 3 cells are untested: 1 process a side"
+    )
 
 
 def constructed_work(*cells: Record, model: str = "m", status: Status = Status.OK) -> list[Record]:
@@ -323,10 +316,10 @@ def constructed_work(*cells: Record, model: str = "m", status: Status = Status.O
 
 def test_what_two_workers_of_a_fleet_timed_is_weighed_apart():
     records = constructed_work(cell(9, 10, 70), cell(8, 9, 71))
-    assert choice.works(records) == [[0, 1]]
+    assert ranking.group_by_work(records) == [[0, 1]]
     for record, name in zip(records, ("m4-a", "m4-b")):
         record.host = {**record.host, "worker": name}
-    assert choice.works(records) == [[0], [1]]
+    assert ranking.group_by_work(records) == [[0], [1]]
 
 
 def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_never_unmarked():
@@ -335,14 +328,14 @@ def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_ne
     )
     records[2].reason = "IQR 8.53 ms exceeds the median of 1.16 ms"
     never = lambda one, other: False  # noqa: E731
-    for goal in choice.FIGURES:
-        assert choice.best(records, goal, {}, never)[0] == 1
-    assert choice.front(records) == [1]
-    assert choice.best(records, "latency_median_ms", {"latency_median_ms": 2}, never)[0] == 2
+    for goal in metrics.RANKED:
+        assert ranking.choose_best(records, goal, {}, never)[0] == 1
+    assert ranking.find_front(records) == [1]
+    assert ranking.choose_best(records, "latency_median_ms", {"latency_median_ms": 2}, never)[0] == 2
     records[2].cell = {"model": "m", "variant": "doubtful"}
     cells = views.Cells(records)
-    assert [row.sound for row in first.rows(cells, choice.works(records))] == [True]
-    (row,) = first.rows(cells, choice.works(records), {"latency_median_ms": 2})
+    assert [row.sound for row in first.rows(cells, ranking.group_by_work(records))] == [True]
+    (row,) = first.rows(cells, ranking.group_by_work(records), {"latency_median_ms": 2})
     assert not row.sound and row.note == f"in doubt: {records[2].reason}"
 
 
@@ -352,10 +345,19 @@ def test_cells_of_different_models_lengths_runtimes_and_chips_are_never_weighed_
         record.cell = {"model": "ab"[n % 2], "seq_len": 64 if n < 8 else 512}
         record.realised["runtime"] = "coreml" if n < 6 else "reference"
         record.host["chip"] = "m1" if n < 4 else "m4"
-    assert choice.works(records) == [[0, 2], [1, 3], [4], [5], [6], [7], [8], [9]]
-    names = views.work_names(views.Cells(records), choice.works(records))
+    assert ranking.group_by_work(records) == [[0, 2], [1, 3], [4], [5], [6], [7], [8], [9]]
+    names = views.work_names(views.Cells(records), ranking.group_by_work(records))
     assert len(set(names)) == len(names)
-    assert [row.cell for row in first.rows(views.Cells(records), choice.works(records))] == [0, 1, 4, 5, 6, 7, 8, 9]
+    assert [row.cell for row in first.rows(views.Cells(records), ranking.group_by_work(records))] == [
+        0,
+        1,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+    ]
 
 
 def test_the_share_on_the_neural_engine_is_a_limit_of_the_chip_that_takes_least():
@@ -365,8 +367,11 @@ def test_the_share_on_the_neural_engine_is_a_limit_of_the_chip_that_takes_least(
         constructed.placement(chip=c, ops=Ops(100 - n, 0, n, 100), **at) for c, n in (("m1", 5), ("m4", 99))
     ]
     records[1].placement = [constructed.placement(chip="m4", ops=Ops(20, 0, 80, 100), **at)]
-    assert choice.ane_shares(records[0]) == {"m1": 5, "m4": 99}
-    found = [choice.best(records, "latency_median_ms", {"ane": least}, choice.same_timing)[0] for least in (0, 50, 90)]
+    assert ranking.compute_ane_shares(records[0]) == {"m1": 5, "m4": 99}
+    found = [
+        ranking.choose_best(records, "latency_median_ms", {"ane": least}, ranking.has_same_timing)[0]
+        for least in (0, 50, 90)
+    ]
     assert found == [0, 1, None]
 
 
@@ -399,15 +404,15 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
 
 def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report():
     records = constructed.records(4, bad=False, seed=7)
-    bare = [table.not_estimated(records), table.head_lines(records)]
+    bare = [table.list_not_estimated(records), table.list_head_lines(records)]
     assert bare[0] == [] and not any("not estimated" in line for line in bare[1])
     for record in records[:2]:
         for entry in record.placed("predicted"):
             object.__setattr__(entry, "not_estimated", f"{entry.chip}: of CPUs only two have figures")
             object.__setattr__(entry, "choice", "the GPU is slower")
-    (line,) = table.not_estimated(records)
+    (line,) = table.list_not_estimated(records)
     assert line.startswith("not estimated for m1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
-    assert line in table.head_lines(records)
+    assert line in table.list_head_lines(records)
     section = estimates.section(views.Cells(records))
     assert line in section.blocks[1].items and "all units: the GPU is slower" in section.blocks[1].items
 
@@ -426,7 +431,7 @@ def test_only_settings_that_differ_from_the_defaults_stand_above_and_the_rest_is
     records = constructed.records(4, bad=False, seed=7, target="iOS18")
     for record in records:
         record.cell |= {"target": "iOS18", "seed": 7, "latency": {"samples": 5, "warmup": 3}}
-    told = heading.lines(records, table.settings(records)[0])
+    told = heading.lines(records, table.split_settings(records)[0])
     assert told[-1] == "all cells: seq_len=32 seed=7 latency.samples=5"
     folded = document.sections(document.Sweep(records))[-1].blocks[1]
     assert folded.fold and ["target", "iOS18"] in folded.rows and ["latency.warmup", "3"] in folded.rows

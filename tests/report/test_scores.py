@@ -24,14 +24,14 @@ def scored():
 
 
 def test_a_table_has_the_score_and_what_torch_has_there():
-    columns = {column.head: column.cells for column in table.columns(scored())}
+    columns = {column.head: column.cells for column in table.list_columns(scored())}
     assert columns["perplexity (torch)"] == ["1.831 (1.820)", "-", "-"]
     assert columns["accuracy (torch)"] == ["-", "0.850 (0.854)", "-"] and columns["label agreement"] == [
         "-",
         "0.996",
         "-",
     ]
-    assert not {"perplexity (torch)", "label agreement"} & {column.head for column in table.columns(records(3))}
+    assert not {"perplexity (torch)", "label agreement"} & {column.head for column in table.list_columns(records(3))}
 
 
 def test_mlflow_has_it_among_the_first_figures():

@@ -10,7 +10,7 @@ from constructed import placement
 from ane_sweep.bridge.figures import Metric, Ops
 from ane_sweep.bridge.record import DRAWN, Record, StageOutcome, StageStatus, Status, Weights
 from ane_sweep.report import as_json, as_markdown, as_text, doubts, table
-from ane_sweep.report.table import columns
+from ane_sweep.report.table import list_columns
 
 CELL = {"model": "minilm", "family": "bert", "size": "minilm", "variant": "original", "chunks": 1, "precision": "fp16"}
 KEY = "0123456789abcdef"
@@ -42,6 +42,15 @@ def demo():
         make(variant="split_einsum", latency=125.04, iqr=2.0, psnr=71.44),
         make(variant="split_einsum", chunks=2, status="crashed", reason="convert ended with SIGSEGV"),
     ]
+
+
+def test_the_psnr_of_the_worst_output_has_a_column_only_where_it_differs():
+    alike, apart = make(), make(chunks=2)
+    alike.metrics.append(Metric("psnr_worst_db", 80.21))
+    assert "PSNR dB, worst output" not in [part.head for part in list_columns([alike, apart])]
+    apart.metrics.append(Metric("psnr_worst_db", 20.0))
+    (found,) = [part for part in list_columns([alike, apart]) if part.head == "PSNR dB, worst output"]
+    assert found.cells == ["80.2", "20.0"]
 
 
 def test_the_table_as_text():
@@ -190,8 +199,8 @@ def test_each_doubt_names_the_next_thing_to_try(changes, words):
 def test_weights_that_own_code_draws_are_a_doubt_and_are_not_called_pretrained():
     record = make(weights="own", weights_="x")
     record.cell["weights"] = "pretrained"
-    assert doubts([record]) == doubts([make()]) and "weights" not in table.settings([record])[1]
-    assert table.settings([make(weights="pretrained")])[1].get("weights", "pretrained") == "pretrained"
+    assert doubts([record]) == doubts([make()]) and "weights" not in table.split_settings([record])[1]
+    assert table.split_settings([make(weights="pretrained")])[1].get("weights", "pretrained") == "pretrained"
     record.realised[DRAWN] = "4 of 4 parameters are random numbers, drawn by the module's own code"
     assert doubts([record])[0].startswith("random weights, 1 cell: 4 of 4 parameters are random numbers, drawn by")
     assert "weights=FILE.safetensors" in doubts([record])[0]
@@ -230,13 +239,13 @@ def test_equal_reasons_are_one_doubt_with_examples():
 
 def test_bits_stand_beside_the_size_where_precision_varies():
     records = [make(), make(precision="p4", size=11_400_000), make(precision="p1", status="refused", reason="no")]
-    heads = {column.head: column.cells for column in columns(records)}
+    heads = {column.head: column.cells for column in list_columns(records)}
     assert heads["bits a weight"] == ["16.11", "4.05", "-"]
-    assert "bits a weight" not in {column.head for column in columns(demo())}
+    assert "bits a weight" not in {column.head for column in list_columns(demo())}
 
 
 def test_sizes_and_small_latencies_keep_figures():
-    parts = {c.head: c.cells[0] for c in columns([make(latency=0.4123, iqr=0.01, size=31_234)])}
+    parts = {c.head: c.cells[0] for c in list_columns([make(latency=0.4123, iqr=0.01, size=31_234)])}
     assert (parts["latency ms"], parts["package MB"]) == ("0.412 ± 0.010", "0.031")
 
 
@@ -249,4 +258,4 @@ def test_nothing_to_show():
 def test_auto_says_what_it_came_to():
     records = [make(), make(chunks="auto")]
     records[1].realised["chunks"] = 3
-    assert [column.cells for column in columns(records) if column.head == "chunks"] == [["1", "auto (3)"]]
+    assert [column.cells for column in list_columns(records) if column.head == "chunks"] == [["1", "auto (3)"]]

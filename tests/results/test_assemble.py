@@ -77,9 +77,10 @@ def test_low_psnr_of_a_precision_without_a_gate_is_a_warning_and_no_status():
     from ane_sweep.bridge.record import Record, Status
     from ane_sweep.report.doubts import with_cells
 
-    def warned(psnr, gate):
+    def warned(psnr, gate, worst=None):
         cell = SimpleNamespace(precision_options={"min_psnr_db": gate}, precision="p1")
         metrics = [] if psnr is None else [Metric("psnr_db", psnr, "dB")]
+        metrics += [] if worst is None else [Metric("psnr_worst_db", worst, "dB")]
         record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status=Status.OK, metrics=metrics)
         record.realised |= assemble._psnr_warning(cell, record)
         record.status, record.reason = assemble._verdict(cell, record, [], None)
@@ -88,5 +89,10 @@ def test_low_psnr_of_a_precision_without_a_gate_is_a_warning_and_no_status():
     low, high, own, unknown = warned(14.9, None), warned(30.0, None), warned(14.9, 20), warned(None, None)
     assert low.status == Status.OK and low.realised["psnr_warning"].startswith("PSNR is under 30 dB")
     assert own.status == Status.DEGRADED and not any("psnr_warning" in one.realised for one in (high, own, unknown))
+    ungated, gated = warned(50, None, 12), warned(50, 40, 12)
+    assert ungated.realised["psnr_warning"].startswith("PSNR of the worst output is under 30 dB")
+    assert (gated.status, gated.reason) == (
+        Status.DEGRADED, "PSNR of the worst output 12.0 dB is under the 40 dB that p1 should reach"
+    )  # fmt: skip
     said = [doubt for doubt in with_cells([high, low]) if "under 30 dB" in doubt.text]
     assert [(doubt.cells, doubt.doubts_figures) for doubt in said] == [((1,), True)]

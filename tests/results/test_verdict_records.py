@@ -14,8 +14,8 @@ from ane_sweep.machine import stand_in
 from ane_sweep.planner import checkpoints, config, overview, plan
 from ane_sweep.report import screen, table
 from ane_sweep.results import assemble, gather
-from ane_sweep.runner.lanes import in_rounds
-from ane_sweep.runner.walk import Worker
+from ane_sweep.runner.slots import order_in_rounds
+from ane_sweep.runner.task_runner import TaskRunner
 from ane_sweep.tracking.describe import describe_cell
 
 MS = {"cpu_only": 9.0, "cpu_and_gpu": 4.0, "cpu_and_ne": 2.0, "all": 2.0}
@@ -97,7 +97,7 @@ def test_evidence_off_and_other_runtimes_time_nothing_more(planned):
 
 def test_evidence_and_throughput_come_after_every_timing(planned):
     made = planned("compute_units=cpu_and_ne", "throughput=5", "latency.repeats=2")
-    order = [task.stage for task in in_rounds([task for task in made.tasks.values() if task.alone])]
+    order = [task.stage for task in order_in_rounds([task for task in made.tasks.values() if task.alone])]
     assert order[-2:] == ["throughput", "evidence"] and order[-3] == "latency"
 
 
@@ -187,15 +187,15 @@ def test_what_dies_while_timed_is_not_run_again_for_evidence(planned, tmp_path):
     (chain,) = made.chains.values()
     own = next(key for key in chain if made.tasks[key].stage == "latency")
     assert all(made.tasks[key].after == (own,) for key in chain if made.tasks[key].stage in ("evidence", "throughput"))
-    worker = Worker(made, SimpleNamespace(earlier_result=lambda task: None), None, None, 0, 1, None)
+    worker = TaskRunner(made, SimpleNamespace(earlier_result=lambda task: None), None, None, 0, 1, None)
     worker.outcomes = outcomes(made, tmp_path)
     (task,) = stages(made, "evidence")
-    assert worker.without_running(task) is None
+    assert worker.resolve_without_running(task) is None
     worker.outcomes[own] = bad("timeout", "latency took too long")
-    assert worker.without_running(task).reason == "needs latency, which ended as timeout"
+    assert worker.resolve_without_running(task).reason == "needs latency, which ended as timeout"
     (record,) = assemble.make_records(
         made,
-        {**worker.outcomes, task.key: worker.without_running(task)},
+        {**worker.outcomes, task.key: worker.resolve_without_running(task)},
         sweep="s",
         host={},
         toolchain={},

@@ -11,7 +11,9 @@ from rich.console import Console
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
-from ane_sweep.runner import display, remaining
+from ane_sweep.bridge.task import Task
+from ane_sweep.runner import display
+from ane_sweep.runner import time_left as remaining
 
 OK, CACHED = Outcome(StageStatus.OK), Outcome(StageStatus.CACHED)
 
@@ -23,7 +25,7 @@ def cell(number: int) -> SimpleNamespace:
 def plan() -> Plan:
     """Two cells over one conversion, each with its timing."""
     tasks = {name: played.task(name.partition(" ")[0], alone="latency" in name) for name in NAMES}
-    tasks = {name: replace(task, key=name, label=f"{name} tiny") for name, task in tasks.items()}
+    tasks = {name: replace(task, key=name, label=f"{name} tiny", seconds=9.0) for name, task in tasks.items()}
     chains = {f"cell{n}": ["convert", f"chunk {n}", f"latency {n}"] for n in (1, 2)}
     return Plan([cell(1), cell(2)], ["chunks"], tasks=tasks, chains=chains)
 
@@ -99,8 +101,67 @@ def test_no_line_of_the_view_is_wider_than_the_terminal_and_no_colour_is_honoure
     view.close()
 
 
-def test_without_any_record_the_time_left_follows_from_the_stages_and_the_size_of_the_model():
+def test_tasks_without_any_record_are_ordered_by_the_size_of_the_model():
     small, large = (replace(played.task("convert"), work=work) for work in (10**8, 10**10))
-    assert 1 < remaining.expected(small, {}) < 30 < remaining.expected(large, {})
-    assert remaining.expected(replace(large, seconds=7.0), {}) == 7.0
-    assert remaining.expected(replace(large, seconds=7.0), {"convert": [1.0, 2.0, 3.0]}) == 2.0
+    assert 1 < remaining.expected_seconds(small) < 30 < remaining.expected_seconds(large)
+    assert remaining.expected_seconds(replace(large, seconds=7.0)) == 7.0
+
+
+def tasks(*kinds: tuple[str, int, float | None], many: int = 4) -> list[Task]:
+    return [replace(played.task(stage), work=work, seconds=took) for stage, work, took in kinds for _ in range(many)]
+
+
+def test_the_time_left_is_unknown_until_such_tasks_have_been_timed():
+    todo = tasks(("convert", 10**8, None), ("convert", 10**10, None))
+    rest = remaining.TimeLeft(todo)
+    rest.drop(todo[0], 2.0)
+    assert rest.seconds() is None, "the time of a small model says nothing about one of 100 times its size"
+    rest.drop(todo[4], 80.0)
+    assert rest.seconds() == 3 * 2.0 + 3 * 80.0
+
+
+def test_what_comes_from_the_cache_says_nothing_about_the_time_left():
+    """A warm start once ended 20 tasks in no time, and the estimate grew when the first real one ended."""
+    view, _ = watched(terminal=False)
+    before = view.remaining.seconds()
+    assert before == 5 * 9.0
+    for name in ("convert", "chunk 1"):
+        view.begin(view.todo[name])
+        view.end(view.todo[name], CACHED)
+    assert view.remaining.seconds() == 3 * 9.0
+
+
+def test_a_task_that_takes_longer_than_it_ever_did_makes_the_time_left_unknown_and_takes_nothing_from_the_others():
+    todo = tasks(("convert", 10**8, 10.0), ("chunk", 10**8, 1.0))
+    rest = remaining.TimeLeft(todo)
+    assert rest.seconds([(todo[0], 4.0)]) == 44 - 4
+    assert rest.seconds([(todo[0], 24.0)]) == 44 - 10
+    assert rest.seconds([(todo[0], 26.0)]) is None
+
+
+def test_repeats_that_a_long_timing_does_not_take_are_not_counted_once_it_is_known():
+    first = [replace(played.task("latency", alone=True), seconds=None) for _ in range(6)]
+    more = [replace(task, more_of="latency", round=n) for task in first for n in (2, 3, 4)]
+    rest = remaining.TimeLeft([*first, *more])
+    rest.drop(first[0], 40.0)
+    assert rest.seconds() == 5 * 40.0, "and not 23 of them"
+    cheap = remaining.TimeLeft([*first, *more])
+    cheap.drop(first[0], 1.0)
+    assert cheap.seconds() == 23.0
+
+
+def test_one_bar_counts_all_tasks_from_the_first_to_the_last_timing():
+    view, screen = watched(terminal=True)
+    view.begin(view.todo["convert"])
+    view.end(view.todo["convert"], OK)
+    view.live.refresh()
+    assert "1/5 preparing" in screen.getvalue()
+    for name in NAMES[1:3]:
+        view.begin(view.todo[name])
+        view.end(view.todo[name], OK)
+    view.freeze()
+    view.begin(view.todo["latency 1"])
+    assert "3/5 timing 1/2 1 tiny" in screen.getvalue()
+    line = screen.getvalue().split("\n")[-1]
+    assert line.count("━") == 7, "3 of 5 of 12 columns, without colour"
+    view.close()

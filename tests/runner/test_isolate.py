@@ -19,8 +19,8 @@ from ane_sweep.bridge import autopsy
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.protocol import EXIT_NO_SPACE, WAITING_VARIABLES
 from ane_sweep.machine import processes
-from ane_sweep.runner import isolate, warm
-from ane_sweep.runner.warm import Parents
+from ane_sweep.runner import fork_server, isolate
+from ane_sweep.runner.fork_server import ForkServers
 
 MIB = 1 << 20
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -34,8 +34,8 @@ def room(request, tmp_path):
     if request.param == "cold":
         yield Room(tmp_path)
         return
-    with Parents() as parents:
-        yield Room(tmp_path, parents)
+    with ForkServers() as fork_servers:
+        yield Room(tmp_path, fork_servers)
 
 
 def alive(pid: int) -> bool:
@@ -406,7 +406,7 @@ def test_kill_all_ends_every_lane_and_leaves_no_result(room):
 
 def test_a_stop_in_the_midst_of_spawning(room, monkeypatch):
     """A signal handler can run kill_all between the fork and the registration of the child."""
-    owner, name = (warm.Parent, "fork") if room.parents else (isolate.subprocess, "Popen")
+    owner, name = (fork_server.ForkServer, "fork") if room.fork_servers else (isolate.subprocess, "Popen")
     real, spawned = getattr(owner, name), []
 
     def spawn(*arguments, **options):
@@ -425,11 +425,11 @@ def spawn_parent(room: Room, marker: Path) -> subprocess.Popen:
     """A real process in the middle that runs one task and waits for it."""
     task = room.task(f"Path({str(marker)!r}).write_text(str(os.getpid())); time.sleep(60)")
     code = (
-        "from ane_sweep.runner import isolate, warm; from ane_sweep.bridge.task import TaskRequest; from pathlib import Path\n"
+        "from ane_sweep.runner import isolate, fork_server; from ane_sweep.bridge.task import TaskRequest; from pathlib import Path\n"
         "import json, signal, sys; a = json.loads(sys.argv[1]); task = TaskRequest.read(Path(a['task']))\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job started in the background inherits `ignore`
-        "with warm.Parents() as parents:\n"
-        "    isolate.run_task(task, Path(a['folder']), timeout_s=60, watch_memory=False, env=a['env'], parents=parents,\n"
+        "with fork_server.ForkServers() as fork_servers:\n"
+        "    isolate.run_task(task, Path(a['folder']), timeout_s=60, watch_memory=False, env=a['env'], fork_servers=fork_servers,\n"
         "                     loads=a['loads'])"
     )
     task.write(room.base / "asked.json")
@@ -438,7 +438,7 @@ def spawn_parent(room: Room, marker: Path) -> subprocess.Popen:
             "task": str(room.base / "asked.json"),
             "folder": str(room.folder),
             "env": room.env(),
-            "loads": room.how()["loads"] if room.parents else (),
+            "loads": room.how()["loads"] if room.fork_servers else (),
         }
     )
     return subprocess.Popen(
@@ -516,7 +516,7 @@ def test_a_small_child_does_not_inherit_the_peak_of_its_parent(room):
     result = room.run()
     assert result.peak_bytes < 100 * MIB
     result = room.run(fault="segfault")
-    if room.parents:
+    if room.fork_servers:
         assert result.peak_bytes < 100 * MIB
     else:  # nobody could say: rather null than the parent's figure
         assert result.peak_bytes is None

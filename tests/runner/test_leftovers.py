@@ -9,7 +9,7 @@ import psutil
 import pytest
 from rooms import Room
 
-from ane_sweep.runner.warm import Parents
+from ane_sweep.runner.fork_server import ForkServers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 # Each leaves a process of another session and group, whose parent has ended, and notes its pid.
@@ -44,8 +44,8 @@ def room(request, tmp_path):
     if request.param == "cold":
         yield Room(tmp_path)
         return
-    with Parents() as parents:
-        yield Room(tmp_path, parents)
+    with ForkServers() as fork_servers:
+        yield Room(tmp_path, fork_servers)
 
 
 def left_of(text: str) -> list[int]:
@@ -62,7 +62,7 @@ def left_of(text: str) -> list[int]:
 def test_what_a_task_detaches_ends_with_it(room, end):
     pids = room.base / "pids"
     # Of a dead process started cold, what it detached is found by its environment alone (docs/errors.md).
-    bare = room.parents is not None or end in ("ok", "failed", "timeout")
+    bare = room.fork_servers is not None or end in ("ok", "failed", "timeout")
     result = room.run(
         DETACHED + ENDS[end], params={"pids": str(pids), "bare": bare}, timeout_s=8 if end == "timeout" else 60
     )
@@ -76,7 +76,7 @@ def test_what_a_task_detaches_ends_with_it(room, end):
 
 def test_what_another_task_has_detached_is_left_alone_until_that_one_ends(room):
     (room.base / "other").mkdir()
-    other, hold = Room(room.base / "other", room.parents), room.base / "hold"
+    other, hold = Room(room.base / "other", room.fork_servers), room.base / "hold"
     hold.touch()
     pids = other.base / "pids"
     body = DETACHED + "while Path(params['hold']).exists(): time.sleep(0.02)\nreturn StageResult()"

@@ -16,8 +16,8 @@ from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.results import gather
-from ane_sweep.runner.lanes import Lanes, in_rounds
-from ane_sweep.runner.walk import Worker
+from ane_sweep.runner.slots import SlotQueue, order_in_rounds
+from ane_sweep.runner.task_runner import TaskRunner
 from ane_sweep.store.cache import Store
 
 
@@ -44,8 +44,8 @@ def walk(tasks: list[Task], budget: int, lanes: int = 3, failing: frozenset[str]
         return Outcome(StageStatus.FAILED if item.key in failing else StageStatus.OK)
 
     outcomes: dict[str, Outcome] = {}
-    work = Lanes(tasks, outcomes, budget, longest_first)
-    threads = [threading.Thread(target=work.walk, args=(perform,)) for _ in range(lanes)]
+    work = SlotQueue(tasks, outcomes, budget, longest_first)
+    threads = [threading.Thread(target=work.run_slot, args=(perform,)) for _ in range(lanes)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -111,8 +111,8 @@ def test_an_exception_in_one_lane_stops_the_others_from_taking_more():
         return Outcome(StageStatus.OK)
 
     outcomes: dict[str, Outcome] = {}
-    work = Lanes([task(str(i)) for i in range(50)], outcomes, budget=100)
-    threads = [threading.Thread(target=work.walk, args=(perform,)) for _ in range(2)]
+    work = SlotQueue([task(str(i)) for i in range(50)], outcomes, budget=100)
+    threads = [threading.Thread(target=work.run_slot, args=(perform,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -138,8 +138,8 @@ def test_timings_go_round_after_round_each_in_an_order_of_its_own():
     tasks = [task("place"), *(task(name) for name in names)]
     for item in tasks[1:]:
         item.round = int(item.key[1])
-    order = [item.key for item in in_rounds(tasks)]
-    assert order == [item.key for item in in_rounds(tasks)] and sorted(order) == sorted(t.key for t in tasks)
+    order = [item.key for item in order_in_rounds(tasks)]
+    assert order == [item.key for item in order_in_rounds(tasks)] and sorted(order) == sorted(t.key for t in tasks)
     assert order[0] == "place" and [name[1] for name in order[1:]] == ["1"] * 6 + ["2"] * 6 + ["3"] * 6
     assert len({tuple(name[0] for name in order[i : i + 6]) for i in (1, 7, 13)}) > 1
 
@@ -159,14 +159,14 @@ def test_timings_go_round_after_round_each_in_an_order_of_its_own():
     ],
 )
 def test_the_first_timing_decides_about_further_ones(first, status, said):
-    worker = Worker(SimpleNamespace(tasks={}), SimpleNamespace(earlier_result=lambda item: None),
+    worker = TaskRunner(SimpleNamespace(tasks={}), SimpleNamespace(earlier_result=lambda item: None),
                     SimpleNamespace(), None, 0, 1, None, outcomes={"first": first})  # fmt: skip
     more = task("more")
     more.stage, more.more_of = "latency", "first"
-    outcome = worker.without_running(more)
+    outcome = worker.resolve_without_running(more)
     assert outcome is None if status is None else (outcome.status, outcome.reason.startswith(said)) == (status, True)
     more.more_of = ""  # asked for outright
-    assert worker.without_running(more) is None
+    assert worker.resolve_without_running(more) is None
 
 
 def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp_path):
@@ -176,12 +176,12 @@ def test_once_the_budget_is_spent_nothing_is_begun_but_what_is_stored_counts(tmp
         aside = store.stage_aside("convert", "old")
         (aside / "weight.bin").write_bytes(b"weights")
         store.commit(aside, "convert", "old", result)
-        worker = Worker(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, until=time.monotonic() + 60)
-        assert worker.without_running(task("new")) is None
-        worker.until = time.monotonic()
-        outcome = worker.without_running(task("new"))
+        worker = TaskRunner(SimpleNamespace(tasks={}), run, store, None, 0, 1, None, deadline=time.monotonic() + 60)
+        assert worker.resolve_without_running(task("new")) is None
+        worker.deadline = time.monotonic()
+        outcome = worker.resolve_without_running(task("new"))
         assert outcome.status is StageStatus.SKIPPED and "budget_minutes" in outcome.reason
-        assert worker.without_running(task("old")).status is StageStatus.CACHED
+        assert worker.resolve_without_running(task("old")).status is StageStatus.CACHED
 
 
 LINE = "Error=_ANECompiler : ANECCompile() FAILED."

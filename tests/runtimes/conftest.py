@@ -23,7 +23,7 @@ def elsewhere(monkeypatch):
 
             stack.enter_context(Pretended())
             stack.enter_context(Made())
-            monkeypatch.setattr(cuda, "placed", partial(checked, cuda.placed))
+            monkeypatch.setattr(cuda, "run_on_device", partial(checked, cuda.run_on_device))
         if device:
             from ane_sweep.reference import pipeline
 

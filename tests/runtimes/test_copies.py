@@ -9,7 +9,7 @@ from ane_sweep import reference as _reference
 from ane_sweep.errors import StageError
 from ane_sweep.mil import chunker, package, pipeline
 from ane_sweep.worker.runtimes import _copies, reference
-from ane_sweep.worker.stages._timing import Samples
+from ane_sweep.worker.timing.sampling import Samples
 
 X = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float16)
 
@@ -75,7 +75,7 @@ def programs(mil, tmp_path_factory):
         return mil.mb.linear(x=first, weight=weights[1], name="y")
 
     mil.write(whole / "model.mlpackage", {"x": X}, body)
-    chunker.chunk(whole / "model.mlpackage", chain, chunker.Request(2))
+    chunker.chunk(whole / "model.mlpackage", chain, chunker.ChunkRequest(2))
     piped = tmp_path_factory.mktemp("pipeline")
     pipeline.merge(package.program_paths(chain), piped / "model.mlpackage")
     return {"whole": whole, "chain": chain, "pipeline": piped}

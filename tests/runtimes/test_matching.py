@@ -59,7 +59,7 @@ def _read(op):
 
 
 def matched(a, b):
-    return matching.match(reference.load(a), reference.load(b))
+    return matching.match_values(reference.load(a), reference.load(b))
 
 
 def check(mil, tmp_path, number, recipe, shape):
@@ -141,7 +141,7 @@ def test_a_compressed_program_is_matched_though_its_names_shifted(mil, tmp_path,
     dense = mil.write(tmp_path / "a.mlpackage", {"x": X}, attention(mil, "dense", 0))
     small = mil.write(tmp_path / "b.mlpackage", {"x": X}, attention(mil, how, 1))
     a, b = reference.load(dense), reference.load(small)
-    compared = trace.compare(a, b, {"x": X})
+    compared = trace.compare_values(a, b, {"x": X})
     assert not compared.matching.alone and not compared.matching.ambiguous
     of = compared.matching.of
     assert [of[f"transpose_{n}"] for n in (1, 2, 0)] == ["transpose_0", "transpose_1", "transpose_2"]
@@ -149,8 +149,8 @@ def test_a_compressed_program_is_matched_though_its_names_shifted(mil, tmp_path,
     assert len(drifts) == len(a.ops)
     assert max(drifts[f"transpose_{n}"] for n in range(3)) < (0.02 if how == "int8" else 0.2)
     by_name = (
-        trace.values(a, {"x": X}, ["transpose_1"])["transpose_1"],
-        trace.values(b, {"x": X}, ["transpose_1"])["transpose_1"],
+        trace.collect_values(a, {"x": X}, ["transpose_1"])["transpose_1"],
+        trace.collect_values(b, {"x": X}, ["transpose_1"])["transpose_1"],
     )
     assert np.abs(by_name[0] - by_name[1]).max() > np.abs(by_name[0]).max(), (
         "equal names would have said 100 % and more"
@@ -240,5 +240,8 @@ def test_casts_and_quantised_activations_are_looked_through(mil, tmp_path):
     wide, half = (mil.write(tmp_path / f"{n}.mlpackage", {"x": x}, body(n)) for n in (False, True))
     found = matched(wide, half)
     assert found.of == {"a": "a", "b": "b"} and not found.alone
-    seen = {item.name: item.drift for item in trace.compare(reference.load(wide), reference.load(half), {"x": x}).seen}
+    seen = {
+        item.name: item.drift
+        for item in trace.compare_values(reference.load(wide), reference.load(half), {"x": x}).seen
+    }
     assert 0 < seen["a"] < 1e-3 < seen["b"] < 0.02

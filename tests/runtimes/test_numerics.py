@@ -109,11 +109,11 @@ def test_768_products_of_a_thousandth_by_a_thousandth_vanish(sums):
 
 
 def test_a_product_is_a_multiple_of_the_grain_halves_away_from_zero():
-    from ane_sweep.reference.fixed import coarse
+    from ane_sweep.reference.fixed_point import multiply_coarsely
 
     left = torch.tensor([[1.5, -1.5, 1.0, 1.0, 0.99951171875]]) * torch.tensor([1, 1, 1, 1.25, 1])
     right = torch.tensor([1, 1, 1, 1, 1]) * 2.0**-16
-    each = [coarse(left[:, [at]], right[[at], None]).item() * 2**16 for at in range(5)]
+    each = [multiply_coarsely(left[:, [at]], right[[at], None]).item() * 2**16 for at in range(5)]
     assert each == [2, -2, 1, 1, 0], "exponents that add up to -17 are dropped, though the product is nearly 2^-16"
 
 

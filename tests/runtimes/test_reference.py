@@ -137,7 +137,7 @@ def test_a_plan_with_other_weights_is_that_of_a_program_with_them(mil, tmp_path)
     given = model.accepted({"x": x}, None)
     steps = [op.type for op in model.plan.ops]
     for names, begins in (("a", "add"), ("b", "linear"), ("c", "matmul"), ("d", "cond"), ("abcd", "add")):
-        changed, first = plan.rebound(model.plan, model.program, known, {name: new[name] for name in names})
+        changed, first = plan.rebind_constants(model.plan, model.program, known, {name: new[name] for name in names})
         assert steps[first] == begins
         expected = ReferenceRuntime([body(old | {name: new[name] for name in names})]).predict({"x": x})
         for made in (model.given(changed.run(given)), model.given(changed.run(given))):

@@ -3,13 +3,13 @@
 import sys
 
 import pytest
-import yaml
 
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.planner.options import names, shipped
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.worker import runtimes
 
-TINY = sorted(path.stem for path in (conf_dir() / "model").glob("tiny-*.yaml"))
+TINY = [name for name in names([conf_dir()], "model") if name.startswith("tiny-")]
 mps = runtimes.get("torch_mps")
 
 
@@ -34,7 +34,7 @@ def built(name: str, variant: str, device: str):
     from ane_sweep.worker import models
     from ane_sweep.worker.models import weights
 
-    option = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
+    option = shipped("model", name)
     family, model = models.get(option["family"]), {key: option[key] for key in ("family", "task", "arch")}
     state = weights.load_state({"kind": "random", "digest": "x", "allow_pickle": False, "seed": 0}, None, model)
     options = building.options({})

@@ -26,15 +26,15 @@ def lossy(mil, tmp_path_factory):
 
 def test_any_intermediate_by_name(lossy):
     model = reference.load(lossy)
-    kept = trace.values(model, {"x": X}, ["doubled", "scaled"])
+    kept = trace.collect_values(model, {"x": X}, ["doubled", "scaled"])
     np.testing.assert_array_equal(kept["doubled"], 2 * X)
     assert list(kept) == ["doubled", "scaled"] and model.plan.session.watch is None
     with pytest.raises(PackageError, match="no op makes 'nothing' while it runs"):
-        trace.values(model, {"x": X}, ["nothing"])
+        trace.collect_values(model, {"x": X}, ["nothing"])
 
 
 def test_what_is_not_finite_is_seen(lossy, mil, tmp_path):
-    seen = trace.watch(reference.load(lossy), {"x": X})
+    seen = trace.record_values(reference.load(lossy), {"x": X})
     assert [item.name for item in seen] == ["doubled", "raised", "shifted", "scaled", "out"]
     assert not any(item.nan or item.saturated for item in seen) and seen[0].peak == 2
 
@@ -44,18 +44,18 @@ def test_what_is_not_finite_is_seen(lossy, mil, tmp_path):
         return mb.sub(x=mb.mul(x=big, y=np.float16(2), name="over"), y=mb.mul(x=big, y=np.float16(2)), name="gone")
 
     path = mil.write(tmp_path / "m.mlpackage", {"x": X}, body)
-    found = {item.name: item for item in trace.watch(reference.load(path), {"x": X})}
+    found = {item.name: item for item in trace.record_values(reference.load(path), {"x": X})}
     assert found["big"].saturated == 2 and found["over"].infinite > 2 and found["gone"].nan == found["over"].infinite
 
 
 def test_the_op_that_loses_the_accuracy_is_found(lossy):
     model, exact = reference.load(lossy), reference.load(lossy, numerics="fp32")
-    seen = {item.name: item for item in trace.drift(model, exact, {"x": X})}
+    seen = {item.name: item for item in trace.measure_drift(model, exact, {"x": X})}
     assert seen["doubled"].own == 0 and 0 < seen["raised"].own < 1e-3, "half a unit in the last place, as anywhere"
     assert seen["shifted"].own == 0 and seen["shifted"].drift > 0.1, "and here it is all that is left"
-    assert [item.name for item in trace.worst(list(seen.values()), 1)] == ["shifted"]
+    assert [item.name for item in trace.rank_worst(list(seen.values()), 1)] == ["shifted"]
     assert seen["scaled"].jump == pytest.approx(0, abs=1e-6), "what follows only carries it on"
-    same = trace.drift(exact, exact, {"x": X})
+    same = trace.measure_drift(exact, exact, {"x": X})
     assert len(same) == len(seen) and all(item.drift == 0 and item.own == 0 for item in same)
 
 
@@ -63,10 +63,10 @@ def test_distance_is_relative_to_the_peak():
     import torch
 
     a = torch.tensor([10.0, 0.0, float("inf")])
-    assert trace.distance(a, a.clone()) == 0
-    assert trace.distance(a, torch.tensor([9.0, 0.5, float("inf")])) == pytest.approx(0.1)
-    assert trace.distance(a, torch.tensor([10.0, 0.0, 3.0])) == np.inf
-    assert trace.distance(a, torch.tensor([10.0])) is None and trace.distance(a.int(), a) is None
+    assert trace.measure_distance(a, a.clone()) == 0
+    assert trace.measure_distance(a, torch.tensor([9.0, 0.5, float("inf")])) == pytest.approx(0.1)
+    assert trace.measure_distance(a, torch.tensor([10.0, 0.0, 3.0])) == np.inf
+    assert trace.measure_distance(a, torch.tensor([10.0])) is None and trace.measure_distance(a.int(), a) is None
 
 
 def test_two_models_are_compared_value_by_value(mil, tmp_path):
@@ -80,7 +80,7 @@ def test_two_models_are_compared_value_by_value(mil, tmp_path):
 
     wide = mil.write(tmp_path / "a.mlpackage", {"x": X.astype(np.float32)}, body(np.float32(3), ""))
     half = mil.write(tmp_path / "b.mlpackage", {"x": X}, body(np.float16(3.5), "_cast_fp16"))
-    seen = trace.compare(reference.load(wide), reference.load(half), {"x": X}).seen
+    seen = trace.compare_values(reference.load(wide), reference.load(half), {"x": X}).seen
     assert [item.name for item in seen] == ["h_cast_fp16", "k_cast_fp16", "y"]
     assert seen[0].drift < 1e-3 < 0.1 < seen[1].drift < seen[2].drift
 
@@ -95,5 +95,5 @@ def test_loops_are_watched_round_by_round(mil, tmp_path):
         )[1]
 
     model = reference.load(mil.write(tmp_path / "m.mlpackage", {"x": X}, body))
-    rounds = [item.peak for item in trace.watch(model, {"x": X}) if item.name == "twice"]
+    rounds = [item.peak for item in trace.record_values(model, {"x": X}) if item.name == "twice"]
     assert rounds == [2, 4, 8]

@@ -12,8 +12,8 @@ from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus, read_records
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.planner import config, free
-from ane_sweep.report import searched
-from ane_sweep.runner import walk
+from ane_sweep.results import search_log
+from ane_sweep.runner.executors import local
 from ane_sweep.search import answer, drawn, run
 from ane_sweep.search.goal import of_settings, parse
 from ane_sweep.search.search import HOPELESS, SETTLED
@@ -72,7 +72,7 @@ def played(tmp_path, monkeypatch):
                 )
             outcomes[key] = kept[run.stamp, key]
 
-    monkeypatch.setattr(walk, "execute", execute)
+    monkeypatch.setattr(local, "execute", execute)
 
     def go(*words):
         goal, rest = parse([*WORDS, *words])
@@ -96,17 +96,17 @@ def test_a_free_budget_is_searched_from_its_middle_and_each_trial_is_an_ordinary
     assert records == read_records(found.run.folder)
     low = [r for r in records if r.value("psnr_db") < 40]
     assert low and len(timed) == 25 - len(low) and all("psnr_db>=40 was asked for" in r.reason for r in low)
-    [best] = answer.winners(found.goal, records)
+    [best] = answer.choose_winners(found.goal, records)
     assert abs(bits([best])[0] - 5) < 0.01
 
 
 def test_the_winner_says_the_words_of_a_sweep_of_itself(played):
     found, records, _ = played(*BUDGET, "search.trials=3", "maximise=psnr_db")
-    [best] = answer.winners(found.goal, records)
+    [best] = answer.choose_winners(found.goal, records)
     words = found.words(best.cell_key)
     assert not any(word.startswith("search.") for word in words)
     assert [cell.key for cell in config.load(words).cells] == [best.cell_key]
-    assert "by itself: ane-sweep model=tiny-gpt2" in answer.said(found, records, explain=False)
+    assert "by itself: ane-sweep model=tiny-gpt2" in answer.answer_text(found, records, explain=False)
 
 
 def test_a_range_is_tried_whole_and_nothing_twice(played):
@@ -123,19 +123,19 @@ def test_free_bits_by_pattern_beside_a_list(played):
     seen = {(r.cell["precision"], *(rule["bits"] for rule in one)) for r, one in zip(records, rules)}
     assert seen == {(p, a, b) for p in ("p8", "p4") for a in (2, 3, 4) for b in (2, 4)} and len(records) == 12
     assert [rule["match"] for rule in rules[0]] == ["*h_0*", "*h_1*"]
-    assert set(found.never.values()) == {SETTLED} and answer.sound(records[0])
+    assert set(found.never.values()) == {SETTLED} and answer.is_sound(records[0])
 
 
 def test_a_pattern_that_matches_no_weight_is_told_once_and_leaves_its_cells_in_doubt(played, capsys):
     found, records, _ = played("precision=p8", "precision.overrides.*nowhere*=range(2,5)", "minimise=latency_ms")
     assert capsys.readouterr().err.count("doubt: *nowhere* matches no weight") == 1
     assert len(records) == 3 and {r.status for r in records} == {"degraded"}
-    assert "*nowhere* matches no weight" in answer.said(found, records, explain=False)
+    assert "*nowhere* matches no weight" in answer.answer_text(found, records, explain=False)
 
 
 def test_several_objectives_are_asked_of_nsga_and_give_a_front(played):
     found, records, _ = played(*BUDGET, "minimise=latency_ms", "maximise=psnr_db", "psnr_db<=70", "search.trials=30")
-    front = answer.winners(found.goal, records)
+    front = answer.choose_winners(found.goal, records)
     assert all(5 <= one <= 7 for one in bits(front)) and len(front) > 3
     assert type(found.study.study.sampler) is optuna.samplers.NSGAIISampler
 
@@ -182,15 +182,17 @@ def test_what_is_predicted_is_drawn_in_batches_and_timed_in_the_order_of_the_est
     found, records, timed = played(*BUDGET, *ON_A_CHIP, "search.trials=17")
     assert f"{drawn.BATCH} at a time as Optuna asked, these in the order of the estimates" in found.how
     assert len(records) == 17 and list(found.never.values()).count(HOPELESS) == 17 - len(timed) > 5
-    [best] = answer.winners(found.goal, records)
+    [best] = answer.choose_winners(found.goal, records)
     assert bits([best]) == [5.0], "the middle was the first and the fastest"
 
 
 def test_two_places_that_come_to_one_cut_are_timed_once(played):
     found, records, timed = played("cuts=interval(0.2,0.8)", "search.trials=3")
     assert len(records) == 3 and len(timed) == 1
-    twins = [reason for reason in found.never.values() if reason.startswith(searched.TWIN)]
-    assert len(twins) == 2 and "2 cells: it is cut where another is" in answer.said(found, records, explain=False)
+    twins = [reason for reason in found.never.values() if reason.startswith(search_log.TWIN)]
+    assert len(twins) == 2 and "2 cells: it is cut where another is" in answer.answer_text(
+        found, records, explain=False
+    )
 
 
 def test_how_many_cuts_there_are_may_vary_with_their_places(played):
@@ -209,7 +211,7 @@ def test_refused_cells_are_told_and_cost_no_trial(played):
 
 def test_explain_says_of_each_stretch_of_a_free_value_what_it_bought(played):
     found, records, _ = played(*BUDGET, "psnr_db>=40", "search.trials=25")
-    said = answer.said(found, records, explain=True)
+    said = answer.answer_text(found, records, explain=True)
     rows = [line for line in said.splitlines() if line.startswith("precision.weights.bits  ")]
     assert len(rows) == 4 and " to " in rows[0] and "not timed: psnr_db is" in rows[0]
     assert sum("(best)" in row for row in rows) == 1 and any("+0 %" in row for row in rows)
@@ -221,8 +223,8 @@ def test_a_finished_search_is_read_and_not_run_again(played):
     again, theirs, _ = played(*BUDGET, "search.trials=6", "psnr_db>=40", "resume=last")
     assert len(timed) == count and again.run.folder == first.run.folder
     assert (
-        answer.said(again, theirs, explain=True).replace("by itself", "").splitlines()[:3]
-        == answer.said(first, records, explain=True).replace("by itself", "").splitlines()[:3]
+        answer.answer_text(again, theirs, explain=True).replace("by itself", "").splitlines()[:3]
+        == answer.answer_text(first, records, explain=True).replace("by itself", "").splitlines()[:3]
     )
     assert (again.trials, again.tried, again.never) == (first.trials, first.tried, first.never)
 

@@ -48,6 +48,13 @@ def test_figures_have_the_unit_of_their_word_and_none_where_there_is_none():
     assert figure(record, "estimated.m1.latency_ms") is figure(record, "ane_share") is figure(record, "cosine") is None
 
 
+def test_the_worst_output_may_be_a_limit_and_one_output_is_its_own_worst():
+    one, two = cell(psnr=55.5), cell(psnr=55.5, worst=20.0)
+    assert figure(one, "psnr_worst_db") == 55.5 and figure(two, "psnr_worst_db") == 20.0
+    limit, _ = parse(["psnr_worst_db>=40"])
+    assert limit.fits(one) and not limit.fits(two)
+
+
 def test_a_limit_is_broken_by_what_is_known_alone():
     goal, _ = parse(["psnr_db>=60", "cosine>=0.9", "minimise=latency_ms"])
     assert goal.broken(cell(psnr=59)) == Limit("psnr_db", 1, 60)

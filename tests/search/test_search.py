@@ -11,8 +11,8 @@ from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.planner import config
-from ane_sweep.report import searched
-from ane_sweep.runner import walk
+from ane_sweep.results import search_log
+from ane_sweep.runner.executors import local
 from ane_sweep.search import answer, run
 from ane_sweep.search.goal import of_settings, parse
 from ane_sweep.search.search import SETTLED
@@ -60,7 +60,7 @@ def played(tmp_path, monkeypatch):
                 assert outcomes.keys() >= {*task.inputs.values()}, f"{task.label} would wait for ever"
                 outcomes[key] = Outcome(StageStatus.UNAVAILABLE, task.unavailable) if task.unavailable else play(task)
 
-    monkeypatch.setattr(walk, "execute", execute)
+    monkeypatch.setattr(local, "execute", execute)
 
     def go(*words, precision="fp16,p6,p4", without=()):
         withheld.update(without)
@@ -75,7 +75,7 @@ def played(tmp_path, monkeypatch):
 
 
 def named(found, records):
-    return [(r.cell["precision"], r.cell["chunks"]) for r in answer.winners(found.goal, records)]
+    return [(r.cell["precision"], r.cell["chunks"]) for r in answer.choose_winners(found.goal, records)]
 
 
 def test_what_breaks_a_limit_is_never_timed_and_says_so(played):
@@ -84,7 +84,7 @@ def test_what_breaks_a_limit_is_never_timed_and_says_so(played):
     reasons = {(r.cell["precision"], r.cell["chunks"]): r.reason for r in records}
     assert "package_mb is 40, and package_mb<=30 was asked for" in reasons["fp16", 1]
     assert "psnr_db is 30, and psnr_db>=40 was asked for" in reasons["p4", 2]
-    said = answer.said(found, records, explain=True)
+    said = answer.answer_text(found, records, explain=True)
     assert "2 of 6 cells timed, as Optuna asked" in said and "latency_ms 2.5" in said
     assert "p6 (best)" in said and "2 cells: package_mb breaks its limit" in said
 
@@ -114,14 +114,14 @@ def test_where_every_estimate_is_withheld_the_search_says_why(played, on_an_m4):
 def test_nothing_is_timed_for_a_goal_that_is_known_before(played):
     found, records, timed = played("psnr_db>=40", "minimise=package_mb")
     assert timed == [] and named(found, records)[0][0] == "p6"
-    assert "nothing had to be timed" in answer.said(found, records, explain=False)
+    assert "nothing had to be timed" in answer.answer_text(found, records, explain=False)
 
 
 @pytest.mark.parametrize("words", [("minimise=estimated_ms",), ("minimise=package_mb", "estimated_ms<=2.2")])
 def test_an_estimate_needs_no_timing_and_the_answer_names_its_chip(played, words):
     found, records, timed = played(*words, without={("p4", 1), ("p4", 2)})
     assert timed == [] and named(found, records) == [("fp16", 1)]
-    said = answer.said(found, records, explain=False)
+    said = answer.answer_text(found, records, explain=False)
     assert "estimated_ms.m4 2" in said and "nothing had to be timed" in said
     withheld = f"2 cells: estimated_ms.m4 is not known of it: {WITHHELD}"
     assert withheld in said, (
@@ -132,7 +132,7 @@ def test_an_estimate_needs_no_timing_and_the_answer_names_its_chip(played, words
 def test_where_no_estimate_is_known_nothing_is_timed_either(played):
     found, records, timed = played("estimated_ms<=2", without=set(MS))
     assert timed == [] and named(found, records) == []
-    assert f"no cell fits: 6 cells: estimated_ms.m4 is not known of it: {WITHHELD}" in answer.said(
+    assert f"no cell fits: 6 cells: estimated_ms.m4 is not known of it: {WITHHELD}" in answer.answer_text(
         found, records, explain=False
     )
 
@@ -166,12 +166,12 @@ def test_trials_are_bounded_and_the_rest_says_why(played):
 def test_no_cell_fits(played):
     found, records, timed = played("psnr_db>=90")
     assert timed == [] and named(found, records) == []
-    assert "no cell fits: 6 cells: psnr_db breaks its limit" in answer.said(found, records, explain=False)
+    assert "no cell fits: 6 cells: psnr_db breaks its limit" in answer.answer_text(found, records, explain=False)
 
 
 def test_the_answer_is_kept_beside_the_records(played):
     found, _, _ = played("psnr_db>=40")
-    kept = json.loads((found.run.folder / searched.FILE_NAME).read_text())
+    kept = json.loads((found.run.folder / search_log.FILE_NAME).read_text())
     assert kept["goal"] == {"objectives": {"latency_ms": -1}, "limits": ["psnr_db>=40"]}
     assert len(kept["trials"]) + len(kept["never"]) == 6 and len(kept["best"]) == 1
 
@@ -205,13 +205,15 @@ def test_a_kept_matrix_may_say_what_is_wanted(played):
 def test_an_objective_that_is_not_recorded_here_ends_the_search_at_the_first_cell(played):
     found, records, timed = played("minimise=measured.energy_ane_mj")
     assert len(timed) == 1
-    assert "no cell fits: 5 cells: measured.energy_ane_mj was not recorded of what was timed" in answer.said(
+    assert "no cell fits: 5 cells: measured.energy_ane_mj was not recorded of what was timed" in answer.answer_text(
         found, records, explain=False
     )
 
 
 def test_a_limit_that_nobody_could_look_at_is_a_doubt(played):
     found, records, _ = played("cosine>=0.9")
-    [best] = answer.winners(found.goal, records)
-    assert "doubt: cosine>=0.9 was asked for, and cosine was not recorded" in answer.said(found, records, explain=False)
-    assert answer.unknown(found.goal, [best])
+    [best] = answer.choose_winners(found.goal, records)
+    assert "doubt: cosine>=0.9 was asked for, and cosine was not recorded" in answer.answer_text(
+        found, records, explain=False
+    )
+    assert answer.describe_unknown_limits(found.goal, [best])

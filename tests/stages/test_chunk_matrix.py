@@ -9,10 +9,11 @@ from ane_sweep.bridge import recipes
 from ane_sweep.mil import graph, package
 from ane_sweep.mil.cuts import SLACK
 from ane_sweep.mil.line import line_up
+from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
+from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.runtimes import reference as runtime
 from ane_sweep.worker.stages import calibrate, chunk, compress, convert, reference
-from ane_sweep.worker.stages._arrays import Inputs
 from tests.bench import families
 
 OPTIONS = {o["name"]: o for o in (*families.tiny_options(), option("probe-tiny"))}
@@ -90,7 +91,7 @@ def gpt2(tmp_path_factory):
 
 def compressed(gpt2, name, folder):
     program, told = gpt2
-    weights = yaml.safe_load((conf_dir() / "precision" / f"{name}.yaml").read_text())["weights"]
+    weights = options.shipped("precision", name)["weights"]
     recipe = recipes.canonical({**weights, "min_elements": 64})
     upstream = {"program": program}
     if (wanted := recipes.calibration(recipe)) is not None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.planner import options
 from ane_sweep.stats.psnr import psnr_db
+from ane_sweep.worker.conversion import packages, shortcuts
 from ane_sweep.worker.models import _build
-from ane_sweep.worker.stages import _lean, _package, convert, place, reference
 from ane_sweep.worker.stages import compile as compile_stage
+from ane_sweep.worker.stages import convert, place, reference
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
@@ -21,7 +22,7 @@ LAYERS, HEADS, SEQ = 2, 4, 16
 
 
 def task(name: str, variant: str, compute: str, target: str = "iOS17") -> dict:
-    loaded = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    loaded = options.shipped("model", name)
     model = {key: loaded[key] for key in ("family", "task", "arch")}
     return {"model": model, "weights": RANDOM, "variant": variant, "seq_len": SEQ, "target": target, "compute": compute}
 
@@ -48,7 +49,7 @@ def spec_of(folder: Path):
     from coremltools.proto import Model_pb2
 
     spec = Model_pb2.Model()
-    spec.ParseFromString((folder / "model.mlpackage" / _package.MLMODEL).read_bytes())
+    spec.ParseFromString((folder / "model.mlpackage" / packages.MLMODEL).read_bytes())
     return spec
 
 
@@ -101,7 +102,7 @@ def test_original_is_left_as_hugging_face_has_it(converted):
 
 @pytest.mark.parametrize("variant", ["original", "split_einsum"])
 def test_a_tied_table_is_stored_once(converted, variant):
-    parameters = yaml.safe_load((CONF / "tiny-gpt2.yaml").read_text())["parameters"]
+    parameters = options.shipped("model", "tiny-gpt2")["parameters"]
     result, _ = converted["tiny-gpt2", variant, "fp32"]
     # Of 512 positions only SEQ are kept; masks and vectors are small change. A second table would be 256,000 bytes.
     assert result.facts["parameter_bytes"] == pytest.approx(4 * (parameters - (512 - SEQ) * 64), rel=0.03)
@@ -171,17 +172,17 @@ def test_lean_patches_exist_and_are_undone():
     import importlib
 
     originals = [
-        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in _lean.PATCHES
+        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in shortcuts.PATCHES
     ]
-    found = [p for p, original in zip(_lean.PATCHES, originals) if original is not None]
+    found = [p for p, original in zip(shortcuts.PATCHES, originals) if original is not None]
     assert {(owner, name) for _, owner, name, _ in found} >= {
         ("FP16ComputePrecision", "fp16_overflow"), ("FP16ComputePrecision", "_check_underflow_to_zero"),
         ("Program", "validate"), ("Block", "_propagate_nonreplaceable_vars"), ("Block", "__str__"),
     }  # fmt: skip
-    with pytest.raises(ZeroDivisionError), _lean.lean():
+    with pytest.raises(ZeroDivisionError), shortcuts.take_shortcuts():
         raise ZeroDivisionError
     after = [
-        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in _lean.PATCHES
+        vars(getattr(importlib.import_module(module), owner)).get(name) for module, owner, name, _ in shortcuts.PATCHES
     ]
     assert after == originals
 
@@ -192,7 +193,7 @@ def test_lean_patches_exist_and_are_undone():
      ([np.inf], False), ([], True)],
 )  # fmt: skip
 def test_fits_fp16(values, fits):
-    assert _lean.fits_fp16(np.array(values, np.float32)) is fits
+    assert shortcuts.fits_fp16(np.array(values, np.float32)) is fits
 
 
 def test_values_beyond_fp16_stay_in_fp32(tmp_path):
@@ -205,7 +206,7 @@ def test_values_beyond_fp16_stay_in_fp32(tmp_path):
             return x * torch.tensor([1e5, 1.0]) + 1.0
 
     traced = torch.jit.trace(Big(), torch.zeros(2))
-    with _lean.lean():
+    with shortcuts.take_shortcuts():
         model = ct.convert(
             traced,
             inputs=[ct.TensorType("x", (2,))],
@@ -216,6 +217,32 @@ def test_values_beyond_fp16_stay_in_fp32(tmp_path):
         )
     kinds = {op.op_type: op.outputs[0].dtype.__name__ for op in model._mil_program.functions["main"].operations}
     assert kinds["mul"] == "fp32" and kinds["add"] == "fp16"
+
+
+def test_a_conversion_that_failed_in_this_process_changes_no_name(tmp_path):
+    import coremltools as ct
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self, last):
+            super().__init__()
+            self.norm, self.last = torch.nn.LayerNorm(4), last
+
+        def forward(self, x):
+            return self.last(self.norm(x))
+
+    def names(last, folder):
+        traced = torch.jit.trace(Net(last), torch.zeros(1, 4))
+        with _lean.lean():
+            model = ct.convert(
+                traced, inputs=[ct.TensorType("x", (1, 4))], skip_model_load=True, package_dir=str(tmp_path / folder)
+            )
+        return [op.name for op in model._mil_program.functions["main"].operations]
+
+    alone = names(torch.relu, "alone.mlpackage")
+    with pytest.raises(NotImplementedError):
+        names(torch.special.i0, "failed.mlpackage")
+    assert names(torch.relu, "after.mlpackage") == alone
 
 
 def test_ios15_keeps_fp32_features(tmp_path):
@@ -251,4 +278,4 @@ def test_a_compressed_constant_in_a_fresh_conversion_is_refused():
 
     op = N(op_type="constexpr_lut_to_dense", name="w", outputs=[])
     with pytest.raises(StageError, match="w: a fresh conversion holds constexpr_lut_to_dense"):
-        convert._census(N(functions={"main": N(operations=[op])}))
+        convert._count_ops(N(functions={"main": N(operations=[op])}))

@@ -12,7 +12,8 @@ from tiny import refused
 
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.model_tasks import vocabulary
-from ane_sweep.worker.stages import _package, convert
+from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.stages import convert
 from tests.bench import families
 
 TINY = {option["name"]: option for option in families.tiny_options()}
@@ -104,7 +105,7 @@ def census(tmp_path, name: str, variant: str, seq_len: int = 16, **options) -> C
     }  # fmt: skip
     convert.run(params, {}, tmp_path)
     spec = Model_pb2.Model()
-    spec.ParseFromString((tmp_path / "model.mlpackage" / _package.MLMODEL).read_bytes())
+    spec.ParseFromString((tmp_path / "model.mlpackage" / packages.MLMODEL).read_bytes())
     (function,) = spec.mlProgram.functions.values()
     (block,) = function.block_specializations.values()
     kinds = MIL_pb2.DataType

@@ -15,7 +15,7 @@ import ane_sweep
 from ane_sweep import data
 from ane_sweep.errors import StageError
 from ane_sweep.worker import runtimes
-from ane_sweep.worker.stages import _metrics as m
+from ane_sweep.worker.feeds import agreement
 from ane_sweep.worker.stages import evaluate, examples
 
 SHIPPED = Path(data.__file__).parent
@@ -151,7 +151,7 @@ def test_every_token_is_scored_once_with_as_much_before_it_as_the_stride_leaves(
     path = tmp_path_factory.mktemp("text") / "a.txt"
     path.write_text(" ".join(map(str, range(count))))
     asked = {"rows": 10**6, "stride": stride}
-    ids, valid, wanted, _ = examples._windows(Numbers(), path, asked, {"arch": {"vocab_size": count}}, seq_len)
+    ids, valid, wanted, _ = examples._read_windows(Numbers(), path, asked, {"arch": {"vocab_size": count}}, seq_len)
     scored = wanted["scored"]
     first = [ids[0, 0], *(row[0] for row in ids[1:] if stride == seq_len)]
     assert sorted([*wanted["target"], *first]) == list(range(count))
@@ -237,8 +237,10 @@ def test_an_overflow_is_told_and_a_wrong_shape_too(monkeypatch, tmp_path):
 
 def test_how_many_of_the_first_five_are_the_same():
     reference = np.array([[6.0, 5, 4, 3, 2, 1, 0]])
-    found = m.same_among(5, reference=reference, candidate=np.array([[0.0, 5, 6, 3, 2, 4, 1]]))
-    assert found.tolist() == [0.8] and m.same_among(9, reference=reference, candidate=-reference).tolist() == [1.0]
+    found = agreement.same_among(5, reference=reference, candidate=np.array([[0.0, 5, 6, 3, 2, 4, 1]]))
+    assert found.tolist() == [0.8] and agreement.same_among(9, reference=reference, candidate=-reference).tolist() == [
+        1.0
+    ]
 
 
 def test_the_language_model_that_ships_has_learned_and_is_small(hf):

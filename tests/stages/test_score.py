@@ -13,9 +13,9 @@ from ane_sweep.errors import StageError
 from ane_sweep.stats.psnr import EXACT_DB, Closeness, cosine, psnr_db, recorded_db
 from ane_sweep.stats.ranks import ranks
 from ane_sweep.worker import runtimes
-from ane_sweep.worker.stages import _metrics as m
+from ane_sweep.worker.feeds import agreement
+from ane_sweep.worker.feeds.arrays import StackWriter, list_names, map_array
 from ane_sweep.worker.stages import score
-from ane_sweep.worker.stages._arrays import StackWriter, mapped, names_in
 
 RNG = np.random.default_rng(0)
 
@@ -66,9 +66,9 @@ def test_laws(seed, scale):
     assert psnr_db(reference=a * scale, candidate=b * scale) == pytest.approx(psnr, abs=1e-3)
     assert cosine(reference=a, candidate=a * scale) == pytest.approx(1.0)
     assert cosine(reference=a, candidate=-a) == pytest.approx(-1.0)
-    kl = m.kl_rows(reference=a, candidate=b)
+    kl = agreement.kl_rows(reference=a, candidate=b)
     assert (kl >= 0).all() and kl.shape == (5,)
-    shifted = m.kl_rows(reference=a, candidate=b + np.float32(scale))  # softmax does not see a shift of its row
+    shifted = agreement.kl_rows(reference=a, candidate=b + np.float32(scale))  # softmax does not see a shift of its row
     np.testing.assert_allclose(shifted, kl, atol=1e-4)
     split = Closeness()
     for row_a, row_b in zip(a, b):
@@ -79,11 +79,13 @@ def test_laws(seed, scale):
 def test_kl_of_known_distributions():
     reference, candidate = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
     expected = 0.5 * math.log(0.5 / 0.25) + 0.5 * math.log(0.5 / 0.75)
-    assert m.kl_rows(reference=reference, candidate=candidate)[0] == pytest.approx(expected)
-    assert m.kl_rows(reference=candidate, candidate=reference)[0] != pytest.approx(expected, abs=1e-3)
+    assert agreement.kl_rows(reference=reference, candidate=candidate)[0] == pytest.approx(expected)
+    assert agreement.kl_rows(reference=candidate, candidate=reference)[0] != pytest.approx(expected, abs=1e-3)
     many = np.tile(reference, (200, 1))
-    assert m.kl_rows(reference=many, candidate=many).tolist() == [0.0] * 200
-    assert m.kl_rows(reference=np.array([[2e4, -2e4]]), candidate=np.array([[-2e4, 2e4]]))[0] == pytest.approx(4e4)
+    assert agreement.kl_rows(reference=many, candidate=many).tolist() == [0.0] * 200
+    assert agreement.kl_rows(reference=np.array([[2e4, -2e4]]), candidate=np.array([[-2e4, 2e4]]))[0] == pytest.approx(
+        4e4
+    )
 
 
 def test_cosine_of_zeros_and_shape_mismatch():
@@ -102,9 +104,9 @@ def test_rank_agreement_is_spearmans_of_all_pairs():
     other = noisy / np.linalg.norm(noisy, axis=1, keepdims=True)
     upper = np.triu_indices(9, 1)
     expected = spearmanr((unit @ unit.T)[upper], (other @ other.T)[upper]).statistic
-    assert m.rank_agreement(reference=reference, candidate=noisy) == pytest.approx(expected, abs=1e-12)
-    assert m.rank_agreement(reference=reference, candidate=3 * reference) == pytest.approx(1.0)
-    assert m.rank_agreement(reference=reference, candidate=np.ones((9, 5))) == 0.0
+    assert agreement.rank_agreement(reference=reference, candidate=noisy) == pytest.approx(expected, abs=1e-12)
+    assert agreement.rank_agreement(reference=reference, candidate=3 * reference) == pytest.approx(1.0)
+    assert agreement.rank_agreement(reference=reference, candidate=np.ones((9, 5))) == 0.0
 
 
 def test_equal_similarities_share_their_rank():
@@ -113,7 +115,7 @@ def test_equal_similarities_share_their_rank():
 
 def test_nearest_other():
     vectors = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 2]])
-    assert m.nearest_other(vectors).tolist() == [1, 0, 3, 2]
+    assert agreement.nearest_other(vectors).tolist() == [1, 0, 3, 2]
 
 
 def test_stacks_are_plain_npz_files_and_repeatable(tmp_path):
@@ -124,12 +126,12 @@ def test_stacks_are_plain_npz_files_and_repeatable(tmp_path):
                 stack.put(index, {"x": plane, "flag": np.bool_([index > 0])})
     with np.load(tmp_path / "a.npz") as arrays:
         np.testing.assert_array_equal(arrays["x"], planes)
-    np.testing.assert_array_equal(mapped(tmp_path / "a.npz", "x"), planes)
-    assert names_in(tmp_path / "a.npz") == ["x", "flag"]
+    np.testing.assert_array_equal(map_array(tmp_path / "a.npz", "x"), planes)
+    assert list_names(tmp_path / "a.npz") == ["x", "flag"]
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npz", "b.npz"]
     np.savez_compressed(tmp_path / "c.npz", x=planes)
-    np.testing.assert_array_equal(mapped(tmp_path / "c.npz", "x"), planes)
+    np.testing.assert_array_equal(map_array(tmp_path / "c.npz", "x"), planes)
 
 
 class Fake(runtimes.Runtime):
@@ -232,4 +234,33 @@ def test_a_broken_output_is_said(scored, answer, text):
 
 def test_a_missing_output_is_named():
     with pytest.raises(StageError, match="gave no output 'logits'; it gave hidden"):
-        score.checked("logits", {"hidden": np.zeros(1)}, (1,), 0)
+        score.check_output("logits", {"hidden": np.zeros(1)}, (1,), 0)
+
+
+@pytest.mark.parametrize("task", ["tensors", "encoder"])
+def test_psnr_is_of_all_outputs_together_and_the_worst_of_several_stands_beside_it(tmp_path, monkeypatch, task):
+    """One meaning for families and for models of the user's own; an output of large values hides the error of a small one."""
+    rng = np.random.default_rng(4)
+    expected = {
+        "large": 1000 * rng.standard_normal((2, 1, 4, 3)).astype(np.float32),
+        "small": rng.standard_normal((2, 1, 4, 3)).astype(np.float32),
+    }
+    made = {"large": expected["large"], "small": expected["small"] + np.float32(0.5)}
+    np.savez(tmp_path / "outputs.npz", **expected)
+    np.savez(tmp_path / "inputs.npz", x=np.zeros((2, 1, 4), np.int32), valid=np.ones((2, 4), bool))
+    planes = [{name: array[index] for name, array in made.items()} for index in range(2)]
+    fake = Fake(lambda index, plane: plane, planes)
+    monkeypatch.setattr(runtimes, "get", lambda _name: SimpleNamespace(load=lambda params, inputs: fake))
+    (tmp_path / "out").mkdir()
+    params = {"model": {"task": task, "arch": {}}, "runtime": "fake"}
+    result = score.run(params, {"reference": tmp_path}, tmp_path / "out")
+    found, units = figures(result), {entry.name: entry.unit for entry in result.metrics}
+
+    together, other = (np.concatenate([side["large"].ravel(), side["small"].ravel()]) for side in (expected, made))
+    assert found["psnr_db"] == pytest.approx(psnr_db(reference=together, candidate=other))
+    assert found["psnr_worst_db"] == pytest.approx(psnr_db(reference=expected["small"], candidate=made["small"]))
+    assert found["psnr_db"] > 60 > 20 > found["psnr_worst_db"]
+    assert found["cosine"] == pytest.approx(cosine(reference=together, candidate=other))
+    assert units["psnr_db"] == units["psnr_worst_db"] == "dB"
+    assert result.realised["outputs"]["large"]["psnr_db"] == 200
+    assert result.realised["outputs"]["small"]["psnr_db"] == found["psnr_worst_db"]

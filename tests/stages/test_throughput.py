@@ -26,7 +26,7 @@ def test_only_the_loop_is_timed_and_inputs_come_in_turn():
         clock.now += 0.25
         seen.append((values, gc.isenabled()))
 
-    assert throughput.drain(predict, ["a", "b", "c"], 5, clock) == pytest.approx(1.25)
+    assert throughput.time_predictions(predict, ["a", "b", "c"], 5, clock) == pytest.approx(1.25)
     assert [values for values, _ in seen] == ["a", "b", "c", "a", "b", "c", "a", "b"]
     assert [collecting for _, collecting in seen] == [True] * 3 + [False] * 5 and gc.isenabled()
 
@@ -37,7 +37,7 @@ def test_garbage_collection_comes_back_after_a_failure():
             raise StageError("boom")
 
     with pytest.raises(StageError, match="boom"):
-        throughput.drain(predict, ["a"], 2, Clock())
+        throughput.time_predictions(predict, ["a"], 2, Clock())
     assert gc.isenabled()
 
 

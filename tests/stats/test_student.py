@@ -6,7 +6,7 @@ import random
 import pytest
 from scipy import stats
 
-from ane_sweep.stats.student import holm, interval, middle, t_quantile, t_tail, weigh
+from ane_sweep.stats.student import holm, t_quantile, t_tail, trimmed_mean, typical_interval, weigh_difference
 
 
 @pytest.mark.parametrize(
@@ -29,18 +29,18 @@ def test_it_is_yuens_test_as_scipy_has_it(count):
     a, b = ({r: math.exp(drawn.gauss(0, 0.1)) for r in range(count)} for _ in range(2))
     logs = [[math.log(value) for value in side.values()] for side in (a, b)]
     theirs = stats.ttest_ind(*logs, equal_var=False, trim=0.2 if count >= 8 else 0)
-    assert weigh(a, b).p == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert weigh_difference(a, b).p == pytest.approx(theirs.pvalue, rel=1e-9)
     if count == 5:
-        assert weigh(a, b, paired=True).p == pytest.approx(stats.ttest_rel(*logs).pvalue, rel=1e-9)
+        assert weigh_difference(a, b, paired=True).p == pytest.approx(stats.ttest_rel(*logs).pvalue, rel=1e-9)
 
 
 def test_from_eight_on_a_fifth_is_trimmed_at_either_end():
     """Worked by hand: 1..7 and an outlier keep 2..7; winsorised 2 2 3 4 5 6 7 7, with squares around 4.5 of 30 / 7."""
-    found = middle([1, 2, 3, 4, 5, 6, 7, 100])
+    found = trimmed_mean([1, 2, 3, 4, 5, 6, 7, 100])
     assert (found.mean, found.count) == (4.5, 6) and found.square == pytest.approx(7 * (30 / 7) / (6 * 5))
-    assert middle(range(20)).count == 12
-    assert middle([1, 2, 3, 4, 5, 6, 100]).count == 7
-    plain = middle([1, 2, 3])
+    assert trimmed_mean(range(20)).count == 12
+    assert trimmed_mean([1, 2, 3, 4, 5, 6, 100]).count == 7
+    plain = trimmed_mean([1, 2, 3])
     assert (plain.mean, plain.square) == (2, pytest.approx(1 / 3))
 
 
@@ -51,6 +51,6 @@ def test_holm():
 
 
 def test_interval():
-    assert interval([5.0]) is None
-    low, high = interval([9.0, 10.0, 11.0])
+    assert typical_interval([5.0]) is None
+    low, high = typical_interval([9.0, 10.0, 11.0])
     assert low < 9 and 11 < high < 15

@@ -69,7 +69,8 @@ def test_prune_is_the_remedy_for_a_full_disk(disk, capsys):
     artifact = cached(disk.path)
     disk.fill()
     assert main(["plan", "model=tiny-gpt2", "weights=random", f"out={disk.path}"]) == 2
-    assert "no space left on device; free space or move outputs" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no space left on device while writing" in said and "; free space or move outputs" in said
     assert main(["prune", "max-gb=0", f"out={disk.path}"]) == 0
     assert "removed 1 artifact" in capsys.readouterr().out and not artifact.exists()
     assert main(["plan", "model=tiny-gpt2", "weights=random", f"out={disk.path}"]) == 0

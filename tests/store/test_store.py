@@ -315,12 +315,16 @@ def test_a_full_file_system(tmp_path):
             with pytest.raises(OSError, match="No space left"), open(tmp_path / "filler", "wb", buffering=0) as filler:
                 while True:
                     filler.write(b"x" * 4096)
-            with pytest.raises(StoreError, match="no space left on device; free space or move outputs"):
+            with pytest.raises(
+                StoreError, match=r"no space left on device while writing .*; free space or move outputs"
+            ):
                 cache.commit(aside, "convert", KEY, OK)
             assert not aside.exists()
             assert cache.lookup("convert", KEY) is None
             cache.record_history(stage="convert", work=1, seconds=1.0, peak_bytes=1)  # not worth a task
-        with pytest.raises(StoreError, match=r"no space left on device; free space or move outputs with out=PATH"):
+        with pytest.raises(
+            StoreError, match=r"no space left on device while writing .*; free space or move outputs with out=PATH"
+        ):
             Store(tmp_path / "cache")
 
 

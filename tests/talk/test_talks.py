@@ -12,7 +12,7 @@ import pytest
 
 from ane_sweep.__main__ import main
 from ane_sweep.errors import AneSweepError, StageError
-from ane_sweep.planner import config, overview, paths
+from ane_sweep.planner import config, options, overview, paths
 from ane_sweep.talk import cells
 from ane_sweep.talk.session import Session
 from ane_sweep.verbs.generate import _asked, _parser
@@ -20,7 +20,7 @@ from tests.bench import talk
 
 TINY = ("model=tiny-gpt2", "weights=random", "seq_len=32")
 PROMPT = "Hello, I'm"
-SHIPPED = [name for name in ("tale",) if (paths.conf_dir() / "model" / f"{name}.yaml").exists()]
+SHIPPED = [name for name in ("tale",) if options.file_of(paths.conf_dir() / "model", name) is not None]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote
 import constructed
 import pytest
 
-from ane_sweep import outward
+from ane_sweep import engine, outward
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.figures import Metric, Ops
@@ -344,6 +344,14 @@ def test_where_bulk_is_not_possible_the_client_does_it(logged, tmp_path, monkeyp
     result = log_sweep(sweep_folder(tmp_path, "2026-05-05_00-00-00"), uri=first.uri, experiment="ane-sweep")
     assert result.created == 5
     assert len(all_runs(client, result)) == 6
+
+
+def test_no_link_is_cut_however_narrow_the_terminal_is(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes this for a terminal
+    page = "http://127.0.0.1:5000/#/compare-runs?runs=" + "a" * 400
+    engine.show_links({"MLflow": "mlflow ui", "compare": page})
+    assert capsys.readouterr().out == f"MLflow: mlflow ui\ncompare: {page}\n"
 
 
 def test_links(logged):
@@ -707,8 +715,7 @@ def test_two_files_import_mlflow_and_only_when_logging():
         for path in (REPO / "ane_sweep").rglob("*.py")
         if re.search(r"^\s*(import|from) mlflow", path.read_text(), re.M)
     ]
-    # the benchmark holds the text of a script that a user would write; its own process runs it
-    assert sorted(users) == ["bench/tracking.py", "tracking/store.py", "tracking/writers.py"]
+    assert sorted(users) == ["tracking/store.py", "tracking/writers.py"]
 
 
 def test_two_first_sweeps_at_once_are_logged_quietly_into_one_database(tmp_path):

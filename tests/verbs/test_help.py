@@ -50,6 +50,27 @@ def test_every_topic_is_shown_and_listed(topic, capsys):
     assert main(["help"]) == OK and f"  {topic} " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("degraded", "How a cell ends (`ane-sweep help errors`)"),
+        ("psnr", "`psnr_worst_db` is that of the worst output"),
+        ("gate", "A **gate** is a limit"),
+        ("gate", "  gate.wait_s"),
+        ("axes", "  chunks "),
+        ("exit codes", "| 130 | interrupted |"),
+        ("Exit code", "| 130 | interrupted |"),
+        ("estimate", "An **estimate** is a latency"),
+        ("latency", "Latency (`ane-sweep help kinds`)"),
+        ("latency", "  latency.samples"),
+        ("fallback", "elsewhere than asked"),
+    ],
+)
+def test_a_word_that_is_no_topic_finds_its_place(words, said, capsys):
+    assert main(["help", *words.split()]) == OK
+    assert said in capsys.readouterr().out
+
+
 def test_every_key_is_explained_one_by_one_and_together(capsys):
     assert main(["help", "keys"]) == OK
     everything = capsys.readouterr().out

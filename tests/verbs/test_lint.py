@@ -140,7 +140,7 @@ def test_wrong_words(args, words):
 def test_devices(capsys):
     assert devices([]) == 0
     said = capsys.readouterr().out
-    assert "m4_max" in said and "ANEMLL" in said and "guess" in said
+    assert "m4_max" in said and "ANEMLL" in said and "guess" in said and "iphone15_pro, " in said
     assert devices(["--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["chips"]) >= 27
     with pytest.raises(ConfigError):

@@ -137,7 +137,7 @@ def test_a_detector_with_suppression_at_its_end_is_run_judged_and_its_program_cu
     assert main(["run", str(path), "--random", "0"]) == 0
     assert main(["lint", str(path), "--min-ane-share=0"]) == 0
     assert "the pipeline's nonMaximumSuppression is no ML Program and is not judged" in capsys.readouterr().out
-    facts = chunker.chunk(path, tmp_path / "cut", chunker.Request(2))
+    facts = chunker.chunk(path, tmp_path / "cut", chunker.ChunkRequest(2))
     assert facts["chunks"] == 2 and facts["left_out"] == ["nonMaximumSuppression"]
     chain = [reference.load(tmp_path / "cut" / package.chunk_name(index)) for index in range(2)]
     values = dict(given)

@@ -8,6 +8,7 @@ from tiny import ONCE, RAN
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import read_records
 from ane_sweep.mil import cuts
+from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
 
 
@@ -15,7 +16,7 @@ from ane_sweep.planner.paths import conf_dir
 def test_sizes_are_those_of_the_architecture(name):
     sweep = yaml.safe_load((conf_dir() / "sweep" / f"{name}.yaml").read_text())
     (option,) = sweep["axes"]["model"]
-    arch = yaml.safe_load((conf_dir() / "model" / f"{option}.yaml").read_text())["arch"]
+    arch = options.shipped("model", option)["arch"]
     width, wide = arch["hidden_size"], arch["intermediate_size"]
     (pair,) = sweep["pairs"]
     blocks = pair["model.arch.num_hidden_layers"]

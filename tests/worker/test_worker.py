@@ -75,7 +75,7 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
     ],
 )
 def test_explain(error, status, reason, tmp_path):
-    found = worker.explain(error, tmp_path)
+    found = worker.explain_failure(error, tmp_path)
     assert found[0] == status
     assert reason in (None, found[1])
 
@@ -90,28 +90,28 @@ def test_explain(error, status, reason, tmp_path):
     ],
 )
 def test_explain_a_full_disk(error, tmp_path):
-    status, reason = worker.explain(error, tmp_path)
+    status, reason = worker.explain_failure(error, tmp_path)
     assert status == "failed"
     assert reason in (trouble.no_space_reason("/x/weight.bin"), trouble.no_space_reason(tmp_path))
 
 
 def test_a_disk_is_not_full_because_an_exception_of_the_users_says_so(tmp_path):
     error = raised_by_python(RuntimeError("No space left on device, says my table of errors"))
-    reason = worker.explain(error, tmp_path)[1]
+    reason = worker.explain_failure(error, tmp_path)[1]
     assert reason == "RuntimeError: No space left on device, says my table of errors"
     assert not trouble.is_no_space_reason(reason) and trouble.is_no_space_reason(trouble.no_space_reason(tmp_path))
 
 
 def test_a_native_writer_that_only_says_it_could_not(monkeypatch, tmp_path):
     error = RuntimeError("Unable to write to weight file")
-    assert worker.explain(error, tmp_path) == ("failed", "RuntimeError: Unable to write to weight file")
+    assert worker.explain_failure(error, tmp_path) == ("failed", "RuntimeError: Unable to write to weight file")
     full = os.statvfs_result((4096, 4096, 1000, 3, 3, 10, 10, 10, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    assert worker.explain(error, tmp_path) == ("failed", trouble.no_space_reason(tmp_path))
+    assert worker.explain_failure(error, tmp_path) == ("failed", trouble.no_space_reason(tmp_path))
 
 
 def test_a_very_long_message_is_cut():
-    assert len(worker.first_line(ValueError("x" * 5000))) == 600
+    assert len(worker.describe_error(ValueError("x" * 5000))) == 600
 
 
 def test_strict_unwraps_and_names_what_is_not_a_number():
@@ -125,7 +125,7 @@ def test_strict_unwraps_and_names_what_is_not_a_number():
         "e": np.float64("inf"),
         "f": np.bool_(True),
     }
-    assert worker.strict(value, "facts", doubts) == {
+    assert worker.to_json_value(value, "facts", doubts) == {
         "a": 1.5,
         "b": [0, 1, 2],
         "c": "/x",
@@ -139,7 +139,7 @@ def test_strict_unwraps_and_names_what_is_not_a_number():
         "facts was inf, which is not a number JSON can carry; kept as null",
     ]
     with pytest.raises(TypeError, match="realised holds a object, which JSON cannot carry"):
-        worker.strict({"x": object()}, "realised", doubts)
+        worker.to_json_value({"x": object()}, "realised", doubts)
 
 
 def task(tmp_path: Path, **more) -> TaskRequest:

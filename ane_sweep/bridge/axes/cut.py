@@ -90,7 +90,7 @@ class Cut:
         f"cuts of one's own in place of an even share, as [1811MB]: {cut_words.FORMS}",
         most=999,
         why=_NO_MODEL,
-        check=cut_words.problem,
+        check=cut_words.find_problem,
         plain=None,
         only=(
             Only("own_chunks", ("none",), "cuts={value} are all cuts; use own_chunks=none, and op:NAME for that one"),

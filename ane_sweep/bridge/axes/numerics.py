@@ -5,14 +5,14 @@ from typing import Any
 
 from ane_sweep.bridge.axes import RUNS, Only, axis
 from ane_sweep.errors import ConfigError
-from ane_sweep.mil.effects import MODES, chosen
+from ane_sweep.mil.effects import MODES, select_effects
 
 _WITH_ANE = "effects={value} mean something with numerics=ane alone, not with {numerics}"
 
 
 def _unknown(name: str, value: Any) -> str | None:
     try:
-        chosen(value)
+        select_effects(value)
     except ConfigError as error:
         return f"{name}: {error.problems[0]}"
     return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ane_sweep import tables
-from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.record import Record, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 
@@ -89,7 +89,7 @@ def _ordered(first: str, second: str, slack: float = 1.0) -> Callable[[Sequence[
 
 def _numbers(records: Sequence[Record]) -> Answer:
     """fp32 programs and fp16 ones alike come near torch; a wrong input name or layout would not."""
-    values = [value for record in records if (value := record.value("psnr_db")) is not None]
+    values = [value for record in records if (value := worst_psnr(record)) is not None]
     if not values:
         return NOT_SEEN, "nothing was scored"
     return (CONFIRMED if min(values) >= LEAST_PSNR_DB else CONTRADICTED), f"PSNR {min(values):.1f} dB at least"
@@ -147,7 +147,7 @@ def _mps(records: Sequence[Record]) -> Answer:
         return NOT_SEEN, asked[0].reason or "refused"
     if bad := [record for record in asked if record.value("psnr_db") is None]:
         return CONTRADICTED, f"{bad[0].status}: {bad[0].reason}"
-    psnr = min(record.value("psnr_db") for record in asked)
+    psnr = min(worst_psnr(record) for record in asked)
     return (CONFIRMED if psnr >= 60 else CONTRADICTED), f"PSNR {psnr:.1f} dB at least, in fp32"
 
 

@@ -113,7 +113,7 @@ def _print(found: Any, content: dict[str, Any] | None) -> None:
 
     texts = [show.text(program) for program in found.programs]
     texts += [columns.text(found.programs)] if len(found.programs) > 1 else []
-    texts += [netplist.text(item) for item in found.plists]
+    texts += [netplist.format_text(item) for item in found.plists]
     if content is not None:
         from ane_sweep.placement import compiled
 

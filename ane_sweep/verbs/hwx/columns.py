@@ -4,19 +4,19 @@ from dataclasses import asdict
 from typing import Any
 
 from ane_sweep import tables
-from ane_sweep.hwx import beside
-from ane_sweep.hwx.program import Program
+from ane_sweep.hwx import comparison
+from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.terminal import count
 from ane_sweep.verbs.hwx.show import size
 
 
-def text(programs: list[Program]) -> str:
+def text(programs: list[CompiledProgram]) -> str:
     """A column a program, and how each differs from the first."""
-    columns = [asdict(beside.figures(program)) for program in programs]
+    columns = [asdict(comparison.summarise_program(program)) for program in programs]
     rows = [(name.replace("_", " "), *(_shown(name, column[name]) for column in columns)) for name in columns[0]]
     lines = [tables.aligned(rows), ""]
     for program in programs[1:]:
-        found = beside.differences(programs[0], program)
+        found = comparison.compare_programs(programs[0], program)
         lines.append(f"{program.path} against {programs[0].path}: {_summary(found, programs[0], program)}")
         lines += [f"  task {item['task']}: {_pairs(item)}" for item in found["tasks"][:20]]
         lines += [f"  flag {name}: {_flag(here)} -> {_flag(there)}" for name, (here, there) in found["flags"].items()]
@@ -27,7 +27,7 @@ def _shown(name: str, value: Any) -> str:
     return size(value) if name.endswith("bytes") else "?" if value is None else str(value)
 
 
-def _summary(found: dict[str, Any], first: Program, other: Program) -> str:
+def _summary(found: dict[str, Any], first: CompiledProgram, other: CompiledProgram) -> str:
     counts = (
         f"{count(len(other.tasks), 'task')} against {len(first.tasks)}; "
         if len(other.tasks) != len(first.tasks)

@@ -2,8 +2,8 @@
 
 from html import escape
 
-from ane_sweep.hwx.meaning import Task
-from ane_sweep.hwx.program import Program
+from ane_sweep.hwx.program import CompiledProgram
+from ane_sweep.hwx.tasks import TaskDescriptor
 from ane_sweep.outward import visible
 from ane_sweep.terminal import count
 from ane_sweep.verbs.hwx.show import kernel, moved, size
@@ -21,7 +21,7 @@ _STYLE = (
 )
 
 
-def svg(program: Program, task: Task) -> str:
+def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
     """A picture of its own: no file beside it, no script."""
     reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
     writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]

@@ -5,16 +5,16 @@ from textwrap import wrap
 
 from ane_sweep import tables
 from ane_sweep.hwx import facts
-from ane_sweep.hwx.meaning import Task, Transfer
-from ane_sweep.hwx.program import Constants, Program
-from ane_sweep.hwx.tensors import Tensor
+from ane_sweep.hwx.program import CompiledProgram, Constants
+from ane_sweep.hwx.tasks import TaskDescriptor, Transfer
+from ane_sweep.hwx.tensors import TensorBinding
 from ane_sweep.terminal import count
 
 MAX_ROWS = 200  # of the table of tasks; --json has them all
 _WIDE = 116
 
 
-def text(program: Program) -> str:
+def text(program: CompiledProgram) -> str:
     rows = [("compiler", _compiler(program)), ("tasks", _tasks(program))]
     rows += [(tensor.role, _tensor(tensor)) for tensor in program.tensors]
     rows += [("constants", _constants(item)) for item in program.constants]
@@ -35,14 +35,14 @@ def size(count: int) -> str:
     return f"{count / 1e3:.1f} KB" if count < 1e6 else f"{count / 1e6:.1f} MB"
 
 
-def _compiler(program: Program) -> str:
+def _compiler(program: CompiledProgram) -> str:
     held = program.compiler
     if held.version is None:
         return "does not name itself"
     return f"{held.name} v{held.version}" + (f" for {held.target}" if held.target else "")
 
 
-def _tasks(program: Program) -> str:
+def _tasks(program: CompiledProgram) -> str:
     told = "does not say how many" if program.told_tasks is None else f"says {program.told_tasks}"
     if program.undecoded:
         return f"not decoded: {program.undecoded}; the container {told}"
@@ -52,7 +52,7 @@ def _tasks(program: Program) -> str:
     return f"{len(program.tasks)} ({engines or 'none'}); the container {told}{doubt}"
 
 
-def _tensor(tensor: Tensor) -> str:
+def _tensor(tensor: TensorBinding) -> str:
     shape = "x".join(map(str, tensor.shape))
     return f"{tensor.name} {tensor.element} {shape}, {size(tensor.bytes)}, {tensor.wasted:.0%} of it padding"
 
@@ -62,7 +62,7 @@ def _constants(item: Constants) -> str:
     return f"{item.section} {size(item.bytes)}, {size(item.nonzero_bytes)} of it not zero{kernels}"
 
 
-def _flags(program: Program) -> list[str]:
+def _flags(program: CompiledProgram) -> list[str]:
     flags = " ".join(_flag(name, value) for name, value in program.compiler.flags.items())
     return wrap(flags, _WIDE, initial_indent="  flags     ", subsequent_indent=" " * 12, break_on_hyphens=False)
 
@@ -72,7 +72,7 @@ def _flag(name: str, value: str) -> str:
     return f"{name}{'=' if name.startswith('--') else ' '}{value}" if value else name
 
 
-def _table(tasks: list[Task]) -> str:
+def _table(tasks: list[TaskDescriptor]) -> str:
     heads = ("task", "engine", "operation", "in (CxHxW)", "out", "kernel", "reads", "writes", "constants", "about us")
     rows = [
         (
@@ -87,7 +87,7 @@ def _table(tasks: list[Task]) -> str:
     return tables.aligned(rows, heads=heads, right=(0, 9)) + more
 
 
-def kernel(task: Task) -> str:
+def kernel(task: TaskDescriptor) -> str:
     """`3x3 / 2`: height, width and stride; "-" where the task writes none."""
     held = task.geometry
     if "kernel_w" not in held:
@@ -102,11 +102,11 @@ def moved(transfer: Transfer) -> str:
     return f"{what}{where}" + (f" ({size(transfer.bytes)})" if transfer.bytes else "")
 
 
-def _moved(task: Task, does: str) -> str:
+def _moved(task: TaskDescriptor, does: str) -> str:
     return ", ".join(moved(item) for item in task.transfers if item.does == does) or "L2"
 
 
-def one(program: Program, task: Task) -> str:
+def one(program: CompiledProgram, task: TaskDescriptor) -> str:
     """A task drawn with characters, and every register that it writes, by block."""
     layout = program.generation.layout
     reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
@@ -124,9 +124,9 @@ def one(program: Program, task: Task) -> str:
     return "\n".join(lines)
 
 
-def _registers(task: Task, layout: str) -> list[str]:
-    names, rows = facts.names(layout), []
+def _registers(task: TaskDescriptor, layout: str) -> list[str]:
+    names, rows = facts.register_names(layout), []
     for address, word in task.registers.items():
-        block = facts.block_of(layout, address)
+        block = facts.find_block(layout, address)
         rows.append((block.name if block else "?", f"{address:#07x}", f"{word:#010x}", names.get(address, "")))
     return tables.aligned(rows, heads=("block", "address", "value", "register")).splitlines()

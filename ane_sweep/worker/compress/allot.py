@@ -17,15 +17,16 @@ from ane_sweep.stats.psnr import decibels
 Bits = dict[str, int]
 
 
-def chosen(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
+def choose_bits(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
     """What a mixed recipe gives each weight. Raises StageError when no point of the curve is good enough."""
     assert measured is not None, "tasks.py gives every mixed recipe a calibration"
     found = json.loads((measured / "sensitivity.json").read_text(encoding="utf-8"))
     if recipe["min_psnr_db"] is None:
-        return allotted(found["weights"], recipe["bits"])
-    good = [point for point in found["curve"] if point["psnr_db"] >= recipe["min_psnr_db"]]
+        return allot_bits(found["weights"], recipe["bits"])
+    reached = [point.get("psnr_worst_db", point["psnr_db"]) for point in found["curve"]]
+    good = [point for point, db in zip(found["curve"], reached) if db >= recipe["min_psnr_db"]]
     if not good:
-        best = max(point["psnr_db"] for point in found["curve"])
+        best = max(reached)
         raise StageError(
             f"min_psnr_db={recipe['min_psnr_db']}: the best of candidates={recipe['candidates']} reaches {best:.1f} dB; "
             "ask for less, or give candidates with more bits"
@@ -33,7 +34,7 @@ def chosen(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
     return min(good, key=lambda point: point["average_bits"])["bits"]
 
 
-def allotted(weights: Mapping[str, Any], average: float) -> Bits:
+def allot_bits(weights: Mapping[str, Any], average: float) -> Bits:
     """The bits with little noise whose average over all numbers is `average` at most.
 
     From the widest down along the cheapest steps (noise per bit saved), then up again where there is room. Equal costs
@@ -65,12 +66,12 @@ def allotted(weights: Mapping[str, Any], average: float) -> Bits:
         bits[name] = to
 
 
-def average_bits(weights: Mapping[str, Any], bits: Bits) -> float:
+def compute_average_bits(weights: Mapping[str, Any], bits: Bits) -> float:
     total = sum(entry["elements"] for entry in weights.values())
     return sum(entry["elements"] * bits[name] for name, entry in weights.items()) / total
 
 
-def expected_db(weights: Mapping[str, Any], peak: float, bits: Bits) -> float:
+def estimate_db(weights: Mapping[str, Any], peak: float, bits: Bits) -> float:
     """PSNR if the noises of the weights add up."""
     noise = sum(entry["noise"][str(bits[name])] for name, entry in weights.items())
     return decibels(peak=peak, error=max(noise, 1e-300))

@@ -32,20 +32,20 @@ def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importanc
     ignore_zeros   zeros are masked out elsewhere: give them no entry
     importance     what an error counts in each, of a shape that broadcasts to that of `numbers`
     """
-    codes = codes_of(numbers)
-    counts = _counts(codes)
+    codes = to_codes(numbers)
+    counts = _count_codes(codes)
     if importance is not None:
         counts = np.bincount(codes, np.broadcast_to(importance, numbers.shape).reshape(-1), _CODES)
     if ignore_zeros and counts.sum() > counts[0] + counts[0x8000]:
         counts[0] = counts[0x8000] = 0  # both zeros
-    table, nearest = _palette(*_distinct(counts), bits, numbers.dtype)
+    table, nearest = _make_palette(*_find_distinct(counts), bits, numbers.dtype)
     index = np.empty(codes.size, np.uint8)
     for start in range(0, codes.size, PIECE):
         index[start : start + PIECE] = nearest[codes[start : start + PIECE]]
     return table, index
 
 
-def _counts(codes: np.ndarray) -> np.ndarray:
+def _count_codes(codes: np.ndarray) -> np.ndarray:
     """How often each code is there. numpy would make eight bytes of each number."""
     counts = np.zeros(_CODES, np.int64)
     for start in range(0, codes.size, PIECE):
@@ -53,44 +53,44 @@ def _counts(codes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def rounded(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
+def round_to_palettes(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
     """For each width what its palette, that of `kmeans`, puts in place of every fp16 number: 65,536 values of the
     weight's dtype, to be looked up by `codes_of`. The numbers are counted and sorted once."""
-    distinct = _distinct(_counts(codes_of(numbers)))
-    found = {bits: _palette(*distinct, bits, numbers.dtype) for bits in widths}
+    distinct = _find_distinct(_count_codes(to_codes(numbers)))
+    found = {bits: _make_palette(*distinct, bits, numbers.dtype) for bits in widths}
     return {bits: table[nearest] for bits, (table, nearest) in found.items()}
 
 
-def codes_of(numbers: np.ndarray) -> np.ndarray:
+def to_codes(numbers: np.ndarray) -> np.ndarray:
     """The bits of each number as fp16: uint16, flat."""
     return np.ascontiguousarray(numbers, dtype=np.float16).reshape(-1).view(np.uint16)
 
 
-def _distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _find_distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The codes that are there, in the order of their values; the values; how much each counts."""
     present = np.flatnonzero(counts)
     present = present[np.argsort(_VALUES[present].astype(np.float64), kind="stable")]
     return present, _VALUES[present].astype(np.float64), counts[present].astype(np.float64)
 
 
-def _palette(present: np.ndarray, values: np.ndarray, weights: np.ndarray, bits: int, dtype: np.dtype) -> Palette:
+def _make_palette(present: np.ndarray, values: np.ndarray, weights: np.ndarray, bits: int, dtype: np.dtype) -> Palette:
     """The table, and for every fp16 number its index."""
-    centres = _polished(values, weights, _centres(values, weights, 1 << bits))
+    centres = _polish_centres(values, weights, _find_centres(values, weights, 1 << bits))
     table = np.zeros(1 << bits, dtype)
     table[: len(centres)] = centres
     nearest = np.zeros(_CODES, np.uint8)
-    nearest[present] = _nearest(values, centres)
+    nearest[present] = _find_nearest(values, centres)
     return table, nearest
 
 
-def _centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+def _find_centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
     if len(values) <= count:
         return values
-    points, mass = _merged(values, weights, max(_MOST_POINTS * count, _LEAST_POINTS))
-    return _exact(points, mass, count)
+    points, mass = _merge_points(values, weights, max(_MOST_POINTS * count, _LEAST_POINTS))
+    return _solve_exactly(points, mass, count)
 
 
-def _merged(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+def _merge_points(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """At most `most` points (means, masses) for sorted values: dense where a good quantizer's levels are, which is as
     the cube root of the density (Panter and Dite, Proc. IRE 39, 1951)."""
     if len(values) <= most:
@@ -103,7 +103,7 @@ def _merged(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndar
     return (sums / np.maximum(mass, 1e-300))[mass > 0], mass[mass > 0]
 
 
-def _exact(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarray:
+def _solve_exactly(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarray:
     """Optimal centres of sorted weighted points: coremltools' C code, without its lists, which hold Python's lock."""
     from coremltools._deps.kmeans1d import core
 
@@ -122,17 +122,17 @@ def _exact(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarray:
     return centres
 
 
-def _polished(values: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
+def _polish_centres(values: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Lloyd's steps over all values: what merging cost, undone."""
     for _ in range(_POLISH if len(values) > len(centres) else 0):
-        owner = _nearest(values, centres)
+        owner = _find_nearest(values, centres)
         mass = np.bincount(owner, weights, len(centres))
         means = np.bincount(owner, weights * values, len(centres)) / np.maximum(mass, 1e-300)
         centres = np.where(mass > 0, means, centres)
     return centres
 
 
-def _nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
+def _find_nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return np.searchsorted((centres[1:] + centres[:-1]) / 2, values)
 
 
@@ -165,7 +165,7 @@ class Palettes:
             self._go_ahead()
             if self._ahead:
                 key, palette = self._ahead[0][1].result()
-                if key == _key(numbers, bits, ignore_zeros):
+                if key == _make_key(numbers, bits, ignore_zeros):
                     self._ahead.popleft()
                     return palette
             self.late += 1
@@ -178,14 +178,14 @@ class Palettes:
             size = group[0].size
             if self._ahead and sum(taken for taken, _ in self._ahead) + size > self._most:
                 return
-            self._ahead.append((size, self._pool.submit(_worked_out, group)))
+            self._ahead.append((size, self._pool.submit(_compute_palette, group)))
             self._next = next(self._coming, None)
 
 
-def _worked_out(group: Group) -> tuple[Any, Palette]:
-    return _key(*group[:3]), kmeans(*group)
+def _compute_palette(group: Group) -> tuple[Any, Palette]:
+    return _make_key(*group[:3]), kmeans(*group)
 
 
-def _key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> tuple[bytes, int, bool]:
+def _make_key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> tuple[bytes, int, bool]:
     digest = hashlib.blake2b(np.ascontiguousarray(numbers).data, digest_size=16).digest()
     return digest, bits, ignore_zeros

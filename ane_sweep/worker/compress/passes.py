@@ -20,7 +20,7 @@ from ane_sweep.bridge import recipes
 from ane_sweep.worker.compress import settings, streaming
 from ane_sweep.worker.compress.palettes import Group, Palettes
 from ane_sweep.worker.compress.settings import Resolved, Weight
-from ane_sweep.worker.stages._package import float_numbers
+from ane_sweep.worker.conversion.packages import count_float_numbers
 
 Keep = Callable[[np.ndarray], np.ndarray]
 PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the name of a constant that it compresses
@@ -36,25 +36,25 @@ class Compression(AbstractGraphPass):
         self.numbers = 0
 
     def apply(self, prog: Any) -> None:
-        weights = settings.weights_of(prog)
-        self.numbers = float_numbers(prog)
+        weights = settings.list_weights(prog)
+        self.numbers = count_float_numbers(prog)
         self.resolved = settings.resolve(weights, self.recipe, self.bits)
         chosen = [(weight, self.resolved.settings[weight.name]) for weight in weights if self._takes(weight)]
-        sparse = {w.name: _pruning(s) for w, s in chosen if s.get("sparsity") is not None}
-        _run(Prune, sparse, prog, joint=False)
+        sparse = {w.name: _make_pruning_config(s) for w, s in chosen if s.get("sparsity") is not None}
+        _run_pass(Prune, sparse, prog, joint=False)
         for kind, make, through in (
             ("palettized", self._palettizing, official.palettize_weights),
-            ("linear", lambda setting: _quantizing(setting), official.linear_quantize_weights),
+            ("linear", lambda setting: _make_quantizing_config(setting), official.linear_quantize_weights),
         ):
             configs = {w.name: make(s) for w, s in chosen if s["kind"] == kind}
             if kind == "palettized":
-                scaled = _divide([w for w, s in chosen if s.get("per_channel_scale")], prog, self.keep)
+                scaled = _divide_by_scales([w for w, s in chosen if s.get("per_channel_scale")], prog, self.keep)
                 asked = sorted(((w, s) for w, s in chosen if s["kind"] == kind), key=lambda one: one[0].name in sparse)
                 most = max((w.value.size for w, _ in asked), default=0)
                 self.palettes.prepare(self._groups(asked, scaled, prog), most)
-            _run(through, {n: c for n, c in configs.items() if n not in sparse}, prog, joint=False)
-            _run(through, {n + PRUNED: c for n, c in configs.items() if n in sparse}, prog, joint=True)
-        _multiply(scaled, prog)
+            _run_pass(through, {n: c for n, c in configs.items() if n not in sparse}, prog, joint=False)
+            _run_pass(through, {n + PRUNED: c for n, c in configs.items() if n in sparse}, prog, joint=True)
+        _multiply_back(scaled, prog)
 
     def _takes(self, weight: Weight) -> bool:
         return weight.name in self.resolved.settings
@@ -75,16 +75,16 @@ class Compression(AbstractGraphPass):
         self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: Any
     ) -> Iterator[Group]:
         """What coremltools will ask a table for, in its order. An error counts as much as its scale makes of it."""
-        now = _by_name(prog)
+        now = _index_ops(prog)
         for weight, setting in chosen:
             if setting["mode"] == "kmeans":
                 joint = setting["sparsity"] is not None
                 op = now[weight.name + PRUNED * joint]
                 value = op.materialized_val_inference() if joint else op.outputs[0].val
-                parts = settings.groups_of(weight, setting, value)
+                parts = settings.split_groups(weight, setting, value)
                 counts: list[Any] = [None] * len(parts)
                 if weight.name in scales:
-                    counts = settings.groups_of(weight, setting, np.square(scales[weight.name], dtype=np.float64))
+                    counts = settings.split_groups(weight, setting, np.square(scales[weight.name], dtype=np.float64))
                 yield from ((part, setting["bits"], joint, count) for part, count in zip(parts, counts))
 
 
@@ -101,17 +101,17 @@ class Prune(official.prune_weights):
         return official.prune_weights._produce_sparse_param(np.where(size <= threshold, val.dtype.type(0), val))
 
 
-def _by_name(prog: Any) -> dict[str, Any]:
+def _index_ops(prog: Any) -> dict[str, Any]:
     return {op.name: op for function in prog.functions.values() for op in function.operations}
 
 
-def _divide(weights: list[Weight], prog: Any, keep: Keep) -> dict[str, np.ndarray]:
+def _divide_by_scales(weights: list[Weight], prog: Any, keep: Keep) -> dict[str, np.ndarray]:
     """Divide each weight by the largest magnitude of its output channel; the scales by name.
 
     coremltools' own enable_per_channel_scale takes them along the input channels instead (its documentation says
     output), which with grouped tables needs a table for each pair of group and input: more bytes than fp16.
     """
-    found, ops = {}, _by_name(prog)
+    found, ops = {}, _index_ops(prog)
     for weight in weights:
         axes = tuple(axis for axis in range(weight.value.ndim) if axis != weight.outputs)
         scales = np.maximum(weight.value.max(axes, keepdims=True), -weight.value.min(axes, keepdims=True))
@@ -121,10 +121,10 @@ def _divide(weights: list[Weight], prog: Any, keep: Keep) -> dict[str, np.ndarra
     return found
 
 
-def _multiply(scales: dict[str, np.ndarray], prog: Any) -> None:
+def _multiply_back(scales: dict[str, np.ndarray], prog: Any) -> None:
     """Undo `_divide` behind each table. For targets before iOS26 coremltools then turns table and scales around, which
     takes a table per channel."""
-    ops = _by_name(prog)
+    ops = _index_ops(prog)
     for name, scale in scales.items():
         table = ops[name + TABLE]
         (dense,), block = table.outputs, table.enclosing_block
@@ -138,14 +138,14 @@ def _multiply(scales: dict[str, np.ndarray], prog: Any) -> None:
         )
 
 
-def _pruning(setting: recipes.Recipe) -> Any:
+def _make_pruning_config(setting: recipes.Recipe) -> Any:
     zeros = recipes.zeros_of(setting["sparsity"])
     if isinstance(zeros, float):
         return cto.OpMagnitudePrunerConfig(target_sparsity=zeros, weight_threshold=0)
     return cto.OpMagnitudePrunerConfig(n_m_ratio=zeros, weight_threshold=0)
 
 
-def _quantizing(setting: recipes.Recipe) -> Any:
+def _make_quantizing_config(setting: recipes.Recipe) -> Any:
     return cto.OpLinearQuantizerConfig(
         mode={"symmetric": "linear_symmetric", "asymmetric": "linear"}[setting["mode"]],
         dtype=f"int{setting['bits']}",
@@ -155,7 +155,7 @@ def _quantizing(setting: recipes.Recipe) -> Any:
     )
 
 
-def _run(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> None:
+def _run_pass(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> None:
     if configs:
         step = kind(cto.OptimizationConfig(op_name_configs=configs))
         step.joint_compression = joint
@@ -164,7 +164,7 @@ def _run(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> None:
 
 def apply(model: MLModel, recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> tuple[MLModel, Compression]:
     """The compressed model, and what was done. Raises ValueError where coremltools finds the target too old."""
-    with streaming.streamed() as scratch:
+    with streaming.stream_weights() as scratch:
         compression = Compression(recipe, bits, scratch.keep)
         return _apply_graph_pass(model, compression, skip_model_load=True), compression
 
@@ -174,7 +174,7 @@ def load(path: Path) -> MLModel:
     return MLModel(str(path), skip_model_load=True)
 
 
-def program_of(path: Path) -> Any:
+def load_program(path: Path) -> Any:
     """A package as coremltools' program, with every weight in memory."""
     return _apply_graph_pass(load(path), [], return_pymil_prog=True)
 
@@ -196,7 +196,7 @@ def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) ->
 
 
 @contextmanager
-def quiet() -> Any:
+def silence_warnings() -> Any:
     """coremltools warns once per weight that it leaves alone; what is left is in our facts instead."""
     level = _logger.level
     _logger.setLevel(logging.ERROR)

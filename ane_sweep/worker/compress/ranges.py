@@ -21,13 +21,13 @@ def measure(path: Path, samples: list[dict[str, Any]]) -> Ranges:
     from coremltools.models import MLModel
     from coremltools.optimize.coreml.experimental import _post_training_quantization as official
 
-    with _merging():
+    with _merge_ranges():
         found = official._get_activation_calibration_stats(MLModel(str(path)), samples)
     return {name: {end: float(value) for end, value in sorted(found[name].items())} for name in sorted(found)}
 
 
 @contextlib.contextmanager
-def _merging() -> Iterator[None]:
+def _merge_ranges() -> Iterator[None]:
     """coremltools 9.0 overwrites a tensor's range before it compares with it: the last sample's would be all that
     counts. While this is open, ranges grow."""
     from coremltools.optimize.coreml.experimental import _model_debugger, _post_training_quantization

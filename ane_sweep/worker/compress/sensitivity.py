@@ -18,11 +18,12 @@ import torch
 from ane_sweep.bridge import recipes
 from ane_sweep.mil import package
 from ane_sweep.reference import plan
+from ane_sweep.reference.layout import ExecutionPlan
 from ane_sweep.reference.model import Model
 from ane_sweep.reference.numerics import AS_DECLARED
 from ane_sweep.stats import psnr
 from ane_sweep.worker.compress import allot, passes, settings
-from ane_sweep.worker.compress.palettes import codes_of, rounded
+from ane_sweep.worker.compress.palettes import round_to_palettes, to_codes
 
 INPUTS = 4  # of the calibration inputs: each costs a prediction per weight and width
 _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve, as far as the candidates reach
@@ -30,7 +31,7 @@ _AVERAGES = (8, 7, 6, 5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1)  # points of the curve,
 Values = dict[str, np.ndarray]
 
 
-class Probe:
+class SensitivityProbe:
     """A program whose weights can be given other values, compared with itself as it was."""
 
     def __init__(self, path: Path, feeds: list[dict[str, Any]], valid: np.ndarray):
@@ -43,29 +44,33 @@ class Probe:
         self.feeds = [self.model.accepted(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         self.whole = [self._outputs(self.plan, index) for index in range(len(feeds))]
-        self.sizes = psnr.Closeness()
-        for value in (value for outputs in self.whole for value in outputs.values()):
-            self.sizes.add(reference=value, candidate=value)
+        self.sizes = psnr.Outputs()
+        for name, value in ((name, value) for outputs in self.whole for name, value in outputs.items()):
+            self.sizes.add(name, reference=value, candidate=value)
 
     def in_order(self, names: list[str]) -> list[str]:
         """Weights as the program reads them first."""
         first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
         return sorted(names, key=lambda name: first[self.value_of[name]])
 
-    def closeness(self, values: Values) -> psnr.Closeness:
-        """How close the outputs come with `values` in place of the weights of those names; its cosine means nothing."""
+    def closeness(self, values: Values) -> psnr.Outputs:
+        """Return how close the outputs come with `values` in place of the weights of those names, without cosines."""
         bound = {self.value_of[name]: value for name, value in values.items()}
-        changed, first = plan.rebound(self.plan, self.model.program, self.known, bound)
+        changed, first = plan.rebind_constants(self.plan, self.model.program, self.known, bound)
         self._go_to(first)
 
-        def errors(index: int) -> list[float]:
+        def errors(index: int) -> dict[str, list[float]]:
             whole, made = self.whole[index], self._outputs(changed, index)
-            return [e for name in whole for e in psnr.square_errors(reference=whole[name], candidate=made[name])]
+            return {name: psnr.square_errors(reference=whole[name], candidate=made[name]) for name in whole}
 
-        found = psnr.Closeness()
-        found.count, found.peak = self.sizes.count, self.sizes.peak
-        for error in (error for listed in self.pool.map(errors, range(len(self.feeds))) for error in listed):
-            found.square_error += error
+        found = psnr.Outputs()
+        for name, size in self.sizes.each.items():
+            found.each[name] = psnr.Closeness()
+            found.each[name].count, found.each[name].peak = size.count, size.peak
+        for listed in self.pool.map(errors, range(len(self.feeds))):
+            for name, each in listed.items():
+                for error in each:
+                    found.each[name].square_error += error
         return found
 
     def _go_to(self, step: int) -> None:
@@ -75,7 +80,7 @@ class Probe:
         list(self.pool.map(lambda table: self.plan.advance(table, self.reached, step), self.tables))
         self.reached = step
 
-    def _outputs(self, changed: plan.Plan, index: int) -> Values:
+    def _outputs(self, changed: ExecutionPlan, index: int) -> Values:
         """Of a run that goes on with other constants: the positions that hold text, as stage `score` compares them."""
         valid = self.valid[index]
         table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]
@@ -91,31 +96,31 @@ def measure(path: Path, feeds: list[dict[str, Any]], valid: np.ndarray, wanted: 
     """See allot.py for the form. `wanted`: candidates, min_elements, skip of the recipe."""
     recipe = recipes.canonical({"kind": "mixed", **wanted, "bits": max(wanted["candidates"])})
     assert recipe is not None
-    found = settings.weights_of(passes.program_of(path))
+    found = settings.list_weights(passes.load_program(path))
     known = {weight.name: weight.value for weight in found}
     names = sorted(settings.resolve(found, recipe).settings)
-    probe = Probe(path, feeds, valid)
-    tables = dict(zip(names, probe.pool.map(lambda name: rounded(known[name], wanted["candidates"]), names)))
+    probe = SensitivityProbe(path, feeds, valid)
+    tables = dict(zip(names, probe.pool.map(lambda name: round_to_palettes(known[name], wanted["candidates"]), names)))
 
-    def closeness(bits: dict[str, int]) -> psnr.Closeness:
+    def closeness(bits: dict[str, int]) -> psnr.Outputs:
         """With each weight under the table of its width."""
         values = {
-            name: tables[name][width][codes_of(known[name])].reshape(known[name].shape) for name, width in bits.items()
+            name: tables[name][width][to_codes(known[name])].reshape(known[name].shape) for name, width in bits.items()
         }
         return probe.closeness(values)
 
     weights: dict[str, Any] = {name: {"elements": known[name].size, "noise": {}} for name in names}
     for name in probe.in_order(names):
         for width in wanted["candidates"]:
-            close = closeness({name: width})
+            close = closeness({name: width}).together()
             weights[name]["noise"][str(width)] = close.square_error / close.count
-    peak = probe.sizes.peak if names else 0.0
-    curve = _curve(closeness, weights, peak, wanted["candidates"])
+    peak = probe.sizes.together().peak if names else 0.0
+    curve = _measure_curve(closeness, weights, peak, wanted["candidates"])
     return {"candidates": wanted["candidates"], "inputs": len(feeds), "peak": peak, "weights": weights, "curve": curve}
 
 
-def _curve(
-    closeness: Callable[[dict[str, int]], psnr.Closeness],
+def _measure_curve(
+    closeness: Callable[[dict[str, int]], psnr.Outputs],
     weights: dict[str, Any],
     peak: float,
     candidates: list[int],
@@ -125,13 +130,14 @@ def _curve(
     for average in _AVERAGES:
         if not min(candidates) <= average <= max(candidates):
             continue
-        bits = allot.allotted(weights, average)
+        bits = allot.allot_bits(weights, average)
+        reached = closeness(bits).figures()
         rows.append(
             {
-                "average_bits": allot.average_bits(weights, bits),
+                "average_bits": allot.compute_average_bits(weights, bits),
                 "bytes": int(sum(weights[name]["elements"] * bits[name] for name in bits) / 8),
-                "psnr_db": psnr.recorded_db(closeness(bits).psnr_db()),
-                "expected_db": allot.expected_db(weights, peak, bits),
+                **{name: db for name, db in reached.items() if name != "cosine"},
+                "expected_db": allot.estimate_db(weights, peak, bits),
                 "bits": bits,
             }
         )

@@ -42,7 +42,7 @@ class Resolved:
     doubts: list[str]
 
 
-def weights_of(program: Any) -> list[Weight]:
+def list_weights(program: Any) -> list[Weight]:
     """The float constants of rank 2 and more in a coremltools program, in order."""
     from coremltools.optimize import _utils
 
@@ -61,7 +61,7 @@ def weights_of(program: Any) -> list[Weight]:
 
 def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> Resolved:
     """The setting of each weight. `bits`: what a mixed recipe gives each, by name."""
-    done = Resolved({}, {}, {}, _unmatched(weights, recipe))
+    done = Resolved({}, {}, {}, _find_unmatched(weights, recipe))
     for weight in weights:
         setting = {name: value for name, value in recipe.items() if name not in ("skip", "overrides", "activations")}
         for override in recipe["overrides"]:
@@ -70,17 +70,17 @@ def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] 
         if recipe["kind"] == "mixed":
             own = {"bits": (bits or {}).get(weight.name, 0), "min_elements": recipe["min_elements"]}
             setting = {**recipes.FIELDS["palettized"], "kind": "palettized", **own}
-        if reason := _stays(weight, recipe, setting["min_elements"]):
+        if reason := _explain_exclusion(weight, recipe, setting["min_elements"]):
             done.left[weight.name] = reason
             continue
-        fitted, change = _fitted(weight, setting)
+        fitted, change = _fit(weight, setting)
         done.settings[weight.name] = fitted
         if change:
             done.adapted[weight.name] = change
     return done
 
 
-def _unmatched(weights: list[Weight], recipe: recipes.Recipe) -> list[str]:
+def _find_unmatched(weights: list[Weight], recipe: recipes.Recipe) -> list[str]:
     """A sentence for each pattern of overrides that no weight answers to, with names that would."""
     patterns = dict.fromkeys(override["match"] for override in recipe["overrides"])
     names = [weight.name for weight in weights]
@@ -93,7 +93,7 @@ def _unmatched(weights: list[Weight], recipe: recipes.Recipe) -> list[str]:
     ]
 
 
-def _stays(weight: Weight, recipe: recipes.Recipe, least: int) -> str | None:
+def _explain_exclusion(weight: Weight, recipe: recipes.Recipe, least: int) -> str | None:
     for pattern in recipe["skip"]:
         if weight.matches(pattern):
             return f"skip: {pattern}"
@@ -104,17 +104,17 @@ def _stays(weight: Weight, recipe: recipes.Recipe, least: int) -> str | None:
     low, high = weight.value.min(), weight.value.max()
     if not np.isfinite(low) or not np.isfinite(high):
         return "it holds values that are not finite"
-    if _only(low, high, weight.value.reshape(-1)):
+    if _has_only(low, high, weight.value.reshape(-1)):
         return "it is a mask of two values"
     return None
 
 
-def _only(low: Any, high: Any, numbers: np.ndarray) -> bool:
+def _has_only(low: Any, high: Any, numbers: np.ndarray) -> bool:
     parts = (numbers[start : start + _PIECE] for start in range(0, numbers.size, _PIECE))
     return all(((part == low) | (part == high)).all() for part in parts)
 
 
-def _fitted(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:
+def _fit(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:
     """The setting as this weight's shape allows it, and what had to change. coremltools itself would leave such a weight
     uncompressed, and with per_channel_scale even damaged (it divides in place before it looks)."""
     fitted, changes = dict(setting), []
@@ -134,7 +134,7 @@ def _fitted(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, st
     return fitted, "; ".join(changes) or None
 
 
-def groups_of(weight: Weight, setting: recipes.Recipe, value: np.ndarray) -> list[np.ndarray]:
+def split_groups(weight: Weight, setting: recipes.Recipe, value: np.ndarray) -> list[np.ndarray]:
     """The parts of an array over the weight's channels that have a table each, as coremltools cuts them."""
     if setting["granularity"] == "per_tensor":
         return [value]

@@ -78,7 +78,7 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
 
 
 @contextmanager
-def streamed() -> Iterator[Scratch]:
+def stream_weights() -> Iterator[Scratch]:
     """Not for threads: one compression a process, as workers do."""
     scratch, undo = Scratch(), []
     try:
@@ -95,7 +95,7 @@ def streamed() -> Iterator[Scratch]:
             setattr(found, name, original)
 
 
-def _load(original: Any, scratch: Scratch) -> Callable[..., Any]:
+def _make_loader(original: Any, scratch: Scratch) -> Callable[..., Any]:
     # coremltools reads through three copies: the reader's, bytes, an array.
     def load_value(context: Any, spec: Any) -> Any:
         if spec.WhichOneof("value") == "blobFileValue":
@@ -113,7 +113,7 @@ def _load(original: Any, scratch: Scratch) -> Callable[..., Any]:
     return load_value
 
 
-def _transform(original: Any, scratch: Scratch) -> Callable[..., None]:
+def _make_transform(original: Any, scratch: Scratch) -> Callable[..., None]:
     def transform_op(self: Any, op: Any) -> None:
         original(self, op)
         scratch.give_back()
@@ -121,14 +121,14 @@ def _transform(original: Any, scratch: Scratch) -> Callable[..., None]:
     return transform_op
 
 
-def _constant(original: Any, scratch: Scratch) -> Any:
+def _make_constant(original: Any, scratch: Scratch) -> Any:
     def add_const(cls: Any, val: Any, name: str, before_op: Any) -> Any:
         return original.__func__(cls, scratch.keep(val) if isinstance(val, np.ndarray) else val, name, before_op)
 
     return classmethod(add_const)
 
 
-def _sparse(original: Any, scratch: Scratch) -> Any:
+def _make_sparse(original: Any, scratch: Scratch) -> Any:
     # Its own makes eight bytes of each number, twice, to pack one bit.
     from coremltools.optimize import _utils
 
@@ -145,7 +145,7 @@ def _sparse(original: Any, scratch: Scratch) -> Any:
     return staticmethod(produce)
 
 
-def _slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
+def _make_slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
     def compute_qparams_by_dtype(weight: np.ndarray, dtype: Any, mode: str, block_sizes: list[int]) -> Any:
         """(numbers, scales, offsets or None), cut where no block is."""
         axis = next((axis for axis, size in enumerate(block_sizes) if size > 0), None)
@@ -161,17 +161,17 @@ def _slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
             return None
         data, scales, offsets = zip(*parts)
         joined = None if offsets[0] is None else np.concatenate(offsets, axis)
-        return _joined(data, axis), np.concatenate(scales, axis), joined
+        return _join(data, axis), np.concatenate(scales, axis), joined
 
     return compute_qparams_by_dtype
 
 
-def _joined(parts: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
+def _join(parts: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
     """np.concatenate, which would forget how many bits of each byte count."""
     return np.concatenate(parts, axis).view(parts[0].dtype)
 
 
-def _written(original: Any, scratch: Scratch) -> Callable[..., int]:
+def _make_writer(original: Any, scratch: Scratch) -> Callable[..., int]:
     # It copies each weight three times on its way: flattened, as bytes, in order.
     def offset_by_writing(var: Any, writer: Any) -> int:
         value = var.val
@@ -189,12 +189,12 @@ def _written(original: Any, scratch: Scratch) -> Callable[..., int]:
 _PASSES = "coremltools.optimize.coreml._quantization_passes"
 _LOAD = "coremltools.converters.mil.frontend.milproto.load"
 PATCHES = (
-    (_LOAD, "", "_load_value", _load),
-    (_PASSES, "prune_weights", "transform_op", _transform),
-    (_PASSES, "palettize_weights", "transform_op", _transform),
-    (_PASSES, "linear_quantize_weights", "transform_op", _transform),
-    ("coremltools.converters.mil.mil.builder", "Builder", "_add_const", _constant),
-    (_PASSES, "prune_weights", "_produce_sparse_param", _sparse),
-    ("coremltools.optimize._utils", "", "compute_qparams_by_dtype", _slabs),
-    ("coremltools.converters.mil.backend.mil.helper", "", "_get_offset_by_writing_data", _written),
+    (_LOAD, "", "_load_value", _make_loader),
+    (_PASSES, "prune_weights", "transform_op", _make_transform),
+    (_PASSES, "palettize_weights", "transform_op", _make_transform),
+    (_PASSES, "linear_quantize_weights", "transform_op", _make_transform),
+    ("coremltools.converters.mil.mil.builder", "Builder", "_add_const", _make_constant),
+    (_PASSES, "prune_weights", "_produce_sparse_param", _make_sparse),
+    ("coremltools.optimize._utils", "", "compute_qparams_by_dtype", _make_slabs),
+    ("coremltools.converters.mil.backend.mil.helper", "", "_get_offset_by_writing_data", _make_writer),
 )

@@ -3,7 +3,7 @@
 repeats    lists of blocks, and a module with fewer of them     calls     which of them repeat, by what a run of it calls
 sequence   how a sequence goes on                               program   an ML Program as such sequences
 recipes    constants that know what they were made of           frontend  where they learn it
-weights    weight.bin, streamed from where the weights lie
+weights    weight.bin, streamed from where the weights lie      proof     that no block decides more than its constants
 
 What is grown is byte for byte what a conversion of all blocks writes. Whatever is not proven to be raises Unlike before
 anything is left, and the caller converts all blocks.
@@ -55,15 +55,19 @@ def grow(
 
     Raises Unlike, and what `convert` raises.
     """
-    from ane_sweep.worker.grow import calls, program, repeats, weights
+    from ane_sweep.worker.grow import calls, program, proof, repeats, weights
 
     always = os.environ.get(VARIABLE) == ALWAYS
-    lists = calls.found(module, examples, repeats.Trial(turns=1, always=True) if always else repeats.Trial())
-    few = _shallow(module, lists, None, convert, folder / "few.mlpackage")
-    longer = [_shallow(module, lists, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]
+    lists = calls.found(module, examples, repeats.Trial(always=always))
+    differing = proof.Differing(module, lists)
+    few = _shallow(module, differing, None, convert, folder / "few.mlpackage")
+    longer = [_shallow(module, differing, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]
     turns, counts = [one.trial.turns for one in lists], [one.copies() for one in lists]
     plan = program.Plan(few.shallow, [one.shallow for one in longer], turns)
-    spec = weights.write(module, lists, plan, counts, few, longer)
+    proof.check_observed(few.shallow.observed, differing)
+    for one, more in zip(lists, longer):
+        proof.check_apart(more.shallow.observed, differing, one)
+    spec = weights.write(differing, plan, counts, few, longer)
     weights.put(few.package, spec)
     shutil.move(few.package, package)
     facts = {
@@ -91,12 +95,22 @@ class Short:
     facts: dict[str, int]
 
 
-def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path], Converted], package: Path) -> Short:
+def _shallow(module: Any, differing: Any, longer: Any, convert: Callable[[Path], Converted], package: Path) -> Short:
+    """Convert the module with few blocks as they are, or with one list `longer` and other numbers in it (see proof.py)."""
     from ane_sweep.mil import package as packages
     from ane_sweep.worker import memory
     from ane_sweep.worker.grow import frontend, program, recipes, repeats
 
-    with repeats.shortened(module, lists, longer), whole(module), frontend.remembered(module), recipes.through_numpy():
+    lists = differing.lists
+
+    def numbers(name: str, tensor: Any) -> Any:
+        return differing.change(repeats.in_whole(name, lists, longer), tensor)
+
+    filled = whole(module) if longer is None else repeats.swapped(module, numbers)
+    with (
+        repeats.shortened(module, lists, longer), filled, recipes.observing() as observed, frontend.remembered(module),
+        recipes.through_numpy(),
+    ):  # fmt: skip
         done = convert(package)
     known = {
         op.outputs[0].name: recipes.recipe_of(op.outputs[0].val)
@@ -105,5 +119,5 @@ def _shallow(module: Any, lists: list[Any], longer: Any, convert: Callable[[Path
     }
     facts = done.facts
     del done
-    memory.give_back()  # before the next one is made
-    return Short(program.Shallow(packages.read(package).spec, known), package, facts)
+    memory.release_freed_memory()  # before the next one is made
+    return Short(program.Shallow(packages.read(package).spec, known, observed), package, facts)

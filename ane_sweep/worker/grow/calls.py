@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from ane_sweep.bridge import trouble
 from ane_sweep.errors import StageError
-from ane_sweep.worker.grow import repeats
+from ane_sweep.worker.grow import reading, repeats
 from ane_sweep.worker.grow.repeats import MOST_PERIOD, Repeat, Trial
 from ane_sweep.worker.grow.sequence import Item, Unlike, grown, growth
 from ane_sweep.worker.models import _cache, _lazy
@@ -126,7 +126,13 @@ def calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on_meta
         given = [_without_numbers(one, device) for one in inputs]
         writer.made = {id(one): (0, index, 0) for index, one in enumerate(given)}
         try:
-            with torch.no_grad(), repeats.left_alone(module), repeats.swapped(module, empty), writer:
+            with (
+                torch.no_grad(),
+                reading.as_if_traced(),
+                repeats.left_alone(module),
+                repeats.swapped(module, empty),
+                writer,
+            ):
                 result = module(*given)
         except Exception as error:
             raise _said(error, it) from error

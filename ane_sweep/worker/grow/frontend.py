@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ane_sweep.worker.grow import recipes
+from ane_sweep.worker.grow import reading, recipes
 
 
 class _Known:
@@ -16,6 +16,7 @@ class _Known:
     def __init__(self, module: torch.nn.Module):
         self.recipes: dict[Any, Any] = {}
         self.alive: list[torch.Tensor] = []  # so that a place stays its own
+        self.away: dict[Any, Any] = {}  # arrays that torch was given, until they are a constant again
         tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         for name, tensor in tensors:
             self.recipes.setdefault(_place(tensor), recipes.Leaf(name))
@@ -24,9 +25,17 @@ class _Known:
         real = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
         return self.recipes.get(_place(tensor)) if real else None
 
-    def add(self, tensor: torch.Tensor, recipe: Any) -> None:
+    def lend(self, tensor: torch.Tensor, array: Any) -> None:
+        """Keep what a tensor was made of, as torch gives the same memory back where it leaves the numbers as they are."""
         self.alive.append(tensor)
-        self.recipes[_place(tensor)] = recipe
+        self.recipes[_place(tensor)] = recipes.recipe_of(array)
+        self.away[_place(tensor)] = array
+
+    def take_back(self, tensor: torch.Tensor) -> Any:
+        recipe = self.of(tensor)
+        if recipe is not None:
+            self.away.pop(_place(tensor), None)
+        return recipe
 
 
 def _place(tensor: torch.Tensor) -> Any:
@@ -44,6 +53,7 @@ def remembered(module: torch.nn.Module) -> Iterator[None]:
     patches = (
         (TorchConverter, "_add_const", _adding(known, TorchConverter._add_const, Builder.const)),
         (torch, "tensor", _through_torch(known, torch.tensor)),
+        (torch.jit, "trace", reading.refusing(torch.jit.trace)),
         (Builder, "const", staticmethod(_const(known, Builder.const))),
         *(
             (one, "apply", _by_channel(one.apply))
@@ -55,6 +65,7 @@ def remembered(module: torch.nn.Module) -> Iterator[None]:
         for owner, name, made in patches:
             setattr(owner, name, made)
         yield
+        recipes.observe(list(known.away.values()))
     finally:
         for owner, name, original in undo:
             setattr(owner, name, original)
@@ -72,12 +83,12 @@ def _adding(known: _Known, original: Callable[..., Any], const: Callable[..., An
 
 
 def _through_torch(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The frontend casts constants by way of torch, which gives the same memory back where the dtype stays."""
+    """The frontend casts constants by way of torch."""
 
     def tensor(data: Any, *given: Any, **named: Any) -> torch.Tensor:
         made: torch.Tensor = original(data, *given, **named)
-        if (recipe := recipes.recipe_of(data)) is not None:
-            known.add(made, recipe)
+        if recipes.recipe_of(data) is not None:
+            known.lend(made, data)
         return made
 
     return tensor
@@ -87,7 +98,7 @@ def _const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
     def const(**named: Any) -> Any:
         value = named.get("val")
         if known.alive and type(value) is np.ndarray and value.dtype == np.float32 and value.flags.writeable:
-            recipe = known.of(torch.from_numpy(value))
+            recipe = known.take_back(torch.from_numpy(value))
             named |= {"val": recipes.traced(value, recipe)} if recipe is not None else {}
         return original(**named)
 

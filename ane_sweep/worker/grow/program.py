@@ -12,9 +12,10 @@ Made = Any  # a recipe, or None
 
 
 class Shallow:
-    """A conversion of a few blocks: its spec, the recipes of its constants by name, the sequences."""
+    """A conversion of a few blocks: its spec, the recipes of its constants by name, the sequences. `observed`: recipes of what
+    was read as it was converted, and of constants that lie in the program itself."""
 
-    def __init__(self, spec: Any, recipes: dict[str, Made]):
+    def __init__(self, spec: Any, recipes: dict[str, Made], observed: Sequence[Made] = ()):
         self.spec, self.recipes = spec, recipes
         self.function = spec.mlProgram.functions[FUNCTION]
         self.block = self.function.block_specializations[self.function.opset]
@@ -28,6 +29,8 @@ class Shallow:
             for one in self.function.inputs
         ]
         self.ops = list(self._items())
+        filed = {op.outputs[0].name for op in self.block.operations if self.recipe(op) is not None}
+        self.observed = [*observed, *(made for name, made in recipes.items() if made is not None and name not in filed)]
 
     def _items(self):
         where = {one.name: (0, index, 0) for index, one in enumerate(self.function.inputs)}

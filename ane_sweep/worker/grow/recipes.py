@@ -1,7 +1,8 @@
 """Constants that remember which weights they were made of, so that the same can be made of other layers' weights.
 
 coremltools folds, transposes, scales and casts weights with numpy. A `Traced` array holds real values, and beside them the
-calls that made it; a call that is not seen here loses the memory, never the values.
+calls that made it; a call that is not seen here loses the memory, never the values. A number that leaves the memory, as it is
+read, compared or put where it is not followed, is collected with its recipe while `observing` is open.
 """
 
 import hashlib
@@ -13,8 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+_READING = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
+_SHAPES = (np.size, np.ndim, np.shape)
 _METHODS = ("astype", "reshape", "transpose", "copy", "squeeze", "swapaxes", "flatten", "ravel", "__getitem__")
 _channel_by_channel = [False]  # whether single numbers are remembered, too
+_observed: list[list[Any]] = []  # where recipes are collected whose numbers leave
 _LARGE = 1 << 16  # numbers from which on asking torch is worth it
 _FEW = 400  # beneath this many numbers coremltools keeps what would vanish in fp16
 
@@ -41,8 +45,10 @@ class Traced(np.ndarray):
 
     def __array_finalize__(self, source: Any) -> None:
         self.recipe = None
+        observe(source)
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        observe(self, value)
         super().__setitem__(index, value)
         self.recipe = None
 
@@ -50,6 +56,7 @@ class Traced(np.ndarray):
         if "out" in named:
             for value in named["out"]:
                 if isinstance(value, Traced):
+                    observe(value)
                     value.recipe = None
             named["out"] = tuple(_plain(value) for value in named["out"])
         return _called(ufunc if method == "__call__" else getattr(ufunc, method), given, named)
@@ -72,8 +79,20 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
+def _reading(name: str) -> Callable[..., Any]:
+    original = getattr(np.ndarray, name)
+
+    def method(self: Traced, *given: Any) -> Any:
+        observe(self)
+        return original(self, *given)
+
+    return method
+
+
 for _name in _METHODS:
     setattr(Traced, _name, _method(_name))
+for _name in _READING:
+    setattr(Traced, _name, _reading(_name))
 
 
 def _to_half(value: np.ndarray, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -108,7 +127,7 @@ def contiguous(value: np.ndarray) -> np.ndarray:
 
 
 def traced(value: np.ndarray, recipe: Leaf | Recipe) -> Traced:
-    found = value.view(Traced)
+    found = _plain(value).view(Traced)
     found.recipe = recipe
     return found
 
@@ -118,14 +137,33 @@ def recipe_of(value: Any) -> Leaf | Recipe | None:
 
 
 @contextmanager
+def observing() -> Iterator[list[Leaf | Recipe]]:
+    """Collect, while this is open, the recipe of each value that leaves the memory: its numbers may decide anything."""
+    _observed.append([])
+    try:
+        yield _observed[-1]
+    finally:
+        _observed.pop()
+
+
+def observe(*values: Any) -> None:
+    """Collect the recipes of arrays whose numbers are read, or go where they are not followed."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            observe(*value)
+        elif _observed and (recipe := recipe_of(value)) is not None:
+            _observed[-1].append(recipe)
+
+
+@contextmanager
 def through_numpy() -> Iterator[None]:
     """While this is open, functions that make a plain array of any keep what a Traced one remembers."""
     originals = {name: getattr(np, name) for name in ("array", "asarray", "ascontiguousarray")}
 
     def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
         def made(*given: Any, **named: Any) -> Any:
-            first = given[0][:1] if given and type(given[0]) is list else given[:1]
-            known = any(isinstance(one, Traced) for one in first)
+            parts = given[0] if given and type(given[0]) is list else given[:1]
+            known = any(isinstance(one, Traced) for one in parts)
             return _called(original, given, named) if known else original(*given, **named)
 
         return made
@@ -169,7 +207,10 @@ def _kept(value: Any) -> Any:
 
 def _called(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
     result = call(*_plain(tuple(given)), **{key: _plain(value) for key, value in named.items()})
+    if call in _SHAPES or _compares_with_itself(call, given):
+        return result
     if not _known(tuple(given)) or not _known(tuple(named.values())) or "out" in named:
+        observe(given, tuple(named.values()))
         return result
     if _channel_by_channel[0] and isinstance(result, np.generic):
         result = np.asarray(result)
@@ -178,7 +219,14 @@ def _called(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
         return traced(result, Recipe(call, kept, rest))
     if isinstance(result, (list, tuple)) and all(isinstance(one, np.ndarray) for one in result):
         return type(result)(traced(one, Recipe(call, kept, rest, index)) for index, one in enumerate(result))
+    if _observed:
+        _observed[-1].append(Recipe(call, kept, rest))
     return result
+
+
+def _compares_with_itself(call: Any, given: Any) -> bool:
+    """Whether both sides were made alike, as where coremltools infers a constant again and compares it with itself."""
+    return call is np.not_equal and len(given) == 2 and recipe_of(given[0]) is recipe_of(given[1]) is not None
 
 
 def leaves(recipe: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -58,7 +58,8 @@ def lists(module: nn.Module, trial: Trial, path: str = "") -> Iterator[Repeat]:
         blocks = list(child._modules.values()) if isinstance(child, (nn.ModuleList, nn.Sequential)) else []
         start, count = _longest(blocks)
         if count >= least and len({id(one) for one in blocks}) == len(blocks):
-            yield Repeat(place, count, 1, start, len(blocks) - start - count, trial)
+            turns = trial.turns if count >= 5 else 1  # of four blocks, where it is grown always: all that there are
+            yield Repeat(place, count, 1, start, len(blocks) - start - count, replace(trial, turns=turns))
         else:
             yield from lists(child, trial, place)
 
@@ -176,3 +177,15 @@ def in_whole(name: str, chosen: list[Repeat], longer: Repeat | None) -> str:
             number, _, rest = name.removeprefix(f"{one.path}.").partition(".")
             return f"{one.path}.{one.children(one is longer)[int(number)]}.{rest}"
     return name
+
+
+def block_of(name: str, chosen: list[Repeat]) -> tuple[Repeat, int]:
+    """Return the list that a tensor of the whole module lies in, and its block's number among those that are alike."""
+    one = next(one for one in chosen if name.startswith(f"{one.path}."))
+    return one, int(name.removeprefix(f"{one.path}.").partition(".")[0]) - one.before
+
+
+def in_block(name: str, one: Repeat, number: int) -> str:
+    """Return what a block's tensor is called in the block of that number."""
+    rest = name.removeprefix(f"{one.path}.").partition(".")[2]
+    return f"{one.path}.{one.before + number}.{rest}"

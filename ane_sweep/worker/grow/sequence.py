@@ -179,7 +179,7 @@ def _line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
     """Of `few` in the short sequence, and `first`, `rest` in the copies of the long one."""
     by_count, left = divmod(first - few, copies)
     by_copy = rest[0] - first if rest else 0
-    if left or any(b - a != by_copy for a, b in zip((first, *rest), rest)):
+    if left or by_count < 0 or any(b - a != by_copy for a, b in zip((first, *rest), rest)):
         raise Unlike(f"the numbers of {what} do not go on evenly")
     return Line(few, by_copy, by_count)
 
@@ -216,8 +216,11 @@ def _placed(few, index: int, growths, counts, which: int | None, copy: int) -> P
     each = [growth.rules[index] for growth in growths]
 
     def value(lines: Sequence[Line]) -> int:
-        first = lines[0].value + sum(line.by_count * count for line, count in zip(lines, counts))
-        return first + (lines[which].by_copy * copy if which is not None else 0)
+        made = lines[0].value + sum(line.by_count * count for line, count in zip(lines, counts))
+        made += lines[which].by_copy * copy if which is not None else 0
+        if made < 0:
+            raise Unlike(f"the numbers of {item.names[0] if item.names else 'an output'} fall under zero")
+        return made
 
     names = tuple(
         filled(name, [value(lines) for lines in zip(*(rule.names[i] for rule in each))])

@@ -2,7 +2,6 @@
 weights by the recipe of its neighbour's."""
 
 import hashlib
-import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,12 +11,12 @@ import numpy as np
 import torch
 
 from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
+from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.grow import recipes, repeats
 from ane_sweep.worker.grow.program import Plan
+from ane_sweep.worker.grow.proof import Differing
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
-from ane_sweep.worker.models import _lazy
-from ane_sweep.worker.stages import _package
 
 _CODES = {"float16": 1, "float32": 2}
 _SHARED = 100  # coremltools keeps one of equal constants of this many numbers or more,
@@ -25,9 +24,9 @@ _HASHED = 100  # which it finds by these many of each,
 _ATOL = {"float16": 6e-8, "float32": 1e-12}  # and which are equal to it within this
 
 
-def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: Any, longer: list[Any]) -> Any:
+def write(differing: Differing, plan: Plan, counts: list[int], few: Any, longer: list[Any]) -> Any:
     """The spec of the grown program; its weight file lies beside the package of few blocks. Raises Unlike."""
-    streams = _Streams(module, lists, plan, few, longer)
+    streams = _Streams(differing, plan, few, longer)
     streams.prove()
     with BlobWriter(_target(few.package)) as streams.writer, ThreadPoolExecutor(os.cpu_count()) as streams.threads:
         try:
@@ -37,14 +36,13 @@ def write(module: Any, lists: list[Repeat], plan: Plan, counts: list[int], few: 
         finally:
             streams.threads.shutdown(cancel_futures=True)
     os.truncate(_target(few.package), streams.end)  # coremltools pads between constants, not after the last
-    _check_the_rest(module, lists, streams.used)
     return spec
 
 
 def put(package: Path, spec: Any) -> None:
     """Into a package of few blocks go the program and the weights of all."""
-    _target(package).replace(package / _package.WEIGHTS)
-    (package / _package.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
+    _target(package).replace(package / packages.WEIGHTS)
+    (package / packages.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
 
 
 def _target(package: Path) -> Path:
@@ -54,23 +52,19 @@ def _target(package: Path) -> Path:
 class _Streams:
     """From where each constant comes."""
 
-    def __init__(self, module: Any, lists: list[Repeat], plan: Plan, few: Any, longer: list[Any]):
-        self.lists = lists
+    def __init__(self, differing: Differing, plan: Plan, few: Any, longer: list[Any]):
+        self.differing, self.lists = differing, differing.lists
         self.plan, self.few, self.longer = plan, few.shallow, [one.shallow for one in longer]
-        self.short = BlobFile(few.package / _package.WEIGHTS)
-        self.long = [BlobFile(one.package / _package.WEIGHTS) for one in longer]
-        self.tensors = dict(
-            [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-        )
+        self.short = BlobFile(few.package / packages.WEIGHTS)
+        self.long = [BlobFile(one.package / packages.WEIGHTS) for one in longer]
         self.writer: BlobWriter
         self.threads: ThreadPoolExecutor
         self.jobs: list[Future[None]] = []
         self.end = 0
-        self.used: set[str] = set()
         self.seen: dict[Any, str] = {}
 
     def prove(self) -> None:
-        """That each constant of a longer conversion is what is made of it here. Raises Unlike."""
+        """Raise Unlike where a constant of a longer conversion is not what is made of its blocks' numbers here."""
         for one, more, blobs in zip(self.lists, self.longer, self.long):
             turns = [one.trial.turns if one is other else 0 for other in self.lists]
             written = iter(zip(more.ops, more.block.operations))
@@ -80,17 +74,16 @@ class _Streams:
                 names = self._leaves(op, item.names, one)
                 for value, theirs in zip(blob_values(op), blob_values(other)):
                     own = self.short.payload(value.blobFileValue.offset)
-                    content = self._content(op, placed, names, own)
+                    content = self._content(op, placed, names, own, changed=True)
                     if names and content is own:  # the same made of the same
                         continue
                     if not np.array_equal(blobs.payload(theirs.blobFileValue.offset), content):
-                        raise Unlike(f"{item.names[0]} is another in a conversion of more blocks")
+                        raise Unlike(f"{item.names[0]} is not what the numbers of its block make of it")
 
             self.plan.made(turns, hold)
 
     def weigh(self, op: Any, placed: Placed) -> None:
         """Place the op's constants in the file, and have them written there by one of the threads."""
-        self.used.update(placed.names[1 + len(op.outputs) :])
         for value in blob_values(op):
             reference = value.blobFileValue
             source = reference.offset
@@ -110,12 +103,13 @@ class _Streams:
         """The whole module's tensors that a short conversion's constant is made of."""
         return [repeats.in_whole(name, self.lists, longer) for name in names[1 + len(op.outputs) :]]
 
-    def _content(self, op: Any, placed: Placed, names: list[str], own: np.ndarray) -> np.ndarray:
-        """A constant made of these tensors: `own`, that of few blocks, where it is of the same."""
-        if names == self._leaves(op, self.few.ops[placed.index].names, None):
+    def _content(self, op: Any, placed: Placed, names: list[str], own: np.ndarray, changed: bool = False) -> np.ndarray:
+        """A constant made of these tensors, or of `changed` ones: `own`, that of few blocks, where it is of the same."""
+        is_same = names == self._leaves(op, self.few.ops[placed.index].names, None)
+        if is_same and not (changed and self.differing.names.intersection(names)):
             return own
         recipe = self.few.recipe(self.few.block.operations[placed.index])
-        made = recipes.contiguous(recipes.replay(recipe, self._tensor, names))
+        made = recipes.contiguous(recipes.replay(recipe, self.differing.changed if changed else self._tensor, names))
         if made.nbytes != own.nbytes or made.dtype.name not in _CODES:
             raise Unlike(f"{placed.names[0]} of one block is not of the size of another's")
         content = made.reshape(-1).view(np.uint8)
@@ -123,16 +117,23 @@ class _Streams:
         return content
 
     def _tensor(self, name: str) -> np.ndarray:
-        return _lazy.materialise(self.tensors[name]).detach().numpy()
+        """Return a tensor's numbers; equal tensors of two blocks may be one constant before they are folded into others."""
+        value = self.differing.real(name)
+        if value.size >= _SHARED and name in self.differing.names:
+            first = np.ascontiguousarray(value.reshape(-1)[:_HASHED])
+            self._refuse_equal_start(f"tensor {value.dtype}", value.shape, first, name)
+        return value
 
     def _refuse_equal(self, name: str, shape: tuple[int, ...], content: np.ndarray, dtype: str) -> None:
         """Equal constants are one in a conversion, and here they would be two."""
         if dtype not in ("fp16", "fp32"):
             return
         numbers = content.view(np.float16 if dtype == "fp16" else np.float32)
-        if numbers.size < _SHARED:
-            return
-        key = (dtype, shape, hashlib.sha1(numbers[:_HASHED].tobytes()).digest())
+        if numbers.size >= _SHARED:
+            self._refuse_equal_start(dtype, shape, numbers[:_HASHED], name)
+
+    def _refuse_equal_start(self, kind: str, shape: tuple[int, ...], start: np.ndarray, name: str) -> None:
+        key = (kind, shape, hashlib.sha1(start.tobytes()).digest())
         if (other := self.seen.setdefault(key, name)) != name:
             raise Unlike(f"{other} and {name} are equal, which a conversion keeps once")
 
@@ -142,26 +143,9 @@ def _refuse_special(name: str, made: np.ndarray, content: np.ndarray, own: np.nd
     if not made.size:
         return
     low, high = (one.item() for one in torch.aminmax(torch.from_numpy(made)))  # numpy's of fp16 takes 25 times as long
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if (
+        not max(-low, high) < np.finfo(made.dtype).max
+    ):  # what lies a little beyond is rounded to it, and was not narrowed
         raise Unlike(f"{name} holds numbers beyond {made.dtype}")
     if low == high and not np.array_equal(content, own):
         raise Unlike(f"{name} is one number in one block and another in another")
-
-
-def _check_the_rest(module: Any, lists: list[Repeat], used: set[str]) -> None:
-    """What is in no constant of its own must be what it is in the block that was converted. Raises Unlike."""
-    tensors = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
-    first: dict[int, str] = {}
-    for name, tensor in tensors.items():
-        first.setdefault(id(tensor), name)
-    for one in lists:
-        for number in range(1, one.count - 1):
-            place = f"{one.path}.{one.before + number}."
-            for name in [name for name in tensors if name.startswith(place)]:
-                like = f"{one.path}.{one.before + 1 + (number - 1) % one.period}.{name.removeprefix(place)}"
-                if name in used or first[id(tensors[name])] in used or tensors[name] is tensors.get(like):
-                    continue
-                if like not in tensors or not torch.equal(
-                    _lazy.materialise(tensors[name]), _lazy.materialise(tensors[like])
-                ):
-                    raise Unlike(f"{name} is not {like}, and is in no constant of its own")

@@ -9,7 +9,7 @@ SHARED = ("causal_mask",)  # by all inputs of a batch
 class Seeded:
     """An input that is no text: numbers from `low` to `high`, the range to which the model's processor scales them.
 
-    `tiled` numbers are laid out as a picture or a spectrum (stages/_seeds.py).
+    `tiled` numbers are laid out as a picture or a spectrum (feeds/seeds.py).
     """
 
     low: float

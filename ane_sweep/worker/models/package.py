@@ -16,10 +16,10 @@ from ane_sweep.bridge import shapes
 from ane_sweep.errors import PackageError, StageError
 from ane_sweep.mil import graph
 from ane_sweep.reference.features import Feature
-from ane_sweep.reference.plain import Suppression
+from ane_sweep.reference.simple_models import Suppression
+from ane_sweep.worker.feeds.arrays import pad_rows, to_array
 from ane_sweep.worker.models import module
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.stages._arrays import as_array, filled
 
 # Ops that pass indices on, on their way from an input to the table in which they are looked up.
 _PASSES = {"cast", "identity", "reshape", "expand_dims", "squeeze", "greater_equal", "add", "select", "transpose"}
@@ -49,8 +49,8 @@ class GivenProgram:
         """Run the program and return its arrays by name."""
         named = {one.name: value.numpy() for one, value in zip(self.taken, values, strict=True)}
         made = self.model.predict(named, self.model.new_state() if self.model.states else None)
-        arrays = {name: array for name, value in made.items() if (array := as_array(value)) is not None}
-        return {name: filled(array, self.rows) for name, array in arrays.items()} if self.rows else arrays
+        arrays = {name: array for name, value in made.items() if (array := to_array(value)) is not None}
+        return {name: pad_rows(array, self.rows) for name, array in arrays.items()} if self.rows else arrays
 
     def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.from_numpy(np.array(value)) for value in self.call(*values).values())

@@ -166,7 +166,7 @@ def _list_files(folder: Path, name: str) -> list[Path]:
         shards = list(untrusted.read_json(index)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{index} is not a weight index ({error!r})") from error
-    present = [untrusted.names_a_file(shard) and os.path.exists(folder / shard) for shard in shards]
+    present = [untrusted.is_file_name(shard) and os.path.exists(folder / shard) for shard in shards]
     missing = sorted({str(shard)[:80] for shard, is_present in zip(shards, present) if not is_present})
     if missing:
         raise WeightsError(f"{index} lists {len(missing)} file(s) that are not beside it, e.g. {missing[0]!r}")

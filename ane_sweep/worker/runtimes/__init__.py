@@ -18,7 +18,7 @@ from typing import Any
 from ane_sweep.bridge import building, plugins
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.runtimes import RUNTIMES
-from ane_sweep.worker.runtimes import _batched, _decoding, _explicit
+from ane_sweep.worker.runtimes import _batched, _decoding
 from ane_sweep.worker.runtimes._runtime import Module, Runtime
 
 
@@ -28,7 +28,7 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Runtime:
     module, options = get(params["runtime"]), building.options(params)
     if options.cache != "none":
         functions = module.functions(params, inputs, (PREFILL, DECODE))
-        return (_decoding.Decoding if options.cache == "stateful" else _explicit.Explicit)(functions)
+        return (_decoding.Decoding if options.cache == "stateful" else _decoding.ExplicitDecoding)(functions)
     loaded = module.load(params, inputs)
     if options.classes == "labels":
         return _batched.Classes(loaded)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SHARED = ("causal_mask",)  # by all inputs of a batch: models/_ports.py
 
 
-class _Around(Runtime):
+class _Wrapper(Runtime):
     """What the runtime inside says of itself."""
 
     def __init__(self, inner: Runtime):
@@ -26,7 +26,7 @@ class _Around(Runtime):
         self.inner.reset()
 
 
-class Batched(_Around):
+class Batched(_Wrapper):
     """`batch` inputs in one prediction: the one that is asked for, in another row each time, among those before it (or
     itself, where there were none). So a model in which rows know of each other shows in the score."""
 
@@ -58,7 +58,7 @@ class Batched(_Around):
         return (lambda: self.inner.predict(inputs)), None
 
 
-class Classes(_Around):
+class Classes(_Wrapper):
     """Probabilities by the class's name as one row, in the order in which the program knows the classes."""
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":

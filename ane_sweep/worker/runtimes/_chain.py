@@ -33,17 +33,17 @@ class Chain:
         from ane_sweep.mil import chain, package
 
         specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in programs]
-        about = [described(spec, function, path) for spec, path in zip(specs, programs)]
+        about = [find_description(spec, function, path) for spec, path in zip(specs, programs)]
         self.takes = [[feature.name for feature in description.input] for description in about]
         self.stateful = [bool(description.state) for description in about]
-        self.real = {feature.name for description in about for feature in description.input if _is_real(feature)}
+        self.real = {feature.name for description in about for feature in description.input if _is_float(feature)}
         self.pictures = {
             feature.name: _LAYOUTS.get(feature.type.imageType.colorSpace, "RGB")
             for description in about
             for feature in description.input
             if feature.type.WhichOneof("Type") == "imageType"
         }
-        self.outputs = list(chain.outputs(specs, programs[0].parent, function or ""))
+        self.outputs = list(chain.find_outputs(specs, programs[0].parent, function or ""))
         self.realised: dict[str, Any] = {
             "runtime": "coreml",
             "numerics": "Core ML",
@@ -54,7 +54,7 @@ class Chain:
         }
 
 
-def bindable(value: "numpy.ndarray") -> "numpy.ndarray":
+def to_bindable(value: "numpy.ndarray") -> "numpy.ndarray":
     """`value` as float32 or int32 where the binding of coremltools 9.0 does not take its type (CoreMLPythonArray.mm)."""
     import numpy as np
 
@@ -66,7 +66,7 @@ def bindable(value: "numpy.ndarray") -> "numpy.ndarray":
     return value
 
 
-def picture(value: "numpy.ndarray", layout: str) -> Any:
+def to_picture(value: "numpy.ndarray", layout: str) -> Any:
     """A PIL image of levels from 0 to 255, (1, channels, height, width), as coremltools hands images to Core ML."""
     import numpy as np
     from PIL import Image
@@ -78,7 +78,7 @@ def picture(value: "numpy.ndarray", layout: str) -> Any:
     return Image.fromarray(levels if layout == "RGB" else levels[:, :, 0], mode=layout)
 
 
-def described(spec: Any, function: str | None, path: Path) -> Any:
+def find_description(spec: Any, function: str | None, path: Path) -> Any:
     """Inputs, outputs and states: of the model, or of one function of a multifunction package."""
     functions = {item.name: item for item in spec.description.functions}
     if not functions:
@@ -91,6 +91,6 @@ def described(spec: Any, function: str | None, path: Path) -> Any:
     return functions[wanted]
 
 
-def _is_real(feature: Any) -> bool:
+def _is_float(feature: Any) -> bool:
     array = FeatureTypes_pb2.ArrayFeatureType
     return feature.type.multiArrayType.dataType in (array.FLOAT16, array.FLOAT32)

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError
+from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.runtimes._runtime import Module, Runtime
-from ane_sweep.worker.stages import _package
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ane_sweep.worker.stages._timing import Samples
+    from ane_sweep.worker.timing.sampling import Samples
 
 PAGE_BYTES = 16384  # of Apple's chips; one change in each keeps the kernel and the ANE from sharing it
 _FLOATS = {"fp16": 2, "fp32": 4, "bf16": 2}
@@ -108,7 +108,7 @@ def load(
     """Load `params["copies"]` {count, kind, order, perhaps sizes}. Raises what the runtime's own `load` raises,
     errors.StageError."""
     asked = params["copies"]
-    programs = _programs(inputs["program"], asked)
+    programs = _make_programs(inputs["program"], asked)
     numbers, is_own = list(programs), all(folder == inputs["program"] for folder in programs.values())
     rest = {role: path for role, path in inputs.items() if is_own or role != "compiled"}
     loaded, load_s = {}, {}
@@ -118,23 +118,25 @@ def load(
         load_s[number] = clock() - start
     found = Copies([loaded[number] for number in numbers], [load_s[number] for number in numbers], clock)
     if "sizes" in asked:
-        found.realised["copies_bytes"] = [_package.size(programs[number] / "model.mlpackage") for number in numbers]
+        found.realised["copies_bytes"] = [
+            packages.measure_bytes(programs[number] / "model.mlpackage") for number in numbers
+        ]
     return found
 
 
-def _programs(source: Path, asked: dict[str, Any]) -> dict[int, Path]:
+def _make_programs(source: Path, asked: dict[str, Any]) -> dict[int, Path]:
     """The folder that each copy is loaded from, by number: the source itself where nothing about it is to differ."""
     sizes, folder = asked.get("sizes", [1]), Path(tempfile.mkdtemp())
     found = {}
     for number in range(1, asked["count"] + 1):
         share = sizes[(number - 1) % len(sizes)]
-        found[number] = source if share == 1 else _beginning(source, folder / f"share {share}", share)
+        found[number] = source if share == 1 else _cut_beginning(source, folder / f"share {share}", share)
         if asked["kind"] == "different":
-            found[number] = _varied(found[number], folder / str(number), number)
+            found[number] = _copy_varied(found[number], folder / str(number), number)
     return found
 
 
-def _beginning(source: Path, target: Path, share: float) -> Path:
+def _cut_beginning(source: Path, target: Path, share: float) -> Path:
     """A folder with the first part of a program, whose weights come nearest to `share` of all."""
     from ane_sweep.mil import chunker, cuts, graph, package, writer
     from ane_sweep.mil.line import line_up
@@ -149,14 +151,14 @@ def _beginning(source: Path, target: Path, share: float) -> Path:
         place = min(reversed(line.positions), key=lambda place: abs(cuts.weight_bytes(line, [place])[0] - wanted))
         target.mkdir()
         name = graph.default_function(line.program.spec)
-        writer.write({name: (line.program, chunker.pieces(line, [place])[0])}, target / "model.mlpackage")
+        writer.write({name: (line.program, chunker.split_at(line, [place])[0])}, target / "model.mlpackage")
     return target
 
 
-def _varied(source: Path, target: Path, number: int) -> Path:
+def _copy_varied(source: Path, target: Path, number: int) -> Path:
     """A copy of a folder of programs whose weights differ from those of every other number."""
     shutil.copytree(source, target)
-    changed = sum(_vary(path, number) for path in sorted(target.glob("*.mlpackage")))
+    changed = sum(_vary_package(path, number) for path in sorted(target.glob("*.mlpackage")))
     if not changed:
         raise StageError(
             f"copies_kind=different: the weight files of {source.name} hold no fp16 or fp32 weights to tell copies apart by; "
@@ -165,7 +167,7 @@ def _varied(source: Path, target: Path, number: int) -> Path:
     return target
 
 
-def _vary(package_path: Path, number: int) -> int:
+def _vary_package(package_path: Path, number: int) -> int:
     """Change one value in every page of the floating-point weights of a package; returns how many."""
     import numpy as np
 
@@ -173,8 +175,8 @@ def _vary(package_path: Path, number: int) -> int:
     from ane_sweep.mil.weights import blob_values
 
     changed = 0
-    for part in pipeline.parts(package_path):
-        values = [value.blobFileValue for op in _operations(part.spec) for value in blob_values(op)]
+    for part in pipeline.read_programs(package_path):
+        values = [value.blobFileValue for op in _iterate_operations(part.spec) for value in blob_values(op)]
         for file_name in {value.fileName for value in values}:
             blobs = part.blobs(file_name)
             records = [blobs.record(offset) for offset in sorted({v.offset for v in values if v.fileName == file_name})]
@@ -188,7 +190,7 @@ def _vary(package_path: Path, number: int) -> int:
     return changed
 
 
-def _operations(spec: Any) -> Any:
+def _iterate_operations(spec: Any) -> Any:
     for function in spec.mlProgram.functions.values():
         for block in function.block_specializations.values():
             yield from block.operations

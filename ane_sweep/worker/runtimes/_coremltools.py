@@ -12,7 +12,7 @@ from types import ModuleType
 OPTIONAL = ("torch", "torchvision", "transformers", "sklearn", "xgboost", "libsvm", "tensorflow")
 
 
-def lean() -> ModuleType:
+def import_coremltools() -> ModuleType:
     """coremltools, imported without `OPTIONAL`."""
     if "coremltools" not in sys.modules:
         hidden = [name for name in OPTIONAL if name not in sys.modules]

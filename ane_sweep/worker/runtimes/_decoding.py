@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ane_sweep.bridge.building import DECODE, POSITION, PREFILL, STEPS
+from ane_sweep.bridge.building import DECODE, NEW, POSITION, PREFILL, STEPS
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ class Decoding(Runtime):
         window), each decoded by itself."""
         import numpy as np
 
-        length = _tokens(inputs).shape[1]
+        length = _find_tokens(inputs).shape[1]
         first = length - min(length // 2, STEPS)
         self.realised["decoded_tokens"] = length - first
         logits = self._prompt(inputs, first)
         steps = [
-            self._decode.predict(self._decode.prepare(step(inputs, place)))["logits"] for place in range(first, length)
+            self._decode.predict(self._decode.prepare(slice_step(inputs, place)))["logits"]
+            for place in range(first, length)
         ]
         if logits.shape[1] == 1 and steps:  # of the last position alone
             return {"logits": steps[-1]}
@@ -45,8 +46,11 @@ class Decoding(Runtime):
 
     def timed(self, inputs: "dict[str, np.ndarray]") -> tuple[Callable[[], Any], Callable[[], Any]]:
         """(decode the window's last token, prefill the window), ready to be called again and again."""
-        last, whole = self._decode.prepare(step(inputs, _tokens(inputs).shape[1] - 1)), self._decode.prepare(inputs)
-        self._prompt(inputs, _tokens(inputs).shape[1])
+        last, whole = (
+            self._decode.prepare(slice_step(inputs, _find_tokens(inputs).shape[1] - 1)),
+            self._decode.prepare(inputs),
+        )
+        self._prompt(inputs, _find_tokens(inputs).shape[1])
         return (lambda: self._decode.predict(last)), (lambda: self._prefill.predict(whole))
 
     @property
@@ -72,14 +76,50 @@ class Decoding(Runtime):
         return self._prefill.predict(self._decode.prepare({**inputs, name: prompt}))["logits"]
 
 
+class CachingFunction(Runtime):
+    """A function whose outputs `new_*` are kept, and are the inputs of the same name of the next call of decode."""
+
+    def __init__(self, inner: Runtime, kept: "dict[str, np.ndarray]", takes: bool):
+        self.inner, self.kept, self.takes, self.clock = inner, kept, takes, inner.clock
+        self.realised: dict[str, Any] = inner.realised
+
+    @property
+    def last_native_ms(self) -> float | None:
+        return self.inner.last_native_ms
+
+    def reset(self) -> None:
+        self.kept.clear()
+
+    def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        return self.inner.prepare(inputs)
+
+    def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+        made = self.inner.predict({**inputs, **(self.kept if self.takes else {})})
+        self.kept.update({name.removeprefix(NEW): made.pop(name) for name in list(made) if name.startswith(NEW)})
+        return made
+
+
+class ExplicitDecoding(Decoding):
+    """Keys and values go from call to call through this process, as a program without states needs it."""
+
+    def __init__(self, functions: dict[str, Runtime]):
+        kept: dict[str, np.ndarray] = {}
+        super().__init__(
+            {
+                PREFILL: CachingFunction(functions[PREFILL], kept, False),
+                DECODE: CachingFunction(functions[DECODE], kept, True),
+            }
+        )
+
+
 TOKENS = ("input_ids", "inputs_embeds")
 
 
-def _tokens(inputs: "dict[str, np.ndarray]") -> "np.ndarray":
+def _find_tokens(inputs: "dict[str, np.ndarray]") -> "np.ndarray":
     return next(inputs[name] for name in TOKENS if name in inputs)
 
 
-def step(inputs: "dict[str, np.ndarray]", place: int) -> "dict[str, np.ndarray]":
+def slice_step(inputs: "dict[str, np.ndarray]", place: int) -> "dict[str, np.ndarray]":
     """Decode's inputs for the token at `place` of a window."""
     import numpy as np
 

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.worker.runtimes._coremltools import lean
+from ane_sweep.worker.runtimes._coremltools import import_coremltools
 
 
-def coreml() -> dict[str, Any]:
+def probe_coreml() -> dict[str, Any]:
     """{native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
     from ane_sweep.machine import stand_in
 
@@ -21,19 +21,19 @@ def coreml() -> dict[str, Any]:
         from ane_sweep.coreml_anywhere import scripted_remote
 
         scripted_remote.install(script)
-    ct = lean()
+    ct = import_coremltools()
     found: dict[str, Any] = {"native": ct.models.model._MLModelProxy is not None}
-    found["storage"] = _imports("coremltools.libmilstoragepython")
+    found["storage"] = _can_import("coremltools.libmilstoragepython")
     if found["native"]:
-        found["devices"] = {_name(d): getattr(d, "total_core_count", None) for d in _devices(ct)}
+        found["devices"] = {_name_device(d): getattr(d, "total_core_count", None) for d in _list_devices(ct)}
         try:
-            found["predict_ms"] = _predict(ct)
+            found["predict_ms"] = _time_prediction(ct)
         except RuntimeError as error:
             found["error"] = str(error).splitlines()[0]
     return found
 
 
-def _imports(name: str) -> bool:
+def _can_import(name: str) -> bool:
     import importlib
 
     try:
@@ -43,11 +43,11 @@ def _imports(name: str) -> bool:
     return True
 
 
-def _devices(ct: Any) -> list[Any]:
+def _list_devices(ct: Any) -> list[Any]:
     return ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
 
 
-def _name(device: Any) -> str:
+def _name_device(device: Any) -> str:
     return {
         "MLCPUComputeDevice": "CPU",
         "MLGPUComputeDevice": "GPU",
@@ -55,7 +55,7 @@ def _name(device: Any) -> str:
     }.get(type(device).__name__, type(device).__name__)
 
 
-def _predict(ct: Any) -> float:
+def _time_prediction(ct: Any) -> float:
     """Milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError as Core ML does."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
@@ -81,7 +81,7 @@ def _predict(ct: Any) -> float:
     return spent
 
 
-def torch() -> dict[str, Any]:
+def probe_torch() -> dict[str, Any]:
     """{version, mps: bool, cuda: bool, threads}."""
     import torch as framework
 
@@ -90,4 +90,4 @@ def torch() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"coreml": coreml, "torch": torch}[sys.argv[1]]()))
+    print(json.dumps({"coreml": probe_coreml, "torch": probe_torch}[sys.argv[1]]()))

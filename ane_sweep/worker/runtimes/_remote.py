@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable
-from ane_sweep.worker.runtimes._coremltools import lean
+from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable
+from ane_sweep.worker.runtimes._coremltools import import_coremltools
 from ane_sweep.worker.runtimes._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ class RemoteRuntime(Runtime):
     last_native_ms: float | None = None
 
     def __init__(self, programs: list[Path], units: str, function: str | None = None):
-        ct = lean()
+        ct = import_coremltools()
         from coremltools.models.ml_program.experimental import async_wrapper
 
         self._chain = Chain(programs, units, function)
         if any(self._chain.stateful):
             raise StageError("device=usb: coremltools' remote devices keep no states; cache=none, or device=local")
-        device = prepared_device()
+        device = prepare_device()
         self._spent_s = 0.0  # what Core ML on the device has spent so far
         self.clock = lambda: self._spent_s
         self._models = []
@@ -49,7 +49,7 @@ class RemoteRuntime(Runtime):
                 function_name=function,
                 device=device,
             )
-            wait(model.load())
+            run_coroutine(model.load())
             self.load_ms.append((model.load_duration_in_nano_seconds or 0) / 1e6)
             self._spent_s += self.load_ms[-1] / 1e3
             self._models.append(model)
@@ -61,35 +61,37 @@ class RemoteRuntime(Runtime):
         }
 
     def prepare(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        return {name: bindable(value) for name, value in inputs.items()}
+        return {name: to_bindable(value) for name, value in inputs.items()}
 
     def predict(self, inputs: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Outputs by name."""
         values = dict(inputs)
         taken = 0.0
         for model, names in zip(self._models, self._chain.takes):
-            values.update(wait(model.predict({name: values[name] for name in names if name in values}, state=None)))
+            values.update(
+                run_coroutine(model.predict({name: values[name] for name in names if name in values}, state=None))
+            )
             taken += (model.last_predict_duration_in_nano_seconds or 0) / 1e6
         self.last_native_ms = taken
         self._spent_s += taken / 1e3
         return {name: values[name] for name in self._chain.outputs}
 
 
-def plan(compiled: Path, units: str) -> Any:
+def load_plan(compiled: Path, units: str) -> Any:
     """MLComputePlan of a compiled program on the device."""
-    ct = lean()
+    ct = import_coremltools()
     from coremltools.models.ml_program.experimental import compute_plan_utils
 
-    return wait(
+    return run_coroutine(
         compute_plan_utils.load_compute_plan_from_path_on_device(
             path=str(compiled),
             compute_units=ct.ComputeUnit[COMPUTE_UNITS[units]],
-            device=prepared_device(),
+            device=prepare_device(),
         )
     )
 
 
-def prepared_device() -> Any:
+def prepare_device() -> Any:
     """The one connected iPhone or iPad with coremltools' app running on it. Raises Unavailable, StageError."""
     from coremltools.models.ml_program.experimental import remote_device
 
@@ -100,7 +102,7 @@ def prepared_device() -> Any:
             raise Unavailable(f"device=usb: {len(found) or 'no'} iPhone or iPad connected; one is needed")
         credentials = remote_device.AppSigningCredentials(development_team=os.environ.get(TEAM_VARIABLE, ""))
         folder = Path(tempfile.mkdtemp(prefix="device-"))
-        return wait(found[0].prepare_for_model_debugging(credentials=credentials, working_directory=folder))
+        return run_coroutine(found[0].prepare_for_model_debugging(credentials=credentials, working_directory=folder))
     except (ValueError, remote_device._DeviceCtlError, remote_device._AppBuilder.Error) as error:
         raise StageError(
             f"device=usb: the device could not be prepared: {str(error).strip() or type(error).__name__}. "
@@ -109,12 +111,12 @@ def prepared_device() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _loop() -> asyncio.AbstractEventLoop:
+def _event_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)  # coremltools asks for the current one
     return loop
 
 
-def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of one of coremltools' coroutines."""
-    return _loop().run_until_complete(coroutine)
+    return _event_loop().run_until_complete(coroutine)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
-from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, bindable, picture
-from ane_sweep.worker.runtimes._coremltools import lean
+from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable, to_picture
+from ane_sweep.worker.runtimes._coremltools import import_coremltools
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
 from ane_sweep.worker.runtimes._runtime import Runtime
 
@@ -45,7 +45,7 @@ class CoreMLRuntime(Runtime):
     last_native_ms: float | None = None
 
     def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
-        ct = lean()
+        ct = import_coremltools()
         self._chain = Chain(programs, units, function)
         self.load_ms: list[float] = []
         self._models = []
@@ -58,8 +58,8 @@ class CoreMLRuntime(Runtime):
                 model = ct.models.CompiledMLModel(str(compiled[index]), compute_units=unit, function_name=function)
             self.load_ms.append(1000 * (time.perf_counter() - begun))
             self._models.append(model)
-        self._proxies = [_proxy(model, program) for model, program in zip(self._models, programs)]
-        self.load_native_ms = [_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
+        self._proxies = [_find_proxy(model, program) for model, program in zip(self._models, programs)]
+        self.load_native_ms = [_to_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
         self.parts = len(self._models)
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
@@ -76,9 +76,9 @@ class CoreMLRuntime(Runtime):
         import numpy as np
 
         pictures = {
-            name: picture(inputs[name], layout) for name, layout in self._chain.pictures.items() if name in inputs
+            name: to_picture(inputs[name], layout) for name, layout in self._chain.pictures.items() if name in inputs
         }
-        made = {name: bindable(value) for name, value in inputs.items() if name not in pictures}
+        made = {name: to_bindable(value) for name, value in inputs.items() if name not in pictures}
         made = {name: value.astype(np.float32) if name in self._chain.real else value for name, value in made.items()}
         return {**made, **pictures}
 
@@ -110,7 +110,7 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> "CoreMLRuntime | Re
     from ane_sweep.mil import package
 
     programs = package.program_paths(inputs["program"])
-    compiled = compiled_paths(inputs["compiled"], programs) if "compiled" in inputs else None
+    compiled = find_compiled(inputs["compiled"], programs) if "compiled" in inputs else None
     units, function = params.get("compute_units") or "all", params.get("function")
     try:
         if params.get("device") == "usb":
@@ -125,7 +125,7 @@ def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str,
     return {name: load({**params, "function": name}, inputs) for name in names}
 
 
-def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
+def find_compiled(folder: Path, programs: list[Path]) -> list[Path]:
     """The .mlmodelc of each program. Raises PackageError where one is missing."""
     found = [folder / f"{program.stem}.mlmodelc" for program in programs]
     if missing := [path.name for path in found if not path.is_dir()]:
@@ -133,7 +133,7 @@ def compiled_paths(folder: Path, programs: list[Path]) -> list[Path]:
     return found
 
 
-def _proxy(model: Any, program: Path) -> Any:
+def _find_proxy(model: Any, program: Path) -> Any:
     """The native object behind a model, which knows durations: CompiledMLModel of coremltools 9.0 does not show them.
 
     Raises StageError for a package that did not load: MLModel only warns then, and would fail at the first prediction.
@@ -146,5 +146,5 @@ def _proxy(model: Any, program: Path) -> Any:
     return proxy
 
 
-def _ms(nanoseconds: int | None) -> float | None:
+def _to_ms(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e6

@@ -53,10 +53,11 @@ class ReferenceRuntime(Runtime):
         self._where = where
         if len(paths) > 1:
             self._inputs = {
-                name: features.describe(item, where) for name, item in chain.inputs(specs, function).items()
+                name: features.describe(item, where) for name, item in chain.find_inputs(specs, function).items()
             }
             self._outputs = {
-                name: features.describe(item, where) for name, item in chain.outputs(specs, where, function).items()
+                name: features.describe(item, where)
+                for name, item in chain.find_outputs(specs, where, function).items()
             }
         self.inputs = list(self._inputs if len(paths) > 1 else self.models[0].inputs)
         chunks = sum(
@@ -85,7 +86,7 @@ class ReferenceRuntime(Runtime):
                 model.marks = self.marks
             return model.predict(inputs, states[0])
         marks, clock = self.marks, time.perf_counter
-        values: dict[str, Any] = dict(features.accept(inputs, self._inputs, self._where))
+        values: dict[str, Any] = dict(features.accept_inputs(inputs, self._inputs, self._where))
         for model, state in zip(self.models, states, strict=True):
             values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
             if marks is not None:
@@ -93,7 +94,7 @@ class ReferenceRuntime(Runtime):
             values.update(model.tensors({**values, **(state.cells if state else {})}))
             if marks is not None:
                 marks.append(clock())
-        return {name: features.give(values[name], feature) for name, feature in self._outputs.items()}
+        return {name: features.to_output(values[name], feature) for name, feature in self._outputs.items()}
 
     def op_times(self, inputs: "dict[str, np.ndarray]") -> list[tuple[str, str, int, float]]:
         """Each op of one more prediction, by a clock read behind each; no states are kept."""

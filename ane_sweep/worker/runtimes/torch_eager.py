@@ -50,13 +50,13 @@ class TorchRuntime(Runtime):
         """Outputs by name, fp32. Raises errors.PackageError for a wrong name or shape of input."""
         import torch
 
-        values = _accept(inputs, self._ports.inputs)
+        values = _order_inputs(inputs, self._ports.inputs)
         with torch.inference_mode():
             made = self._module(*[torch.from_numpy(value).to(self._device) for value in values])
         return {port.name: value.cpu().numpy() for port, value in zip(self._ports.outputs, made)}
 
 
-def _accept(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
+def _order_inputs(inputs: "dict[str, np.ndarray]", ports: Any) -> "list[np.ndarray]":
     import numpy as np
 
     problems = [f"{port.name!r} is missing" for port in ports if port.name not in inputs]

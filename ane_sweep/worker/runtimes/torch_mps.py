@@ -27,15 +27,15 @@ def load(params: dict[str, Any], inputs: dict[str, Path]) -> Any:
     """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, errors.StageError where PyTorch
     was told to run what MPS lacks on the CPU, which would be timed as the GPU.
     """
-    return _checked().load(params, inputs, name="torch_mps", device="mps")
+    return _check_device().load(params, inputs, name="torch_mps", device="mps")
 
 
 def functions(params: dict[str, Any], inputs: dict[str, Path], names: tuple[str, ...]) -> Any:
     """Functions of a module with a key-value cache. Raises as `load` does."""
-    return _checked().functions(params, inputs, names, name="torch_mps", device="mps")
+    return _check_device().functions(params, inputs, names, name="torch_mps", device="mps")
 
 
-def _checked() -> Any:
+def _check_device() -> Any:
     import torch
 
     if not torch.backends.mps.is_available():

@@ -12,7 +12,8 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import StageResult, _package
+from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=35, many="packages taken in", timeout_s=600, base_gib=0.1, per_byte=0.1, leaves="program", artifact=True,
@@ -34,7 +35,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     made = package.read(target, kinds=pipeline.KINDS)
     weights = sum(file.stat().st_size for file in target.rglob("weights/*.bin"))
     return StageResult(
-        metrics=[Metric("package_bytes", _package.size(target), "bytes")],
+        metrics=[Metric("package_bytes", packages.measure_bytes(target), "bytes")],
         realised={
             "specification_version": made.spec.specificationVersion,
             "functions": sorted(made.spec.mlProgram.functions),

@@ -27,7 +27,7 @@ STAGE = Stage(
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Raises errors.PackageError, errors.UnsupportedOp as the reference runtime does."""
     from ane_sweep.mil import package
-    from ane_sweep.worker.stages._arrays import Inputs
+    from ane_sweep.worker.feeds.arrays import Inputs
 
     began = time.perf_counter()
     feeds = Inputs(inputs["reference"], "calibration.npz")

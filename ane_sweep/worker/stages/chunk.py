@@ -39,23 +39,23 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     (source,) = package.program_paths(inputs["program"])
     if params["pipeline"] == "bisect":
-        facts = _bisect(source, out)
+        facts = _bisect_program(source, out)
     else:
         asked = {
             name: params[name] for name in ("count", "by", "own", "program_bytes", "mapped_bytes") if name in params
         }
-        at = tuple(cut_words.places(params.get("cuts", [])))
-        request = chunker.Request(**asked, times=_times(source, params), at=at, varying=flexible.varying)
+        at = tuple(cut_words.parse_places(params.get("cuts", [])))
+        request = chunker.ChunkRequest(**asked, times=_estimate_times(source, params), at=at, varying=flexible.varying)
         facts = chunker.chunk(source, out, request)
     if params["pipeline"] == "coreml" and facts["chunks"] > 1:
         _merge(out)
     said = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
     if params.get("cuts"):
         said |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
-    return StageResult(_metrics(facts), realised={"chunks": facts["chunks"], **said}, facts=facts)
+    return StageResult(_list_metrics(facts), realised={"chunks": facts["chunks"], **said}, facts=facts)
 
 
-def _times(source: Path, params: dict[str, Any]) -> dict[str, float]:
+def _estimate_times(source: Path, params: dict[str, Any]) -> dict[str, float]:
     if params["by"] != "time":
         return {}
     from ane_sweep.placement import times
@@ -72,7 +72,7 @@ def _merge(out: Path) -> None:
         shutil.rmtree(path)
 
 
-def _bisect(source: Path, out: Path) -> dict[str, Any]:
+def _bisect_program(source: Path, out: Path) -> dict[str, Any]:
     """coremltools' own cut in two. Its check would run all three programs in Core ML; our stage `score` says as much."""
     from coremltools.models.utils import bisect_model
 
@@ -94,7 +94,7 @@ def _bisect(source: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _metrics(facts: dict[str, Any]) -> list[Metric]:
+def _list_metrics(facts: dict[str, Any]) -> list[Metric]:
     figures = {
         "chunk_bytes_max": max(facts["chunk_bytes"]),
         "chunk_bytes_ideal": sum(facts["chunk_bytes"]) / facts["chunks"],

@@ -112,11 +112,11 @@ class Classifier:
                  pause of idle_s (null without a pause); tokenizer_median_ms; count, distinct, warmup
         """
         from ane_sweep.stats.samples import quantile
-        from ane_sweep.worker.stages.throughput import WARMUP, drain
+        from ane_sweep.worker.stages.throughput import WARMUP, time_predictions
 
         first_ms = self.predict(rows[0])[1]
         made: list[tuple[Any, float]] = []
-        total_s = drain(lambda row: made.append(self.predict(row)), rows, count, time.perf_counter)
+        total_s = time_predictions(lambda row: made.append(self.predict(row)), rows, count, time.perf_counter)
         looped = made[WARMUP:]
         after_idle_ms = None
         if idle_s:

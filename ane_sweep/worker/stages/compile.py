@@ -17,7 +17,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import apple, tools
-from ane_sweep.worker.runtimes._coremltools import lean
+from ane_sweep.worker.runtimes._coremltools import import_coremltools
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -41,7 +41,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     for source in package.program_paths(inputs["program"]):
         made.append(compile_one(source, out / f"{source.stem}.mlmodelc", params["compiler"]))
     seconds = time.perf_counter() - began
-    realised = {"compiler": params["compiler"], "compiler_version": version(made[0])}
+    realised = {"compiler": params["compiler"], "compiler_version": read_version(made[0])}
     return StageResult([Metric("compile_s", seconds, "s", source=params["compiler"])], realised)
 
 
@@ -50,13 +50,13 @@ def compile_one(source: Path, target: Path, compiler: str) -> Path:
     if source.suffix == target.suffix:
         shutil.copytree(source, target)
         return target
-    {"coremltools": _by_coremltools, "coremlc": _by_xcode}[compiler](source, target)
+    {"coremltools": _compile_by_coremltools, "coremlc": _compile_by_xcode}[compiler](source, target)
     if not target.is_dir():
         raise StageError(f"{source.name}: {compiler} said that all is well and left no {target.name}; try the other")
     return target
 
 
-def version(compiled: Path) -> str | None:
+def read_version(compiled: Path) -> str | None:
     """`coremlc-version` as the compiled program states it in its `buildInfo`; None where it states none."""
     try:
         text = next(compiled.rglob("model.mil"))  # of a pipeline the first program's
@@ -67,15 +67,15 @@ def version(compiled: Path) -> str | None:
     return found[1] if found else None
 
 
-def _by_coremltools(source: Path, target: Path) -> None:
-    ct = lean()
+def _compile_by_coremltools(source: Path, target: Path) -> None:
+    ct = import_coremltools()
     try:
         ct.models.utils.compile_model(str(source), destination_path=str(target))
     except Exception as error:  # the binding raises RuntimeError, coremltools itself plain Exception
-        raise StageError(f"{source.name} does not compile: {_lines(str(error))}") from error
+        raise StageError(f"{source.name} does not compile: {_shorten(str(error))}") from error
 
 
-def _by_xcode(source: Path, target: Path) -> None:
+def _compile_by_xcode(source: Path, target: Path) -> None:
     said = tools.ask("xcrun", "coremlcompiler", "compile", str(source), str(target.parent), timeout_s=_XCRUN_S)
     if said is None or "unable to find utility" in said.stderr:
         raise StageError(
@@ -85,10 +85,10 @@ def _by_xcode(source: Path, target: Path) -> None:
     if said.code is None:
         raise StageError(f"{source.name}: coremlcompiler had not ended after {_XCRUN_S:g} s")
     if not said.ok:
-        raise StageError(f"{source.name} does not compile: {_lines(said.stderr or said.stdout)}")
+        raise StageError(f"{source.name} does not compile: {_shorten(said.stderr or said.stdout)}")
 
 
-def _lines(text: str) -> str:
+def _shorten(text: str) -> str:
     """What a compiler said, errors first, on one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if "error" in line.lower()] or lines

@@ -14,7 +14,8 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import StageResult, _package
+from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=50, many="compressions", timeout_s=7200, base_gib=0.8, per_byte=2.0, guess_s=5, guess_per_gb=40,
@@ -33,13 +34,13 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     recipe = params["recipe"]
     (source,) = package.program_paths(inputs["program"])
     measured = inputs.get("calibration")
-    bits = allot.chosen(measured, recipe) if recipe["kind"] == "mixed" else None
+    bits = allot.choose_bits(measured, recipe) if recipe["kind"] == "mixed" else None
     target = out / "model.mlpackage"
     try:
-        with passes.quiet():
+        with passes.silence_warnings():
             model = passes.load(source)
             if recipe["activations"]:
-                model = passes.quantize_activations(model, _ranges(measured))
+                model = passes.quantize_activations(model, _read_ranges(measured))
             model, done = passes.apply(model, recipe, bits)
             if done.resolved.settings or recipe["activations"]:
                 model.save(str(target))
@@ -53,24 +54,24 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
             f"the recipe compresses none of this program's weights ({reasons}), so the figures are those of the program without it; "
             "see precision.weights.skip and min_elements"
         )
-    _package.settle(target)
-    return _result(target, done, time.perf_counter() - began, out)
+    packages.make_deterministic(target)
+    return _report(target, done, time.perf_counter() - began, out)
 
 
-def _ranges(measured: Path | None) -> dict[str, dict[str, float]]:
+def _read_ranges(measured: Path | None) -> dict[str, dict[str, float]]:
     assert measured is not None, "tasks.py gives every recipe with activations a calibration"
     return json.loads((measured / "ranges.json").read_text(encoding="utf-8"))
 
 
-def _result(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
+def _report(package: Path, done: Any, seconds: float, out: Path) -> StageResult:
     resolved = done.resolved
     account = {"settings": resolved.settings, "adapted": resolved.adapted, "left": resolved.left}
     (out / "compress.json").write_text(json.dumps(account, indent=1, sort_keys=True), encoding="utf-8")
     return StageResult(
         metrics=[
             Metric("compress_s", seconds, "s"),
-            Metric("package_bytes", _package.size(package), "bytes"),
-            Metric("bits_per_weight", _package.bits_per_weight(package, done.numbers), "bit"),
+            Metric("package_bytes", packages.measure_bytes(package), "bytes"),
+            Metric("bits_per_weight", packages.compute_bits_per_weight(package, done.numbers), "bit"),
         ],
         realised={"weights_compressed": len(resolved.settings), "weights_left": len(resolved.left)},
         facts={"adapted": len(resolved.adapted)},

@@ -22,7 +22,8 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, WeightsError
 from ane_sweep.worker import grow, memory
-from ane_sweep.worker.stages import StageResult, _hints, _more_ops, _package
+from ane_sweep.worker.conversion import hints, packages, torch_ops
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, guess_s=8, guess_per_gb=6,
@@ -48,15 +49,16 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         facts = weights | _convert(module, ports(), {}, params, package)
     else:
         facts = _convert_functions(functions, ports, module.states, params, package)
-    _package.settle(package)
+    packages.make_deterministic(package)
     seconds = time.perf_counter() - began
-    bits = _package.bits_per_weight(package, facts["numbers"])
+    bits = packages.compute_bits_per_weight(package, facts["numbers"])
     return StageResult(
         metrics=[
             Metric("convert_s", seconds, "s"),
-            Metric("package_bytes", _package.size(package), "bytes"),
+            Metric("package_bytes", packages.measure_bytes(package), "bytes"),
             Metric("bits_per_weight", bits, "bit"),
         ],
+        realised={"grown_blocks": facts.get("grown_blocks", 0)},
         facts=facts,
     )
 
@@ -88,10 +90,10 @@ def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], pack
 
     def plain(target: Path) -> grow.Converted:
         kept = {name: state for name, state in states.items() if name in module.names}
-        return _converted(module, select_present(module, ports), kept, params, target)
+        return _convert_plainly(module, select_present(module, ports), kept, params, target)
 
     def examples() -> tuple[Any, ...]:
-        return _examples(module, select_present(module, ports), params)
+        return _make_examples(module, select_present(module, ports), params)
 
     try:
         if os.environ.get(grow.VARIABLE) == "0":
@@ -110,12 +112,12 @@ def _convert(module, ports, states: dict[str, Any], params: dict[str, Any], pack
         return plain(package).facts | {"not_grown": why}
 
 
-def _converted(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> grow.Converted:
+def _convert_plainly(module, ports, states: dict[str, Any], params: dict[str, Any], package: Path) -> grow.Converted:
     given = params["model"]["task"] == "tensors"
-    with _hints.explained(), _more_ops.registered() if given else nullcontext():
+    with hints.explain_failures(), torch_ops.register_ops() if given else nullcontext():
         program = _to_program(_trace(module, ports, params), ports, states, params, package)
-    ops, parameter_bytes = _census(program)
-    numbers = _package.float_numbers(program)
+    ops, parameter_bytes = _count_ops(program)
+    numbers = packages.count_float_numbers(program)
     return grow.Converted(package, program, {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": numbers})
 
 
@@ -131,15 +133,15 @@ def _trace(module, ports, params: dict[str, Any]):
 
     halves = any(_half.is_half(port, building.options(params)) for port in ports.inputs)
     widened = _half.widen_inputs(module, ports) if halves else nullcontext()
-    examples = _examples(module, ports, params)
+    examples = _make_examples(module, ports, params)
     with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
         traced = torch.jit.trace(module, examples, check_trace=False)
-    memory.give_back()  # what the one run has made
+    memory.release_freed_memory()  # what the one run has made
     return traced
 
 
-def _examples(module, ports, params: dict[str, Any]) -> tuple[Any, ...]:
+def _make_examples(module, ports, params: dict[str, Any]) -> tuple[Any, ...]:
     import torch
 
     from ane_sweep.worker.models import _half
@@ -156,24 +158,26 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
     import coremltools as ct
     import numpy as np
 
+    from ane_sweep.worker.conversion.shortcuts import take_shortcuts
     from ane_sweep.worker.models import _half
-    from ane_sweep.worker.stages._lean import lean
 
     options = building.options(params)
-    wide = Wide(options.norm, params.get("fp32_ops", []), options.mask_dtype == "fp32")
+    wide = Fp32Ops(options.norm, params.get("fp32_ops", []), options.mask_dtype == "fp32")
     target = getattr(ct.target, params["target"])
     narrow = params["compute"] == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
     dtypes = {"int32": np.int32, "float32": real}
-    with lean():
+    with take_shortcuts():
         model = ct.convert(
             traced,
             inputs=[
                 ct.TensorType(port.name, shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
-                for port, shape in zip(ports.inputs, _shapes(ct, ports.inputs))
+                for port, shape in zip(ports.inputs, _to_input_types(ct, ports.inputs))
             ],
             outputs=[ct.TensorType(port.name, dtype=dtypes[port.dtype]) for port in ports.outputs],
-            classifier_config=_classifier(ct, params["model"], ports) if options.classes == "labels" else None,
+            classifier_config=_configure_classifier(ct, params["model"], ports)
+            if options.classes == "labels"
+            else None,
             states=[
                 ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
                 for name, state in states.items()
@@ -181,8 +185,8 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
             or None,
             convert_to="mlprogram",
             minimum_deployment_target=target,
-            compute_precision=_precision(ct, params["compute"], wide),
-            pass_pipeline=_pipeline(
+            compute_precision=_choose_precision(ct, params["compute"], wide),
+            pass_pipeline=_build_pipeline(
                 ct, wide, guarded=options.index_guards == "negative" or params["model"]["task"] == "tensors"
             ),
             skip_model_load=True,
@@ -198,7 +202,7 @@ def _to_program(traced, ports, states: dict[str, Any], params: dict[str, Any], p
     return program
 
 
-def _classifier(ct, model: dict[str, Any], ports) -> Any:
+def _configure_classifier(ct, model: dict[str, Any], ports) -> Any:
     from ane_sweep.worker.models import _classes
 
     (output,) = ports.outputs
@@ -209,7 +213,7 @@ def _classifier(ct, model: dict[str, Any], ports) -> Any:
     )
 
 
-def _shapes(ct, inputs) -> list[Any]:
+def _to_input_types(ct, inputs) -> list[Any]:
     """As coremltools takes them. Equal ranges are one size: two inputs that are added must agree in it."""
     ranges: dict[tuple[int, int], Any] = {}
 
@@ -224,7 +228,7 @@ def _shapes(ct, inputs) -> list[Any]:
     ]
 
 
-class Wide:
+class Fp32Ops:
     """Which ops of an fp16 program stay in fp32: the means of the norms or all that comes from a norm's module, as `norm`
     says, and what matches one of `patterns` by type, name, or the name or type of a torch module that it comes from; with
     `masks`, the additions of a causal mask."""
@@ -267,7 +271,7 @@ def _hides(values: Any) -> bool:
     return bool(values.min() <= MASKED)
 
 
-def _precision(ct, compute: str, wide: Wide):
+def _choose_precision(ct, compute: str, wide: Fp32Ops):
     if compute == "fp32":
         return ct.precision.FLOAT32
     if wide.norm in ("fp16", "fp16_ops") and not wide.patterns and not wide.masks:
@@ -275,7 +279,7 @@ def _precision(ct, compute: str, wide: Wide):
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 
 
-def _pipeline(ct, wide: Wide, guarded: bool = False):
+def _build_pipeline(ct, wide: Fp32Ops, guarded: bool = False):
     """coremltools' default passes, less those that only cost here, and one more where it saves memory.
 
     guarded   of code that is not ours, whose indices may be negative, or asked for"""
@@ -300,7 +304,7 @@ def _pipeline(ct, wide: Wide, guarded: bool = False):
     return pipeline
 
 
-def _census(program) -> tuple[int, int]:
+def _count_ops(program) -> tuple[int, int]:
     """(ops that are not constants, bytes of constants)."""
     ops = parameter_bytes = 0
     for function in program.functions.values():

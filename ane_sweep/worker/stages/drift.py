@@ -25,7 +25,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     from ane_sweep.mil import package
     from ane_sweep.reference import trace
     from ane_sweep.stats.psnr import recorded_db
-    from ane_sweep.worker.stages._arrays import Inputs
+    from ane_sweep.worker.feeds.arrays import Inputs
 
     (path,) = package.program_paths(inputs["program"])
     (true,) = package.program_paths(inputs.get("exact", inputs["program"]))
@@ -33,29 +33,31 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     model, exact = reference.load(path), reference.load(true, numerics="fp32")
     left_out = ""
     if "exact" in inputs:
-        compared = trace.compare(exact, model, feeds)
+        compared = trace.compare_values(exact, model, feeds)
         found, left_out = compared.seen, str(compared.matching)
     else:
-        found = trace.drift(model, exact, feeds)
+        found = trace.measure_drift(model, exact, feeds)
     seen = [item for item in found if item.psnr_db is not None]
     grown = (lambda item: item.drift) if "exact" in inputs else (lambda item: item.jump)
-    handed_on = _handed_on(model.program)
+    handed_on = _find_block_outputs(model.program)
     facts = {
         "values": [[item.index, recorded_db(item.psnr_db or 0.0)] for item in seen],
-        "grown": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], grown)],
-        "lossy": [_plain(item, recorded_db) for item in trace.worst(seen, params["count"], lambda item: item.own)],
-        "blocks": [_plain(item, recorded_db) for item in seen if item.name in handed_on],
+        "grown": [_to_entry(item, recorded_db) for item in trace.rank_worst(seen, params["count"], grown)],
+        "lossy": [
+            _to_entry(item, recorded_db) for item in trace.rank_worst(seen, params["count"], lambda item: item.own)
+        ],
+        "blocks": [_to_entry(item, recorded_db) for item in seen if item.name in handed_on],
         "left_out": left_out,
     }
     return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)
 
 
-def _plain(item: Any, recorded_db: Any) -> dict[str, Any]:
+def _to_entry(item: Any, recorded_db: Any) -> dict[str, Any]:
     kept = {name: getattr(item, name) for name in ("index", "type", "name", "own", "drift", "jump")}
     return {**kept, "psnr_db": recorded_db(item.psnr_db)}
 
 
-def _handed_on(program: Any) -> set[str]:
+def _find_block_outputs(program: Any) -> set[str]:
     """Names of the values that blocks add up: sums that are all that later ops need of what came before.
 
     At such a place the fewest bytes cross from one half of the program to the other (the residual stream alone).

@@ -34,10 +34,10 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
     import numpy as np
 
-    from ane_sweep.worker.stages._arrays import Inputs, stacks
-    from ane_sweep.worker.stages.score import checked
+    from ane_sweep.worker.feeds.arrays import Inputs, map_arrays
+    from ane_sweep.worker.stages.score import check_output
 
-    feeds, expected = Inputs(inputs["examples"]), stacks(inputs["examples"] / "outputs.npz")
+    feeds, expected = Inputs(inputs["examples"]), map_arrays(inputs["examples"] / "outputs.npz")
     with np.load(inputs["examples"] / "wanted.npz") as arrays:
         wanted = dict(arrays)
     ((name, torchs),) = expected.items()
@@ -49,7 +49,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         runtime.reset()  # each input is a sequence of its own
         scored = wanted["scored"][index] if "scored" in wanted else None
         shape = (1, len(scored), torchs.shape[1]) if scored is not None else torchs[index].shape
-        got = checked(name, runtime.predict(runtime.prepare(feeds[index])), shape, index)
+        got = check_output(name, runtime.predict(runtime.prepare(feeds[index])), shape, index)
         if scored is None:
             scores.add(torchs[index], got, feeds.valid[index])
         else:
@@ -75,15 +75,15 @@ class _Tokens:
     def add(self, torchs, got, place: int) -> None:
         import numpy as np
 
-        from ane_sweep.worker.stages import _metrics as m
+        from ane_sweep.worker.feeds import agreement
 
         rows, target = np.arange(len(got)), self.target[place : place + len(got)]
         found = {
-            "own": -m.log_softmax(got)[rows, target],
-            "torch": -m.log_softmax(torchs)[rows, target],
-            "kl": m.kl_rows(reference=torchs, candidate=got),
-            "top1": m.same_top1(reference=torchs, candidate=got),
-            "top5": m.same_among(TOP, reference=torchs, candidate=got),
+            "own": -agreement.log_softmax(got)[rows, target],
+            "torch": -agreement.log_softmax(torchs)[rows, target],
+            "kl": agreement.kl_rows(reference=torchs, candidate=got),
+            "top1": agreement.same_top1(reference=torchs, candidate=got),
+            "top5": agreement.same_among(TOP, reference=torchs, candidate=got),
         }
         for name, values in found.items():
             self.sums[name] += float(values.sum())
@@ -120,12 +120,12 @@ class _Labels:
     def metrics(self, score: str) -> list[Metric]:
         import numpy as np
 
-        from ane_sweep.worker.stages import _metrics as m
+        from ane_sweep.worker.feeds import agreement
 
         torchs, got = np.stack(self.torchs), np.stack(self.got)
         told = [
-            Metric("label_agreement", float(m.same_top1(reference=torchs, candidate=got).mean()), "1"),
-            Metric("task_kl", float(m.kl_rows(reference=torchs, candidate=got).mean()), "nat"),
+            Metric("label_agreement", float(agreement.same_top1(reference=torchs, candidate=got).mean()), "1"),
+            Metric("task_kl", float(agreement.kl_rows(reference=torchs, candidate=got).mean()), "nat"),
         ]
         if score == "accuracy" and self.label is not None:
             own, theirs = (float((one.argmax(-1) == self.label).mean()) for one in (got, torchs))
@@ -149,26 +149,26 @@ class _Vectors:
         self.got: list = []
 
     def add(self, torchs, got, valid) -> None:
-        from ane_sweep.worker.stages import _metrics as m
+        from ane_sweep.worker.feeds import agreement
 
         for vectors, plane in ((self.torchs, torchs), (self.got, got)):
             rows = valid if plane.ndim == 3 and plane.shape[1] == len(valid) else slice(None)
-            vectors.append(m.mean_pool(plane[0] if plane.ndim == 3 else plane, rows))
+            vectors.append(agreement.mean_pool(plane[0] if plane.ndim == 3 else plane, rows))
 
     def metrics(self, score: str) -> list[Metric]:
         import numpy as np
 
         from ane_sweep.stats.ranks import spearman
-        from ane_sweep.worker.stages import _metrics as m
+        from ane_sweep.worker.feeds import agreement
 
         torchs, got = np.stack(self.torchs), np.stack(self.got)
         told = [
-            Metric("embedding_rank_agreement", m.rank_agreement(reference=torchs, candidate=got), "1"),
-            Metric("embedding_cosine", float(np.mean([m.cosine(a, b) for a, b in zip(torchs, got)])), "1"),
+            Metric("embedding_rank_agreement", agreement.rank_agreement(reference=torchs, candidate=got), "1"),
+            Metric("embedding_cosine", float(np.mean([agreement.cosine(a, b) for a, b in zip(torchs, got)])), "1"),
         ]
         if self.pair is not None and self.grade is not None and len(self.grade) > 1:
             for name, vectors in (("embedding_spearman", got), ("embedding_spearman_torch", torchs)):
-                alike = np.array([m.cosine(vectors[a], vectors[b]) for a, b in self.pair])
+                alike = np.array([agreement.cosine(vectors[a], vectors[b]) for a, b in self.pair])
                 told.append(Metric(name, spearman(self.grade, alike), "1"))
         return told
 

@@ -23,8 +23,7 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import helpers, powermetrics, services, syslog, thermal, virtual_memory
 from ane_sweep.machine.listener import Listener
-from ane_sweep.worker import runtimes
-from ane_sweep.worker.evidence import footprint
+from ane_sweep.worker import memory, runtimes
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -44,15 +43,15 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """Raises Unavailable where this host has no such runtime, StageError when the program cannot be run, with what the
     log said of it.
     """
-    from ane_sweep.worker.stages._arrays import Inputs
+    from ane_sweep.worker.feeds.arrays import Inputs
 
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
         raise Unavailable(f"runtime={params['runtime']} {reason}")
     values = Inputs(inputs["reference"])[0]
-    pass_ = Pass(out)
+    pass_ = EvidencePass(out)
     pass_.look("before loading")
-    predict = pass_.listen(lambda: predictor(runtimes.load(params, inputs), values))
+    predict = pass_.listen(lambda: make_predictor(runtimes.load(params, inputs), values))
     pass_.look("loaded, and predicted for a while")
     pass_.measure_power(predict)
     pass_.look("after the loop of predictions")
@@ -64,7 +63,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(pass_.metrics, realised, facts={"evidence": {**pass_.facts, "missing": pass_.missing()}})
 
 
-def predictor(loaded: runtimes.Runtime, values: dict[str, Any]) -> Callable[[], Any]:
+def make_predictor(loaded: runtimes.Runtime, values: dict[str, Any]) -> Callable[[], Any]:
     """One prediction of the same input, as a call; states begin anew each time. Of a program with a key-value cache one
     decoding step, which is what `latency` times."""
     ready = loaded.prepare(values)
@@ -79,7 +78,7 @@ def predictor(loaded: runtimes.Runtime, values: dict[str, Any]) -> Callable[[], 
     return predict
 
 
-class Pass:
+class EvidencePass:
     """One evidence pass: `sources` says of each source `measured` or why not, `facts` is what the verdict is made of."""
 
     def __init__(self, out: Path):
@@ -135,10 +134,10 @@ class Pass:
         """Load the program and predict for a while with the system log open; returns the prediction as a call."""
         findings = syslog.Findings(os.getpid())
         log = Listener(syslog.command(os.getpid()), limit=LOG_BYTES, on_line=findings.add_stream).start()
-        _until(lambda: findings.lines > 0 or not log.running(), _ATTACH_S)
+        _repeat_until(lambda: findings.lines > 0 or not log.running(), _ATTACH_S)
         try:
             predict = load()
-            _until(lambda: self._predict(predict), LISTEN_S)
+            _repeat_until(lambda: self._predict(predict), LISTEN_S)
         except Exception as error:
             self._close(log, findings)
             told = "; ".join(f["explanation"] for f in self.facts["findings"] if f["ours"])
@@ -216,7 +215,7 @@ class Pass:
             meanwhile()
             return not tool.running()
 
-        hung = not _until(ended, _LOADED_S) and tool.error is None
+        hung = not _repeat_until(ended, _LOADED_S) and tool.error is None
         code = tool.end()
         try:
             found = powermetrics.parse(tool.stdout)
@@ -232,7 +231,7 @@ class Pass:
     def read_memory(self) -> None:
         """phys_footprint of this process, now and at its peak; includes the interpreter and the libraries."""
         try:
-            seen = footprint.read()
+            seen = memory.read_footprint()
         except (OSError, AttributeError) as error:
             self.sources["footprint"] = f"proc_pid_rusage cannot be asked here ({error})"
             return
@@ -255,7 +254,7 @@ class Pass:
             self.sources["die_temperature"] = str(error)
 
 
-def _until(done: Callable[[], bool], seconds: float) -> bool:
+def _repeat_until(done: Callable[[], bool], seconds: float) -> bool:
     """Call `done` until it says so, for `seconds` at most; whether it did."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

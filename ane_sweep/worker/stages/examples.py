@@ -30,22 +30,23 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     import numpy as np
     import torch
 
+    from ane_sweep.worker.feeds import tokens
+    from ane_sweep.worker.feeds.arrays import StackWriter
     from ane_sweep.worker.models import _build
-    from ane_sweep.worker.stages import _tokens, reference
-    from ane_sweep.worker.stages._arrays import StackWriter
+    from ane_sweep.worker.stages import reference
 
     asked, model = params["examples"], params["model"]
     if hashlib.sha256(inputs["data"].read_bytes()).hexdigest() != asked["data"]:
         raise StageError(f"{inputs['data'].name} has changed since the plan was made; run the same command again")
     module, its_ports = _build.build(params, inputs, "original")
     ports = its_ports()
-    tokenizer = _tokens.find_tokenizer(inputs.get("checkpoint"))
+    tokenizer = tokens.find_tokenizer(inputs.get("checkpoint"))
     if tokenizer is None:
         raise StageError(f"{inputs.get('checkpoint')} has no tokenizer, and score={asked['score']} reads text")
-    read = _windows if model["task"] == "causal_lm" else _rows
+    read = _read_windows if model["task"] == "causal_lm" else _read_rows
     ids, valid, wanted, told = read(tokenizer, inputs["data"], asked, model, ports.inputs[0].shape[1])
-    feeds = {port.name: reference.feed(port.name, ids, valid, model, module) for port in ports.inputs}
-    reference.save(out / "inputs.npz", {**feeds, "valid": valid})
+    feeds = {port.name: reference.make_feed(port.name, ids, valid, model, module) for port in ports.inputs}
+    reference.write_stacks(out / "inputs.npz", {**feeds, "valid": valid})
     np.savez(out / "wanted.npz", **wanted)
     scored = wanted.get("scored")
     with (
@@ -61,44 +62,44 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(realised={"scored_on": {"sha256": asked["data"], **told}})
 
 
-def _windows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
+def _read_windows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
     """(ids (N,S), valid (N,S), {scored, target}, what is told) of running text, HF's sliding window."""
     import numpy as np
 
-    from ane_sweep.worker.stages import _tokens
+    from ane_sweep.worker.feeds import tokens
 
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokens = tokenizer.encode(examples.running_text(path, path.name), add_special_tokens=False).ids
-    if len(tokens) < 2:
-        raise StageError(f"{path.name} is {len(tokens)} token long; perplexity needs a token that follows another")
+    text_ids = tokenizer.encode(examples.running_text(path, path.name), add_special_tokens=False).ids
+    if len(text_ids) < 2:
+        raise StageError(f"{path.name} is {len(text_ids)} token long; perplexity needs a token that follows another")
     rows, scored = [], []
     end = 1  # tokens that are scored already, or have nothing before them
-    for start in range(0, len(tokens), asked["stride"]):
-        rows.append(tokens[start : start + seq_len])
+    for start in range(0, len(text_ids), asked["stride"]):
+        rows.append(text_ids[start : start + seq_len])
         scored.append((end - 1 - start, len(rows[-1]) - 1))  # logits at these positions say the tokens after them
         end = start + len(rows[-1])
-        if end == len(tokens) or len(rows) == asked["rows"]:
+        if end == len(text_ids) or len(rows) == asked["rows"]:
             break
-    ids, valid = _tokens.padded(tokenizer, rows, seq_len, model["arch"]["vocab_size"])
+    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, model["arch"]["vocab_size"])
     places = np.arange(seq_len)
     where = np.stack([(places >= first) & (places < last) for first, last in scored])
     following = np.roll(ids, -1, axis=1)
     told = {
         "windows": len(rows),
         "positions": int(where.sum()),
-        "tokens_of_file": len(tokens),
+        "tokens_of_file": len(text_ids),
         "stride": asked["stride"],
     }
     return ids, valid, {"scored": where, "target": following[where]}, told
 
 
-def _rows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
+def _read_rows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], seq_len: int):
     """(ids, valid, {label} or {pair, grade}, what is told) of examples, each an input; of a pair two."""
     import numpy as np
 
     from ane_sweep.bridge.model_tasks import vocabulary
-    from ane_sweep.worker.stages import _tokens
+    from ane_sweep.worker.feeds import tokens
 
     table = examples.rows(path, path.name)
     taken = table[: asked["rows"]]
@@ -115,7 +116,7 @@ def _rows(tokenizer, path: Path, asked: dict[str, Any], model: dict[str, Any], s
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=seq_len)
     coded = [one.ids for one in tokenizer.encode_batch(texts)]
-    ids, valid = _tokens.padded(tokenizer, coded, seq_len, vocabulary(model["task"], model["arch"]))
+    ids, valid = tokens.pad_rows(tokenizer, coded, seq_len, vocabulary(model["task"], model["arch"]))
     cut = sum(len(one) == seq_len for one in coded)
     return (
         ids,

@@ -48,20 +48,20 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         before = time.perf_counter()
         prompt = tokens.encode(tokenizer, asked["prompt"], vocabulary)
         prompt_s = time.perf_counter() - before
-        limit = _limit(len(prompt), len(program.begin(prompt)), asked["max_new_tokens"], params)
+        limit = _choose_limit(len(prompt), len(program.begin(prompt)), asked["max_new_tokens"], params)
         channel.send("prompt", tokens=len(prompt))
         how = decoding.make_settings(asked, limit, end)
         for number in range(asked["samples"]):
             set_seed(asked["seed"] + number)
             talker.kept = [] if asked["keep"] else None
-            heard = partial(_heard, channel, number)
+            heard = partial(_send_text, channel, number)
             ids = decoding.decode(talker, tokenizer, program.begin(prompt), how, heard)
             if talker.kept is not None:
                 np.save(out / f"logits-{number}.npy", np.stack(talker.kept))
             channel.send(
                 "sample", sample=number, ids=ids, text=tokenizer.decode(ids, skip_special_tokens=True),
                 pieces=[tokenizer.decode([one]) for one in ids],
-                stopped=_stopped(ids, limit, asked["max_new_tokens"], end),
+                stopped=_name_stop(ids, limit, asked["max_new_tokens"], end),
                 timing=decoding.summarise(talker.times.rows, prompt_s),
             )  # fmt: skip
 
@@ -70,36 +70,36 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(realised=dict(program.realised))
 
 
-def _heard(channel: Any, number: int, text: str) -> None:
+def _send_text(channel: Any, number: int, text: str) -> None:
     channel.send("text", sample=number, text=text)
 
 
-def _limit(prompt: int, start: int, wished: int | None, params: dict[str, Any]) -> int:
+def _choose_limit(prompt: int, start: int, wished: int | None, params: dict[str, Any]) -> int:
     """How many tokens may be made. The last one is never fed again, so a full window still gives one.
 
     Raises ConfigError for a prompt, or a wish, that the window does not hold."""
     seq_len, longest = params["seq_len"], params["longest"]
     if prompt > seq_len:
         raise ConfigError(
-            f"the prompt has {prompt} tokens, and the program takes seq_len={seq_len}{_more(prompt, longest)}"
+            f"the prompt has {prompt} tokens, and the program takes seq_len={seq_len}{_suggest_length(prompt, longest)}"
         )
     room = seq_len - start + 1
     if wished is not None and wished > room:
         raise ConfigError(
             f"max_new_tokens={wished}: with {start} before them, seq_len={seq_len} has room for {room}; "
-            f"max_new_tokens={room} at most{_more(start + wished - 1, longest)}"
+            f"max_new_tokens={room} at most{_suggest_length(start + wished - 1, longest)}"
         )
     return min(wished or DEFAULT_TOKENS, room)
 
 
-def _more(needed: int, longest: int) -> str:
+def _suggest_length(needed: int, longest: int) -> str:
     """What else can be done."""
     if needed > longest:
         return f"; the model has {longest} positions, so shorten it"
     return f"; shorten it, or seq_len={needed} or more (the model has {longest} positions)"
 
 
-def _stopped(ids: list[int], limit: int, wished: int | None, end: Any) -> str:
+def _name_stop(ids: list[int], limit: int, wished: int | None, end: Any) -> str:
     """Why no token follows."""
     ends = end if isinstance(end, list) else [end]
     if ids and ids[-1] in ends:

@@ -20,14 +20,15 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Unavailable
 from ane_sweep.stats import samples
 from ane_sweep.worker import runtimes
+from ane_sweep.worker.feeds.arrays import Inputs, list_further_shapes
 from ane_sweep.worker.runtimes import _copies
-from ane_sweep.worker.stages import StageResult, _parts, _timing, _verdicts
-from ane_sweep.worker.stages._arrays import Inputs, further_shapes
+from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.timing import parts, sampling, stability
 
 STAGE = Stage(
     order=120, many="timings", timeout_s=1800, base_gib=0.6, per_byte=1.2, guess_s=2, guess_per_gb=15,
     stored=False, alone=True, runs_program=True, pooled=True,
-    warm=("ane_sweep.worker.stages._arrays",),
+    warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
               last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
               Of an input of several shapes, latency_SHAPE_{first,median,iqr}_ms of each but the default.
               With batch=n also latency_per_input_ms, its median over n.
-              Of a chain latency_{chunk,gap}_N_median_ms and latency_gaps_median_ms (_parts.py).
+              Of a chain latency_{chunk,gap}_N_median_ms and latency_gaps_median_ms (parts.py).
               With copies, seconds are per prediction, and each copy's own stand beside them (runtimes/_copies.py)
     realised  what the runtime says of itself, samples taken, `unstable` with a sentence when they scatter, and of a
               runtime with threads of its own `thread_wait`: how they wait for work; in the first round of a runtime
@@ -63,118 +64,118 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     load_s = clock() - start
     policy = params["policy"]
     call, prefill = loaded.timed(loaded.prepare(values))
-    common = _common(policy, loaded.clock or clock)
-    _parts.attach(loaded)
-    taken = _timing.measure(
+    common = _choose_settings(policy, loaded.clock or clock)
+    parts.start_marks(loaded)
+    taken = sampling.measure(
         call,
         **common,
-        idle_s=idle_seconds(policy, params["runtime"]),
+        idle_s=choose_pause(policy, params["runtime"]),
         native=lambda: loaded.last_native_ms,
     )
-    steady, calls = _parts.detach(loaded, taken)
+    steady, calls = parts.collect_samples(loaded, taken)
     if copies:
         taken = copies.per_prediction(taken)
     own = "perf_counter" if (loaded.clock or clock) is clock else "the device's"
-    written = {"unit": "s", "clock": own, **asdict(taken), "began": _began(start, load_s)}
-    written |= _parts.written(loaded.part, calls) | ({"copies": copies.parts} if copies else {})
-    result = _result(taken, load_s, loaded.realised, params)
-    result.metrics += _parts.metrics(loaded.part, steady, params["runtime"])
+    written = {"unit": "s", "clock": own, **asdict(taken), "began": _describe_start(start, load_s)}
+    written |= parts.describe_calls(loaded.part, calls) | ({"copies": copies.parts} if copies else {})
+    result = _report(taken, load_s, loaded.realised, params)
+    result.metrics += parts.list_metrics(loaded.part, steady, params["runtime"])
     if prefill and result.timing:
-        whole = _timing.measure(prefill, **common)
+        whole = sampling.measure(prefill, **common)
         written["prefill"] = asdict(whole)
-        result.metrics += _brief(whole, "prefill", params["runtime"])
-        result.timing = replace(result.timing, prefill_median_ms=_median_ms(whole.steady_s))
+        result.metrics += _summarise_briefly(whole, "prefill", params["runtime"])
+        result.timing = replace(result.timing, prefill_median_ms=_compute_median_ms(whole.steady_s))
     if copies:
         result.metrics += copies.metrics(params["runtime"])
     else:
-        written |= _further_shapes(loaded, inputs["reference"], common, result, params["runtime"])
+        written |= _time_further_shapes(loaded, inputs["reference"], common, result, params["runtime"])
     if params.get("round", 1) == 1 and not copies and not prefill:
-        said = _parts.costs(loaded.op_times(loaded.prepare(values)), params["runtime"])
+        said = parts.rank_costs(loaded.op_times(loaded.prepare(values)), params["runtime"])
         result.realised |= {"costs": said} if said else {}
     (out / "samples.json").write_text(json.dumps(written, indent=1))
     return result
 
 
-def _further_shapes(
+def _time_further_shapes(
     loaded: runtimes.Runtime, reference: Path, common: dict[str, Any], result: StageResult, runtime: str
 ) -> dict[str, Any]:
     """Each further shape of the inputs, timed as the default one: for samples.json, by shape."""
     found = {}
-    for shape in further_shapes(reference):
+    for shape in list_further_shapes(reference):
         call, _ = loaded.timed(loaded.prepare(Inputs(reference, f"inputs@{shape}.npz")[0]))
-        taken = _timing.measure(call, **common)
-        result.metrics += _brief(taken, shape, runtime)
+        taken = sampling.measure(call, **common)
+        result.metrics += _summarise_briefly(taken, shape, runtime)
         found[shape] = asdict(taken)
     return {"shapes": found} if found else {}
 
 
-def _began(start: float, load_s: float) -> dict[str, Any]:
+def _describe_start(start: float, load_s: float) -> dict[str, Any]:
     """When loading began and how long it took, by the clock of the samples; what that clock shows is `unix` less it."""
     return {"load": start, "load_s": load_s, "unix": time.time() - time.perf_counter(), "pid": os.getpid()}
 
 
-def _common(policy: dict[str, Any], clock: _timing.Clock) -> dict[str, Any]:
+def _choose_settings(policy: dict[str, Any], clock: sampling.Clock) -> dict[str, Any]:
     """What holds for every measurement of a task."""
     asked = {name: policy[name] for name in ("warmup", "samples", "max_seconds")}
-    return {**asked, "clock": clock, "tick_s": _timing.tick(clock)}
+    return {**asked, "clock": clock, "tick_s": sampling.measure_tick(clock)}
 
 
-def _brief(taken: _timing.Samples, what: str, runtime: str) -> list[Metric]:
+def _summarise_briefly(taken: sampling.Samples, what: str, runtime: str) -> list[Metric]:
     """Of what is timed beside the default prediction: prefill, where the other figures are of one step; a further shape."""
     summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     figures = {"first": 1000 * taken.first_s, "median": summary.median, "iqr": summary.iqr}
     return [Metric(f"latency_{what}_{name}_ms", value, "ms", source=runtime) for name, value in figures.items()]
 
 
-def idle_seconds(policy: dict[str, Any], runtime: str) -> float:
+def choose_pause(policy: dict[str, Any], runtime: str) -> float:
     """The pause before the last call: what was asked for, or what this runtime's hardware needs to fall asleep."""
     asked = policy.get("idle_s")
     return float(traits(runtime).idle_s if asked is None else asked)
 
 
-def _result(taken: _timing.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:
+def _report(taken: sampling.Samples, load_s: float, realised: dict[str, Any], params: dict[str, Any]) -> StageResult:
     policy, runtime = params["policy"], params["runtime"]
     summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
     if realised.get("threads"):
-        realised["thread_wait"] = _thread_wait()
+        realised["thread_wait"] = _describe_thread_wait()
     if summary.count < policy["samples"] or len(taken.warmup_s) < policy["warmup"]:
         realised["cut_short"] = (
             f"{summary.count} of {policy['samples']} samples in latency.max_seconds={policy['max_seconds']}"
         )
-    unstable = _verdicts.instability(summary)
+    unstable = stability.describe_instability(summary)
     if unstable:
         realised["unstable"] = unstable
     figures = {
         "latency_first_ms": 1000 * taken.first_s,
-        "latency_early_ms": _median_ms(taken.warmup_s),
+        "latency_early_ms": _compute_median_ms(taken.warmup_s),
         "latency_median_ms": summary.median,
         "latency_iqr_ms": summary.iqr,
         "latency_p90_ms": summary.p90,
         "latency_p99_ms": summary.p99,
         "latency_low_ms": summary.low,
         "latency_high_ms": summary.high,
-        "latency_after_idle_ms": _median_ms([] if taken.after_idle_s is None else [taken.after_idle_s]),
-        "latency_native_median_ms": _median_ms(taken.native_s),
+        "latency_after_idle_ms": _compute_median_ms([] if taken.after_idle_s is None else [taken.after_idle_s]),
+        "latency_native_median_ms": _compute_median_ms(taken.native_s),
         "load_ms": 1000 * load_s,
     }
     if (batch := realised.get("batch", 1)) > 1:
         figures["latency_per_input_ms"] = summary.median / batch
     metrics = [Metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
     metrics.append(Metric("peak_memory_bytes", protocol.peak_bytes(), "bytes", source=runtime))
-    return StageResult(metrics, realised, timing=_written(taken, summary.median, load_s, params))
+    return StageResult(metrics, realised, timing=_to_timing(taken, summary.median, load_s, params))
 
 
-def _thread_wait() -> str:
+def _describe_thread_wait() -> str:
     """How this process's threads wait for work: what of it was set, else the library's own default."""
     return " ".join(f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ) or "default"
 
 
-def _median_ms(seconds: list[float]) -> float | None:
+def _compute_median_ms(seconds: list[float]) -> float | None:
     return 1000 * samples.quantile(seconds, 0.5) if seconds else None
 
 
-def _written(taken: _timing.Samples, median_ms: float, load_s: float, params: dict[str, Any]) -> Timing:
+def _to_timing(taken: sampling.Samples, median_ms: float, load_s: float, params: dict[str, Any]) -> Timing:
     """The samples for the record: milliseconds, six figures each."""
 
     def ms(seconds: float) -> float:
@@ -190,6 +191,6 @@ def _written(taken: _timing.Samples, median_ms: float, load_s: float, params: di
         loops=taken.loops,
         after_idle_ms=None if taken.after_idle_s is None else ms(taken.after_idle_s),
         idle_s=taken.idle_s,
-        notes=_verdicts.notes(taken),
+        notes=stability.list_notes(taken),
         gate=None if params.get("gate") is None else conversion.convert(params["gate"], Look),
     )

@@ -10,7 +10,7 @@ leaves  load.json: both steps in full, helpers before and after
 The state of the cache is looked at, not assumed: `realised["load"]` says how many entries each step added to the e5
 bundle cache. The cache is moved by CFFIXED_USER_HOME, which Core Foundation takes for the home folder; a published study
 of an M4 forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours, 10 GB, or the
-process: see _steps.py. The early window, the steady state and the call after a pause are stage latency's.
+process: see coreml/steps.py. The early window, the steady state and the call after a pause are stage latency's.
 """
 
 import json
@@ -26,8 +26,9 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Died, StageError, Unavailable
 from ane_sweep.machine import helpers
+from ane_sweep.worker.coreml.steps import run_step, stop_watching
 from ane_sweep.worker.runtimes import coreml
-from ane_sweep.worker.stages import StageResult, _steps, compile
+from ane_sweep.worker.stages import StageResult, compile
 
 STAGE = Stage(
     order=100, many="loads", timeout_s=14400, base_gib=0.6, per_byte=1.2, guess_s=10, guess_per_gb=60,
@@ -46,35 +47,35 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     home = work / "home"
     home.mkdir()
     before = helpers.state()
-    folders, what = fresh(inputs, work)
+    folders, what = copy_afresh(inputs, work)
     asked = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
     steps = {}
     for name in ("cold", "cached"):
-        entries = bundles(home)
-        steps[name] = with_own_cache("load", "load_step", f"load ({name})", home, **asked)
-        steps[name]["new_cache_entries"] = len(bundles(home) - entries)
-    realised = {name: state(name, steps, what) for name in steps}
+        entries = list_bundles(home)
+        steps[name] = run_with_own_cache("load", "load_step", f"load ({name})", home, **asked)
+        steps[name]["new_cache_entries"] = len(list_bundles(home) - entries)
+    realised = {name: describe_cache(name, steps, what) for name in steps}
     seen = {"before": before, "after": helpers.state()}
     content = {"schema": 1, "steps": steps, "cache": realised, "helpers": seen}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return StageResult(_metrics(steps), {"load": realised, "ane_helpers": seen})
+    return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": seen})
 
 
-def with_own_cache(stage: str, step: str, what: str, home: Path, **asked: Any) -> dict[str, Any]:
+def run_with_own_cache(stage: str, step: str, what: str, home: Path, **asked: Any) -> dict[str, Any]:
     """A step with its caches in `home` (which it is told); where it fails so, with the user's own, and `own_cache` says why.
 
     Raises what the second attempt raises; Died and Unavailable at once, as neither would end otherwise.
     """
     asked["home"] = str(home)
     try:
-        return {**_steps.run(stage, step, what, {HOME_VARIABLE: str(home)}, **asked), "own_cache": None}
+        return {**run_step(stage, step, what, {HOME_VARIABLE: str(home)}, **asked), "own_cache": None}
     except (Died, Unavailable):
         raise
     except StageError as error:
-        return {**_steps.run(stage, step, what, **asked), "own_cache": str(error)}
+        return {**run_step(stage, step, what, **asked), "own_cache": str(error)}
 
 
-def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
+def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
     """({"program": folder, "compiled": folder} of the programs under a new identity, what that is in words).
 
     Where Core ML does not compile the copy under a new identity, it is the compiled program in a new place.
@@ -89,7 +90,7 @@ def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
         for source in package.program_paths(inputs["program"]):
             if source.suffix == ".mlmodelc":
                 raise StageError("it was given compiled")
-            copy = identity.fresh_copy(source, copies / source.name, token)
+            copy = identity.write_fresh_copy(source, copies / source.name, token)
             compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
     except StageError as error:
         disk.remove_tree(compiled)
@@ -101,14 +102,14 @@ def fresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
 
 def load_step(request: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: load every program of the chain, and each of its functions, then predict once."""
-    from ane_sweep.worker.stages._arrays import Inputs
+    from ane_sweep.worker.feeds.arrays import Inputs
 
     inputs = {role: Path(path) for role, path in request["inputs"].items()}
     names = request["params"].get("functions") or [None]
     loaded = [coreml.load({**request["params"], "function": name}, inputs) for name in names]
     runtime = loaded[0]
     values = runtime.prepare(Inputs(inputs["reference"])[0])
-    _steps.quiet(request)
+    stop_watching(request)
     begun = time.perf_counter()
     runtime.predict(values)
     took = 1000 * (time.perf_counter() - begun)
@@ -120,12 +121,12 @@ def load_step(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def bundles(home: Path) -> set[str]:
+def list_bundles(home: Path) -> set[str]:
     """Entries of the e5 bundle cache under this home folder and the user's own, by path."""
     return {str(path) for root in (home, Path.home()) for path in root.glob(E5_CACHE) if path.is_dir()}
 
 
-def state(name: str, steps: dict[str, Any], what: str) -> str:
+def describe_cache(name: str, steps: dict[str, Any], what: str) -> str:
     """What the cache was really like for a step, in one sentence, from the entries that the steps left in it."""
     new, own = steps[name]["new_cache_entries"], steps[name]["own_cache"] is None
     if name == "cold":
@@ -140,7 +141,7 @@ def state(name: str, steps: dict[str, Any], what: str) -> str:
     return "the same files again; whether they were cached cannot be seen"
 
 
-def _metrics(steps: dict[str, Any]) -> list[Metric]:
+def _list_metrics(steps: dict[str, Any]) -> list[Metric]:
     cold, cached = steps["cold"], steps["cached"]
     figures = {
         "load_cold_ms": sum(cold["load_ms"]),

@@ -13,7 +13,8 @@ from typing import Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.worker.stages import StageResult, _package
+from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=65, many="choices of pieces", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
@@ -23,27 +24,27 @@ STAGE = Stage(
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """Raises errors.ChunkError where there are not so many pieces, errors.UnsupportedOp for what is not executed here."""
-    from ane_sweep.mil import package, pipeline, some
+    from ane_sweep.mil import chain, package, pipeline
 
     first, last = params["first"], params["last"]
     paths = package.program_paths(inputs["program"])
-    made = some.take(paths, first, last, out)
-    _leave_reference(paths[: first - 1], made, inputs["reference"], out)
+    made = chain.take_pieces(paths, first, last, out)
+    _write_reference(paths[: first - 1], made, inputs["reference"], out)
     if params["pipeline"] == "coreml" and len(made) > 1:
         pipeline.merge(made, out / "model.mlpackage")
         for path in made:
             shutil.rmtree(path)
-    size = sum(_package.size(path) for path in package.program_paths(out))
+    size = sum(packages.measure_bytes(path) for path in package.program_paths(out))
     said = f"{first}-{last} of {len(paths)}" if last > first else f"{first} of {len(paths)}"
     return StageResult([Metric("package_bytes", size, "bytes")], realised={"pieces": said, "chunks": last - first + 1})
 
 
-def _leave_reference(before: list[Path], pieces: list[Path], reference: Path, out: Path) -> None:
+def _write_reference(before: list[Path], pieces: list[Path], reference: Path, out: Path) -> None:
     """Chunk after chunk, each over all inputs, so that one of those before is in memory at a time."""
     import numpy as np
 
+    from ane_sweep.worker.feeds.arrays import Inputs, StackWriter
     from ane_sweep.worker.runtimes.reference import ReferenceRuntime
-    from ane_sweep.worker.stages._arrays import Inputs, StackWriter
 
     values = list(Inputs(reference))
     for path in before:

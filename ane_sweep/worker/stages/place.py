@@ -3,10 +3,10 @@
 params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"), device, host
 inputs  program, compiled (a .mlmodelc of each)
 leaves  placement.planned.<chip>.json  the record's placement entry, and one row an op
-        plan.trace.json                the plan for chrome://tracing or Perfetto (_trace.py)
+        plan.trace.json                the plan for chrome://tracing or Perfetto (trace.py)
         compiled/                      programs (.hwx) and net.plist that Core ML made for it, where they could be found
 
-Each program and each function of it is planned in a process of its own (_steps.py): planning compiles for the Neural
+Each program and each function of it is planned in a process of its own (coreml/steps.py): planning compiles for the Neural
 Engine, in full. MLComputePlan of coremltools 9.0 plans a package's default function alone; another one is planned from
 a copy in which it is the default. The compiler's own notes on each op (mil/analytics.py: its estimate, the backend that
 it chose, why not the Neural Engine) stand in the rows where they could be read.
@@ -26,14 +26,17 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.hwx import kept
+from ane_sweep.hwx import copies
 from ane_sweep.machine import host
 from ane_sweep.mil import analytics
 from ane_sweep.placement.path import count_segments
+from ane_sweep.worker.coreml import trace
+from ane_sweep.worker.coreml.compiled import describe_compiled
 from ane_sweep.worker.runtimes import _remote, coreml
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS
-from ane_sweep.worker.runtimes._coremltools import lean
-from ane_sweep.worker.stages import StageResult, _compiled, _parts, _trace, compile, load
+from ane_sweep.worker.runtimes._coremltools import import_coremltools
+from ane_sweep.worker.stages import StageResult, compile, load
+from ane_sweep.worker.timing.parts import COSTLY
 
 STAGE = Stage(
     order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0, guess_s=10, guess_per_gb=30,
@@ -51,14 +54,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     if reason := coreml.available():
         raise Unavailable(reason)
 
-    steps = _steps_of(params, inputs, out / COMPILED)
+    steps = _plan_programs(params, inputs, out / COMPILED)
     table = [row for step in steps for row in step["rows"]]
     chip = params.get("chip") or host.chip_name(host.chip())
     summary = summarise(table, chip, params["compute_units"])
-    compiled = _compiled.read(steps, out / COMPILED, summary, inputs["program"])
+    compiled = describe_compiled(steps, out / COMPILED, summary, inputs["program"])
     content = {"schema": 1, **as_plain(summary), "table": table, "compiled": compiled}
     (out / f"placement.planned.{summary.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    (out / _trace.NAME).write_text(json.dumps(_trace.events(table, summary)), encoding="utf-8")
+    (out / trace.NAME).write_text(json.dumps(trace.build_events(table, summary)), encoding="utf-8")
 
     def planned(name: str, value: float) -> Metric:
         return Metric(name, value, "1", kind="planned", source="MLComputePlan")
@@ -68,15 +71,15 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
     if compiled["tasks"] is not None:
         metrics.append(Metric("ane_tasks", compiled["tasks"], "1", kind="planned", source="compiled program (hwx)"))
-    realised = {"ane_compiled": compiled, "planned_costs": costs(table)}
+    realised = {"ane_compiled": compiled, "planned_costs": rank_costs(table)}
     return StageResult(metrics, realised=realised, placement=[summary])
 
 
-def costs(table: list[dict[str, Any]]) -> dict[str, Any]:
+def rank_costs(table: list[dict[str, Any]]) -> dict[str, Any]:
     """The ops that Core ML's plan gives the largest shares of the cost."""
     total = sum(row["cost"] for row in table) or 1.0
     chunks = list(dict.fromkeys(row["chunk"] for row in table))
-    worst = sorted(table, key=lambda row: -row["cost"])[: _parts.COSTLY]
+    worst = sorted(table, key=lambda row: -row["cost"])[:COSTLY]
     ops = [
         {"op": row["name"], "type": row["op_type"], "chunk": chunks.index(row["chunk"]) + 1, "unit": row["preferred"],
          "share": round(row["cost"] / total, 4)}
@@ -85,24 +88,24 @@ def costs(table: list[dict[str, Any]]) -> dict[str, Any]:
     return {"kind": "planned", "source": "MLComputePlan", "ops": ops}
 
 
-def _steps_of(params: dict[str, Any], inputs: dict[str, Path], keep: Path) -> list[dict[str, Any]]:
+def _plan_programs(params: dict[str, Any], inputs: dict[str, Path], keep: Path) -> list[dict[str, Any]]:
     """One step per program and function, in the order they run."""
     from ane_sweep.mil import package
 
     found = []
     programs = package.program_paths(inputs["program"])
-    for program, compiled in zip(programs, coreml.compiled_paths(inputs["compiled"], programs)):
-        for function, path in _functions(program, compiled):
+    for program, compiled in zip(programs, coreml.find_compiled(inputs["compiled"], programs)):
+        for function, path in _list_functions(program, compiled):
             chunk = program.stem if len(programs) > 1 else None
             what = f"place {program.stem}" + (f" ({function})" if function else "")
             home = Path(tempfile.mkdtemp(prefix="home-"))
             asked = {"program": str(path), "chunk": chunk, "function": function, "params": params}
             asked["keep"] = str(keep)
-            found.append(load.with_own_cache("place", "plan_step", what, home, **asked))
+            found.append(load.run_with_own_cache("place", "plan_step", what, home, **asked))
     return found
 
 
-def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
+def _list_functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
     """(function, compiled program of which it is the default): one of each, or (None, compiled) where there is one."""
     from ane_sweep.mil import identity, package
 
@@ -114,7 +117,7 @@ def _functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
     for name in names:
         if name != described.defaultFunctionName:
             work = Path(tempfile.mkdtemp(prefix="function-"))
-            copy = identity.with_default(program, work / program.name, name)
+            copy = identity.write_with_default(program, work / program.name, name)
             found.append((name, compile.compile_one(copy, work / f"{program.stem}.mlmodelc", "coremltools")))
     return found
 
@@ -123,43 +126,47 @@ def plan_step(request: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: the plan of one compiled program, with the compiler's notes."""
     params, begun = request["params"], time.time()
     if params.get("device") == "usb":
-        plan = _remote.plan(Path(request["program"]), params["compute_units"])
+        plan = _remote.load_plan(Path(request["program"]), params["compute_units"])
     else:
-        ct = lean()
+        ct = import_coremltools()
         units = ct.ComputeUnit[COMPUTE_UNITS[params["compute_units"]]]
         plan = ct.models.compute_plan.MLComputePlan.load_from_path(request["program"], compute_units=units)
-    left = kept.keep(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
+    left = copies.copy_programs(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
     held = {"files": left.files, "left": left.left}
     if plan is None:
         return {"rows": [], "compiled": held}
-    rows = [{"chunk": request["chunk"], **row} for row in plan_rows(plan.model_structure, plan, request["function"])]
-    noted = [analytics.read(path) for path in analytics.find(Path(request["home"]))]
-    return {"rows": with_notes(rows, [row for entry in noted for row in entry]), "compiled": held}
+    rows = [
+        {"chunk": request["chunk"], **row} for row in list_plan_rows(plan.model_structure, plan, request["function"])
+    ]
+    noted = [analytics.read(path) for path in analytics.find_files(Path(request["home"]))]
+    return {"rows": add_notes(rows, [{**row} for entry in noted for row in entry]), "compiled": held}
 
 
-def plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:
+def list_plan_rows(structure: Any, plan: Any, wanted: str | None = None) -> list[dict[str, Any]]:
     """One row an op of an MLModelStructure in file order, blocks inside ops after their op.
 
     function, name (its first output), op_type (without opset), preferred unit or None, supported units, cost weight.
     Of a multifunction program only the function `wanted`; of a pipeline its ML Programs.
     """
     if structure.pipeline is not None:
-        parts = [(name, part) for name, part in _pairs(structure.pipeline.sub_models) if part.program or part.pipeline]
-        return [{**row, "part": name} for name, part in parts for row in plan_rows(part, plan)]
+        parts = [
+            (name, part) for name, part in _list_pairs(structure.pipeline.sub_models) if part.program or part.pipeline
+        ]
+        return [{**row, "part": name} for name, part in parts for row in list_plan_rows(part, plan)]
     if structure.program is None:
         raise StageError("MLComputePlan holds no ML Program; older kinds of models have no ops to place")
     rows: list[dict[str, Any]] = []
     for name, function in structure.program.functions.items():
         if wanted is None or name == wanted or len(structure.program.functions) == 1:
-            rows += _block_rows(function.block, name, plan)
+            rows += _list_block_rows(function.block, name, plan)
     return rows
 
 
-def _pairs(parts: Any) -> list[tuple[str, Any]]:
+def _list_pairs(parts: Any) -> list[tuple[str, Any]]:
     return list(parts.items()) if isinstance(parts, dict) else list(parts)
 
 
-def _block_rows(block: Any, function: str, plan: Any) -> list[dict[str, Any]]:
+def _list_block_rows(block: Any, function: str, plan: Any) -> list[dict[str, Any]]:
     rows = []
     for op in block.operations:
         op_type = op.operator_name.split(".")[-1]
@@ -172,22 +179,22 @@ def _block_rows(block: Any, function: str, plan: Any) -> list[dict[str, Any]]:
                 "function": function,
                 "name": op.outputs[0].name if op.outputs else "",
                 "op_type": op_type,
-                "preferred": None if usage is None else unit_of(usage.preferred_compute_device),
-                "supported": [] if usage is None else [unit_of(device) for device in usage.supported_compute_devices],
+                "preferred": None if usage is None else name_unit(usage.preferred_compute_device),
+                "supported": [] if usage is None else [name_unit(device) for device in usage.supported_compute_devices],
                 "cost": 0.0 if estimate is None else estimate.weight,
             }
         )
         for inner in op.blocks:
-            rows += _block_rows(inner, function, plan)
+            rows += _list_block_rows(inner, function, plan)
     return rows
 
 
-def unit_of(device: Any) -> str | None:
+def name_unit(device: Any) -> str | None:
     """ "cpu", "gpu" or "ane" of a compute device; its class may be coremltools' own or a remote device's."""
     return next((_UNITS[kind.__name__] for kind in type(device).__mro__ if kind.__name__ in _UNITS), None)
 
 
-def with_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def add_notes(rows: list[dict[str, Any]], noted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows with what the compiler noted about the op of the same name and type, where it did."""
     by_name = {(entry["name"], entry["op_type"]): entry for entry in noted}
     found = []
@@ -207,39 +214,41 @@ def summarise(table: Sequence[dict[str, Any]], chip: str, compute_units: str) ->
         )
     chunks = dict.fromkeys((row["chunk"], row["function"]) for row in placed)
     parts = [
-        _part([row for row in placed if (row["chunk"], row["function"]) == (chunk, function)], chunk, function)
+        _summarise_part(
+            [row for row in placed if (row["chunk"], row["function"]) == (chunk, function)], chunk, function
+        )
         for chunk, function in chunks
     ]
     return Placement(
         kind="planned",
         chip=chip,
         compute_units=compute_units,
-        ops=_ops(placed),
-        cost_share=_shares(placed),
+        ops=_count_ops(placed),
+        cost_share=_sum_shares(placed),
         segments=sum(part.segments for part in parts),
         transitions=sum(part.transitions for part in parts),
         chunks=parts,
-        reasons=reasons(placed),
+        reasons=group_reasons(placed),
         unplaced=len(table) - len(placed),
     )
 
 
-def _part(rows: Sequence[dict[str, Any]], chunk: str | None, function: str | None) -> Part:
+def _summarise_part(rows: Sequence[dict[str, Any]], chunk: str | None, function: str | None) -> Part:
     segments, transitions = count_segments([row["preferred"] for row in rows])
-    return Part(chunk, _ops(rows), _shares(rows), segments, transitions, function)
+    return Part(chunk, _count_ops(rows), _sum_shares(rows), segments, transitions, function)
 
 
-def _ops(rows: Sequence[dict[str, Any]]) -> Ops:
+def _count_ops(rows: Sequence[dict[str, Any]]) -> Ops:
     return Ops(**{unit: sum(row["preferred"] == unit for row in rows) for unit in _UNITS.values()}, total=len(rows))
 
 
-def _shares(rows: Sequence[dict[str, Any]]) -> Shares:
+def _sum_shares(rows: Sequence[dict[str, Any]]) -> Shares:
     total = sum(row["cost"] for row in rows) or 1.0
     costs = {unit: sum(row["cost"] for row in rows if row["preferred"] == unit) for unit in _UNITS.values()}
     return Shares(**{unit: cost / total for unit, cost in costs.items()})
 
 
-def reasons(rows: Sequence[dict[str, Any]]) -> list[Reason]:
+def group_reasons(rows: Sequence[dict[str, Any]]) -> list[Reason]:
     """Why ops are not planned for the Neural Engine, in the compiler's own words, most costly first."""
     total = sum(row["cost"] for row in rows) or 1.0
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -38,7 +38,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
         prediction = predict.predict_chain(loaded, chip, params["compute_units"])
         summary = prediction.summary()
         result.placement.append(summary)
-        result.metrics += _metrics(summary, prediction)
+        result.metrics += _list_metrics(summary, prediction)
         content = {
             "schema": SCHEMA,
             **as_plain(summary),
@@ -49,7 +49,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return result
 
 
-def _metrics(summary: Placement, prediction: Any) -> list[Metric]:
+def _list_metrics(summary: Placement, prediction: Any) -> list[Metric]:
     chip = summary.chip
 
     def predicted(name: str, value: float) -> Metric:

@@ -6,7 +6,7 @@ inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
         outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is;
         calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
-        of a module of the user's own (_given.py), inputs of whatever shape
+        of a module of the user's own (own_module.py), inputs of whatever shape
 """
 
 import hashlib
@@ -16,7 +16,8 @@ from typing import Any
 from ane_sweep.bridge import building
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.worker.stages import StageResult, _given
+from ane_sweep.worker.feeds import own_module
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=20, many="fp32 references", timeout_s=3600, base_gib=0.8, per_byte=1.3, guess_s=4, guess_per_gb=10,
@@ -31,11 +32,11 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     """See the module's docstring. Where texts.tokenizer is null, ids are seeded: texts = "synthetic"."""
     import torch
 
+    from ane_sweep.worker.feeds.arrays import StackWriter
     from ane_sweep.worker.models import _build, _turns
-    from ane_sweep.worker.stages._arrays import StackWriter
 
     if params["model"]["task"] == "tensors":
-        return _given.leave(params, inputs, out)
+        return own_module.write_reference(params, inputs, out)
     model, checkpoint = params["model"], inputs.get("checkpoint")
     options = building.options(params)
     module, its_ports = _build.build(params, inputs, "original", lazy=True)
@@ -43,14 +44,14 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     full, count = options.head == "last", params["texts"]["count"]
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
         if model["task"] == "features" or all(port.seeded for port in ports.inputs):
-            said, feeds, valid = _seeded(params, ports, first, number)
+            said, feeds, valid = _draw_feeds(params, ports, first, number)
         else:
-            source, ids, valid = _texts(params, checkpoint, ports, first, number, full)
+            source, ids, valid = _encode_texts(params, checkpoint, ports, first, number, full)
             feeds, said = (
-                {port.name: feed(port.name, ids, valid, model, module) for port in ports.inputs},
+                {port.name: make_feed(port.name, ids, valid, model, module) for port in ports.inputs},
                 {"texts": source},
             )
-        save(out / name, {**feeds, "valid": valid})
+        write_stacks(out / name, {**feeds, "valid": valid})
     rows = [tuple(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs) for index in range(len(valid))]
     with StackWriter(out / "outputs.npz", len(valid)) as stack:
         for index, results in enumerate(_turns.run_in_turns(module, rows)):
@@ -59,44 +60,44 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(realised={**said, "texts_count": len(valid), "texts_digest": digest})
 
 
-def _seeded(params: dict[str, Any], ports, first: int, count: int) -> tuple[dict[str, str], dict[str, Any], Any]:
+def _draw_feeds(params: dict[str, Any], ports, first: int, count: int) -> tuple[dict[str, str], dict[str, Any], Any]:
     """(what they are, numbers by input, all of them valid) for a model that takes no text."""
     import numpy as np
 
-    from ane_sweep.worker.stages import _seeds
+    from ane_sweep.worker.feeds import seeds
 
     random = np.random.default_rng(params["texts"]["seed"] + bool(first))
     feeds = {
-        port.name: np.stack([_seeds.values(port, random) for _ in range(count)]).astype(port.dtype)
+        port.name: np.stack([seeds.draw_values(port, random) for _ in range(count)]).astype(port.dtype)
         for port in ports.inputs
     }
-    said = ", ".join(f"{port.name}: {_seeds.described(port)}" for port in ports.inputs)
+    said = ", ".join(f"{port.name}: {seeds.describe_values(port)}" for port in ports.inputs)
     return {"inputs": said}, feeds, np.ones((count, 1), bool)
 
 
-def _texts(params: dict[str, Any], checkpoint: Path | None, ports, first: int, count: int, full: bool):
+def _encode_texts(params: dict[str, Any], checkpoint: Path | None, ports, first: int, count: int, full: bool):
     """("real" | "synthetic", ids (N,S) int32, valid (N,S) bool) of `count` texts from the `first` on. With `full`, no
     window is shorter than S if the text allows it: the last position is the one that counts."""
     from ane_sweep.bridge import model_tasks
-    from ane_sweep.worker.stages import _tokens
+    from ane_sweep.worker.feeds import tokens
 
     wish, model, (_, seq_len) = params["texts"], params["model"], ports.inputs[0].shape[:2]
     vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
     decoder = model["task"] == "causal_lm"
     if wish["tokenizer"] is None:
-        ids, valid = _tokens.synthetic(count, seq_len, vocabulary, wish["seed"] + bool(first), full=decoder)
+        ids, valid = tokens.draw_ids(count, seq_len, vocabulary, wish["seed"] + bool(first), full=decoder)
         if (last := ports.inputs[0].last) is not None:
             ids[range(count), valid.sum(axis=1) - 1] = last
         return "synthetic", ids, valid
-    tokenizer = _tokens.find_tokenizer(checkpoint)
+    tokenizer = tokens.find_tokenizer(checkpoint)
     if tokenizer is None:
         raise StageError(f"{checkpoint} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and merges.txt)")
     if decoder:
-        return "real", *_tokens.windows(tokenizer, count, seq_len, vocabulary, full, first)
-    return "real", *_tokens.sentences(tokenizer, count, seq_len, vocabulary, first)
+        return "real", *tokens.encode_windows(tokenizer, count, seq_len, vocabulary, full, first)
+    return "real", *tokens.encode_sentences(tokenizer, count, seq_len, vocabulary, first)
 
 
-def feed(name: str, ids, valid, model: dict[str, Any], module):
+def make_feed(name: str, ids, valid, model: dict[str, Any], module):
     """What one graph input is fed with, (N, 1, ...)."""
     import numpy as np
     import torch
@@ -121,8 +122,8 @@ def feed(name: str, ids, valid, model: dict[str, Any], module):
     raise ValueError(f"do not know what to feed the graph input {name!r} with")
 
 
-def save(path: Path, arrays: dict[str, Any]) -> None:
-    from ane_sweep.worker.stages._arrays import StackWriter
+def write_stacks(path: Path, arrays: dict[str, Any]) -> None:
+    from ane_sweep.worker.feeds.arrays import StackWriter
 
     with StackWriter(path, len(arrays["valid"])) as stack:
         for index in range(len(arrays["valid"])):

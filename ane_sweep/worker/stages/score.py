@@ -5,9 +5,9 @@ inputs  program (or checkpoint), reference
 leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
-of the output `logits`, psnr_db and cosine of all outputs; an encoder's positions are averaged into one vector an input,
-or its one vector is taken, and rank_agreement compares the order of all pairs by similarity. Outputs of which nothing is
-known: _by_output.py.
+of the output `logits`, psnr_db and cosine of all outputs together, psnr_worst_db of the worst of several; an encoder's
+positions are averaged into one vector an input, or its one vector is taken, and rank_agreement compares the order of all
+pairs by similarity. Outputs of which nothing is known: feeds/by_output.py.
 """
 
 from pathlib import Path
@@ -18,44 +18,48 @@ from ane_sweep.bridge.model_tasks import EMBED
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import runtimes
-from ane_sweep.worker.stages import StageResult, _by_output
+from ane_sweep.worker.feeds import by_output
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=110, many="scorings", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
     leaves="outputs", runs_program=True,
-    warm=("ane_sweep.worker.stages._arrays",),
+    warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip
 
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """See the module's docstring. Raises StageError when an output is missing, of another shape or not finite."""
-    from ane_sweep.worker.stages._arrays import Inputs, StackWriter, stacks
+    from ane_sweep.worker.feeds.arrays import Inputs, StackWriter, map_arrays
 
     runtime = runtimes.load(params, inputs)
     if params["model"]["task"] == "tensors":
         is_pipeline = params["model"]["arch"].get("form") == "pipeline"
-        return _by_output.score(runtime, inputs["reference"], out, _checked_rows if is_pipeline else checked)
-    feeds, expected = Inputs(inputs["reference"]), stacks(inputs["reference"] / "outputs.npz")
+        return by_output.score_outputs(
+            runtime, inputs["reference"], out, _check_padded_output if is_pipeline else check_output
+        )
+    feeds, expected = Inputs(inputs["reference"]), map_arrays(inputs["reference"] / "outputs.npz")
     scores = _Scores(params["model"]["task"])
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
             runtime.reset()  # each input is a sequence of its own
             got = runtime.predict(runtime.prepare(feeds[index]))
-            got = {name: checked(name, got, array[index].shape, index) for name, array in expected.items()}
+            got = {name: check_output(name, got, array[index].shape, index) for name, array in expected.items()}
             stack.put(index, got)
             for name, array in expected.items():
                 scores.add(name, array[index], got[name], feeds.valid[index])
-    return StageResult(metrics=scores.metrics(), realised=dict(runtime.realised))
+    outputs = {"outputs": scores.close.by_name()} if len(expected) > 1 else {}
+    return StageResult(metrics=scores.metrics(), realised={**runtime.realised, **outputs})
 
 
-def checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
+def check_output(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
     import numpy as np
 
-    from ane_sweep.worker.stages._arrays import as_array
+    from ane_sweep.worker.feeds.arrays import to_array
 
     if name not in got:
         raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
-    value = as_array(got[name])
+    value = to_array(got[name])
     if value is None:
         raise StageError(f"output {name!r} of input {index} is no number")
     array = value.astype(np.float32)
@@ -70,13 +74,13 @@ def checked(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
     return array
 
 
-def _checked_rows(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
+def _check_padded_output(name: str, got: dict[str, Any], shape: tuple[int, ...], index: int):
     """As `checked`, of a pipeline whose last model may leave fewer rows than the reference has."""
-    from ane_sweep.worker.stages._arrays import as_array, filled
+    from ane_sweep.worker.feeds.arrays import pad_rows, to_array
 
-    value = as_array(got[name]) if name in got else None
+    value = to_array(got[name]) if name in got else None
     rows = shape[0] if shape else 0
-    return checked(name, got if value is None else {**got, name: filled(value, rows)}, shape, index)
+    return check_output(name, got if value is None else {**got, name: pad_rows(value, rows)}, shape, index)
 
 
 class _Scores:
@@ -84,10 +88,9 @@ class _Scores:
 
     def __init__(self, task: str):
         from ane_sweep.stats import psnr
-        from ane_sweep.worker.stages import _metrics
+        from ane_sweep.worker.feeds import agreement
 
-        self.m, self.recorded_db, self.task = _metrics, psnr.recorded_db, task
-        self.closeness = psnr.Closeness()
+        self.m, self.task, self.close = agreement, task, psnr.Outputs()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
         self.pooled: tuple[list, list] = ([], [])
@@ -102,17 +105,14 @@ class _Scores:
             self.pooled[0].append(self.m.mean_pool(reference, rows))
             self.pooled[1].append(self.m.mean_pool(candidate, rows))
         reference, candidate = reference[rows], candidate[rows]
-        self.closeness.add(reference=reference, candidate=candidate)
+        self.close.add(name, reference=reference, candidate=candidate)
         if name == "logits":
             kl = self.m.kl_rows(reference=reference, candidate=candidate)
             self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
             self.same += self.m.same_top1(reference=reference, candidate=candidate).tolist()
 
     def metrics(self) -> list[Metric]:
-        found = [
-            Metric("psnr_db", self.recorded_db(self.closeness.psnr_db()), "dB"),
-            Metric("cosine", self.closeness.cosine(), "1"),
-        ]
+        found = [Metric(name, value, self.m.UNITS.get(name, "1")) for name, value in self.close.figures().items()]
         if self.kl_count:
             found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
         same = self.same

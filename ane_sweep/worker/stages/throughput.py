@@ -25,7 +25,7 @@ from ane_sweep.worker.stages import StageResult
 STAGE = Stage(
     order=130, many="throughput runs", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=20, guess_per_gb=15,
     stored=False, alone=True, last=True, runs_program=True,
-    warm=("ane_sweep.worker.stages._arrays",),
+    warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip
 
 WARMUP = 3
@@ -34,7 +34,7 @@ Feed = TypeVar("Feed")
 
 def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResult:
     """metrics   throughput_per_s, throughput_total_s. Raises Unavailable where this host has no such runtime."""
-    from ane_sweep.worker.stages._arrays import Inputs
+    from ane_sweep.worker.feeds.arrays import Inputs
 
     runtime = runtimes.get(params["runtime"])
     if reason := runtime.available():
@@ -49,7 +49,7 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
 
     calls = -(-params["throughput"] // loaded.batch)
     count = calls * loaded.batch
-    seconds = drain(predict, feeds, calls, time.perf_counter)
+    seconds = time_predictions(predict, feeds, calls, time.perf_counter)
     told = {"inputs": count, "distinct": min(count, len(feeds)), "order": "repeated in turn", "warmup": WARMUP}
     metrics = [
         Metric("throughput_per_s", count / seconds, "1/s", source=params["runtime"]),
@@ -58,7 +58,9 @@ def run(params: dict[str, Any], inputs: dict[str, Path], out: Path) -> StageResu
     return StageResult(metrics, {**loaded.realised, "throughput": told})
 
 
-def drain(predict: Callable[[Feed], Any], feeds: Sequence[Feed], count: int, clock: Callable[[], float]) -> float:
+def time_predictions(
+    predict: Callable[[Feed], Any], feeds: Sequence[Feed], count: int, clock: Callable[[], float]
+) -> float:
     """Seconds that `count` predictions take, the feeds in turn, after WARMUP calls. No garbage collection meanwhile."""
     for index in range(WARMUP):
         predict(feeds[index % len(feeds)])

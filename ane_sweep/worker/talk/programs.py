@@ -13,7 +13,7 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.models._types import Dynamic, Model
-from ane_sweep.worker.runtimes._decoding import step
+from ane_sweep.worker.runtimes._decoding import slice_step
 from ane_sweep.worker.stages import reference
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class GraphInputs:
     def __call__(self, ids: list[int]) -> "dict[str, np.ndarray]":
         """Return the inputs of one window; it must be long enough for the ids."""
         rows, valid = self.padded(ids)
-        return {name: reference.feed(name, rows, valid, self.model, self.module)[0] for name in self.names}
+        return {name: reference.make_feed(name, rows, valid, self.model, self.module)[0] for name in self.names}
 
     def padded(self, ids: list[int]) -> "tuple[np.ndarray, np.ndarray]":
         """Return the ids (1, S), and a mask (1, S) that is true for tokens."""
@@ -114,7 +114,7 @@ class StatefulProgram:
         return check_finite(row)
 
     def _decode(self, ids: list[int]) -> "np.ndarray":
-        fed = step(self.feeds(ids), len(ids) - 1)
+        fed = slice_step(self.feeds(ids), len(ids) - 1)
         return self.decode.predict(self.decode.prepare(fed))["logits"][0, 0]
 
 

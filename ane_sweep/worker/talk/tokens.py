@@ -5,7 +5,7 @@ from typing import Any
 
 from ane_sweep.bridge import model_tasks
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.worker.stages import _tokens
+from ane_sweep.worker.feeds import tokens
 
 BYTES = 256
 
@@ -32,7 +32,7 @@ def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any
 
 def _read_tokenizer(folder: Path) -> Any:
     try:
-        tokenizer = _tokens.find_tokenizer(folder)
+        tokenizer = tokens.find_tokenizer(folder)
     except StageError as error:
         raise ConfigError(str(error)) from error
     if tokenizer is None:

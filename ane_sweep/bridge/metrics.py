@@ -1,0 +1,196 @@
+"""The registry of metrics: how each one is named, shown, tracked, searched by and compared, one row a metric.
+
+To add a metric, let a stage return it (`Metric(name, value, unit)`) and add a row here. A metric without a row is still kept
+in the records, is a column of `Sweep.frame()`, is tracked as `rest.<kind>.<name>`, and can be named as KIND.NAME in `best`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from ane_sweep.bridge.figures import Kind
+from ane_sweep.bridge.record import Record
+
+Place = Literal["table", "report", "mlflow", "best", "compare"]
+EVERYWHERE: tuple[Place, ...] = ("table", "report", "mlflow", "best", "compare")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """How one metric is named, shown and compared.
+
+    name            as records, MLflow and `frame` have it
+    unit            of the recorded value; "1": a plain number
+    better          1 if more is better, -1 if less is, 0 if neither
+    shows           table: a column of the table of cells; report: a column of the best cells, and a limit to set there;
+                    mlflow: before the metrics of `rest.`; best: a figure of `best`; compare: changes are reported
+    label           short words for sentences; default: the name with spaces
+    heading         of its columns; default: the label and the shown unit
+    word            its name in `best`, in the shown unit; default: the name
+    scale           (shown unit, recorded value of one such unit) if it is shown in another unit
+    digits          decimals in tables; None: three significant figures
+    score           the report weighs it beside RANKED in a work whose cells all have it
+    torch           metric of fp32 torch that stands in parentheses beside it
+    narrow          heading on a terminal that is too narrow for the table
+    drop_order      place in the order in which such a terminal drops columns, from 1; 0: it keeps this one
+    varying         the table shows it only if an axis varies whose name begins with this
+    fallback        metric whose figure it is where it was not recorded: of a program with one output the worst is that one
+    ratio           (part, whole): names of the metrics that it is computed from, as it is not recorded itself
+    over_processes  how the figures of several timing processes become one
+    least_change    `compare` reports a change from here on, in the recorded unit
+    least_share     the same as a share of the earlier value
+    ceiling         values above it count as equal to it in `compare`
+    worse, improved buckets of `compare`
+    """
+
+    name: str
+    unit: str = "1"
+    kind: Kind = "measured"
+    better: Literal[-1, 0, 1] = 0
+    shows: tuple[Place, ...] = ()
+    label: str = ""
+    heading: str = ""
+    word: str = ""
+    scale: tuple[str, float] | None = None
+    digits: int | None = 3
+    score: bool = False
+    torch: str | None = None
+    narrow: str = ""
+    drop_order: int = 0
+    varying: str = ""
+    fallback: str | None = None
+    ratio: tuple[str, str] | None = None
+    over_processes: Literal["median", "largest"] = "median"
+    least_change: float = 0.0
+    least_share: float = 0.0
+    ceiling: float = inf
+    worse: str = "less accurate"
+    improved: str = "more accurate"
+
+    @property
+    def short(self) -> str:
+        """Its words in a sentence: `package`, `top1 agreement`."""
+        return self.label or self.name.replace("_", " ")
+
+    @property
+    def search_word(self) -> str:
+        """Its name in `best`: `package_mb`."""
+        return self.word or self.name
+
+    @property
+    def tracked_name(self) -> str:
+        """Its name in MLflow, which has a scaled metric in the shown unit: `package_mb`."""
+        return self.search_word if self.scale else self.name
+
+    @property
+    def shown_unit(self) -> str:
+        return self.scale[0] if self.scale else "" if self.unit == "1" else self.unit
+
+    @property
+    def divisor(self) -> float:
+        return self.scale[1] if self.scale else 1.0
+
+    @property
+    def column(self) -> str:
+        """The heading of its columns: `PSNR dB`."""
+        return self.heading or f"{self.short} {self.shown_unit}".rstrip()
+
+    def text(self, recorded: float | None) -> str:
+        """Return a recorded value in the shown unit as tables have it, `-` for None."""
+        if recorded is None:
+            return "-"
+        value = recorded / self.divisor
+        digits = (0 if value >= 1000 else 1 if value >= 1 else 3) if self.digits is None else self.digits
+        return f"{value:.{digits}f}"
+
+
+_ROWS = (  # in the order of the table's columns
+    MetricSpec(
+        name="latency_median_ms", unit="ms", better=-1, label="latency", word="latency_ms",
+        shows=("table", "report", "mlflow", "best"),  # compared by a test of its processes
+    ),
+    MetricSpec(name="latency_iqr_ms", unit="ms", shows=("mlflow",)),
+    MetricSpec(name="latency_p90_ms", unit="ms", better=-1, shows=("best",)),
+    MetricSpec(name="load_ms", unit="ms", better=-1, shows=("best",)),
+    MetricSpec(
+        name="throughput_per_s", unit="1/s", better=1, label="inputs/s", heading="inputs/s", digits=1, drop_order=3,
+        shows=("table", "mlflow"),
+    ),
+    MetricSpec(
+        name="psnr_db", unit="dB", better=1, label="PSNR", digits=1, shows=EVERYWHERE,
+        least_change=1.0, ceiling=100.0,  # programs that agree to 100 dB and more agree alike
+    ),
+    MetricSpec(
+        name="psnr_worst_db", unit="dB", better=1, label="worst output", heading="PSNR dB, worst output", digits=1,
+        fallback="psnr_db", least_change=1.0, ceiling=100.0, shows=("table", "mlflow", "best", "compare"),
+    ),
+    MetricSpec(name="cosine", better=1, shows=("best",)),
+    MetricSpec(name="rank_agreement", better=1, shows=("best",)),
+    MetricSpec(name="top1_agreement", better=1, shows=("best",)),
+    MetricSpec(name="perplexity", better=-1, score=True, torch="perplexity_torch", least_share=0.01, shows=EVERYWHERE),
+    MetricSpec(name="accuracy", better=1, score=True, torch="accuracy_torch", least_share=0.01, shows=EVERYWHERE),
+    MetricSpec(name="label_agreement", better=1, score=True, least_share=0.01, shows=EVERYWHERE),
+    MetricSpec(
+        name="task_top1_agreement", better=1, score=True, label="top1 agreement", least_share=0.01, shows=EVERYWHERE
+    ),
+    MetricSpec(name="embedding_rank_agreement", better=1, score=True, least_share=0.01, shows=EVERYWHERE),
+    MetricSpec(name="perplexity_torch", better=-1, shows=("best",)),
+    MetricSpec(name="accuracy_torch", better=1, shows=("best",)),
+    MetricSpec(name="task_top5_agreement", better=1, shows=("best",)),
+    MetricSpec(name="task_kl", unit="nat", better=-1, digits=5, shows=("best",)),
+    MetricSpec(name="embedding_cosine", better=1, digits=4, shows=("best",)),
+    MetricSpec(name="embedding_spearman", better=1, shows=("best",)),
+    MetricSpec(name="embedding_spearman_torch", better=1, shows=("best",)),
+    MetricSpec(
+        name="package_bytes", unit="bytes", better=-1, label="package", word="package_mb", scale=("MB", 1e6), digits=None,
+        narrow="MB", drop_order=2, shows=EVERYWHERE, least_share=0.01, worse="larger", improved="smaller",
+    ),
+    MetricSpec(
+        name="bits_per_weight", unit="bit", better=-1, heading="bits a weight", digits=2, varying="precision",
+        narrow="bits", drop_order=1, shows=("table", "best"),
+    ),
+    MetricSpec(
+        name="peak_memory_bytes", unit="bytes", better=-1, word="peak_memory_mb", scale=("MB", 1e6), digits=None,
+        over_processes="largest", shows=("best",),
+    ),
+    MetricSpec(name="energy_ane_mj", unit="mJ", better=-1, shows=("mlflow",)),
+    MetricSpec(name="latency_ms", unit="ms", kind="estimated", better=-1, word="estimated_ms", shows=("mlflow", "best")),
+    MetricSpec(name="cost_share_ane", kind="predicted", better=1, word="ane_cost_share", shows=("mlflow", "best")),
+    MetricSpec(
+        name="ops_share_ane", kind="predicted", better=1, word="ane_share", ratio=("ops_ane", "ops_total"),
+        shows=("mlflow", "best"),
+    ),
+)  # fmt: skip
+METRICS = {spec.name: spec for spec in _ROWS}
+# Figures that a cell needs to be weighed against others in the report, and what it calls the best cell at each.
+RANKED = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
+
+
+def shown_in(place: Place) -> list[MetricSpec]:
+    """Return the metrics that show in one place, in the order of the registry."""
+    return [spec for spec in METRICS.values() if place in spec.shows]
+
+
+def value(record: Record, spec: MetricSpec, chip: str | None = None) -> float | None:
+    """Return the recorded figure of a metric, of its fallback, or of its ratio; None if the record has none of them."""
+    if spec.ratio:
+        part, whole = (record.value(name, spec.kind, chip) for name in spec.ratio)
+        return part / whole if whole else None
+    found: float | None = record.read(spec.name, spec.kind, chip)
+    return record.read(spec.fallback, spec.kind, chip) if found is None and spec.fallback else found
+
+
+def scores() -> list[MetricSpec]:
+    """Return the metrics that say how well a model does its task."""
+    return [spec for spec in METRICS.values() if spec.score]
+
+
+def by_search_word() -> dict[str, MetricSpec]:
+    """Return {word: metric} of the figures that `best` knows by a word of their own."""
+    return {spec.search_word: spec for spec in shown_in("best")}
+
+
+def compare_buckets(specs: Sequence[MetricSpec]) -> tuple[list[str], list[str]]:
+    """Return the buckets of a comparison that these metrics can fall into: (regressions, improvements)."""
+    return list(dict.fromkeys(spec.worse for spec in specs)), list(dict.fromkeys(spec.improved for spec in specs))

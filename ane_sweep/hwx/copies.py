@@ -1,0 +1,70 @@
+"""The compiled programs that Core ML leaves behind on a Mac, copied where they may be read.
+
+    <home>/Library/Caches/<process>/com.apple.e5rt.e5bundlecache/   bundles of the user's own process; whether they hold the
+                                                                    program itself no source says
+    /Library/Caches/com.apple.aned/<OS build>/                      the service's cache: root's, and so mostly not to be read
+
+Only what was written since a moment is taken. Nothing here has met a Mac: on any other host there is nothing to find.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SERVICE = Path("/Library/Caches/com.apple.aned")
+OWN = "Library/Caches/*/com.apple.e5rt.e5bundlecache"
+MAX_FILES, MAX_BYTES = 256, 256 << 20  # of one step; more is counted, not kept
+
+
+@dataclass
+class CopiedPrograms:
+    """Names of the files in the folder they were copied to, and a sentence for each that was found and not taken."""
+
+    files: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def copy_programs(home: Path, folder: Path, since: float, service: Path = SERVICE) -> CopiedPrograms:
+    """Copy what was written after `since` (seconds of the epoch) into `folder`, each content once."""
+    found = CopiedPrograms()
+    for root in [*home.glob(OWN), service]:
+        if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
+            found.left.append(f"{root} cannot be read by this user: what the service compiled stays unseen")
+            continue
+        for path in _find_written(root, since):
+            _copy_file(path, folder, found)
+    found.files.sort()
+    return found
+
+
+def _find_written(root: Path, since: float) -> Iterator[Path]:
+    for where, _, names in os.walk(root):
+        for name in sorted(names):
+            path = Path(where, name)
+            if name.endswith(".hwx") or name == "net.plist":
+                try:
+                    if path.stat().st_mtime >= since:
+                        yield path
+                except OSError:
+                    continue  # the service tidies up meanwhile
+
+
+def _copy_file(path: Path, folder: Path, found: CopiedPrograms) -> None:
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES or len(found.files) >= MAX_FILES:
+            found.left.append(
+                f"{path.name} of {size / 1e6:.0f} MB was not kept: at most {MAX_FILES} files of {MAX_BYTES >> 20} MiB"
+            )
+            return
+        data = path.read_bytes()
+    except OSError as error:
+        found.left.append(f"{path.name} cannot be read: {error.strerror or error}")
+        return
+    name = f"{hashlib.sha256(data).hexdigest()[:12]}.{'hwx' if path.suffix == '.hwx' else 'net.plist'}"
+    if name not in found.files:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+        found.files.append(name)

@@ -1,0 +1,155 @@
+"""What a task's registers say: geometry, engine, operation, and what is read from and written to memory.
+
+A register that a task does not write says nothing here: whether it then keeps what the task before it wrote is not
+settled between the sources, and no figure is made of it.
+"""
+
+from dataclasses import dataclass
+
+from ane_sweep.hwx import facts
+from ane_sweep.hwx.stream import TaskStream
+
+CORES = 16  # parts that a kernel is cut into, one for each core of the Neural Engine
+_SIDES = (("src1", "reads"), ("src2", "reads"), ("dst", "writes"))
+_TYPE_UNKNOWN, _NE = "?", "NE"
+_NEGATED = 3  # of PE's second source
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One DMA of a task. `of` names the tensor or section, where the container says it; `bytes` includes padding."""
+
+    does: str  # reads, writes
+    of: str | None
+    bar: int | None
+    offset: int
+    row_bytes: int | None
+    plane_bytes: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class TaskDescriptor:
+    index: int
+    id: int
+    offset: int
+    words: int
+    estimate_us: int  # the compiler's own, in about microseconds; 0 where it says nothing
+    engine: str
+    operation: str
+    geometry: dict[str, int]
+    transfers: list[Transfer]
+    constant_bytes: int
+    constant_parts: int
+    registers: dict[int, int]
+    unexplained: int  # registers outside the blocks that are known
+
+    def shape(self, side: str) -> str:
+        """`64x1x1`, channels first; "?" for what the task does not write."""
+        return "x".join(str(self.geometry.get(f"{side}_{axis}", "?")) for axis in "chw")
+
+
+class Places:
+    """Where base address numbers point: the name of the tensor or section there, as far as the container says."""
+
+    def __init__(self, named: dict[int, str], bars: dict[int, int]) -> None:
+        self._named, self._bars = named, bars
+
+    def name(self, bar: int | None) -> str | None:
+        return None if bar is None else self._named.get(self._bars.get(bar, -1))
+
+
+def read_task(index: int, stream: TaskStream, layout: str, places: Places) -> TaskDescriptor:
+    """A task as `read` found it, in words."""
+    values = _read_fields(stream.registers, layout)
+    head = {name: field.of(stream.header[field.address]) for name, field in facts.header_fields(layout).items()}
+    parts = _constant_part_bytes(stream.registers, layout)
+    engine, operation = _name_work(values)
+    geometry = {name: values[name] for name in _GEOMETRY if name in values}
+    return TaskDescriptor(
+        index, head.get("id", 0), stream.offset, stream.words, head.get("estimate", 0), engine, operation, geometry,
+        _read_transfers(stream, values, head, layout, places), sum(parts), len(parts), dict(sorted(stream.registers.items())),
+        sum(facts.find_block(layout, address) is None for address in stream.registers),
+    )  # fmt: skip
+
+
+_GEOMETRY = (
+    "in_c", "in_h", "in_w", "in_d", "out_c", "out_h", "out_w", "kernel_w", "kernel_h", "stride_x", "stride_y", "pad_x", "pad_y",
+    "groups", "tile_h", "in_format", "out_format", "kernel_format", "palette", "palette_bits", "sparse",
+)  # fmt: skip
+
+
+def _read_fields(registers: dict[int, int], layout: str) -> dict[str, int]:
+    """Field -> value, of the registers that the task writes."""
+    return {
+        name: field.of(registers[field.address])
+        for name, field in facts.fields(layout).items()
+        if field.address in registers
+    }
+
+
+def _name_work(values: dict[str, int]) -> tuple[str, str]:
+    """(engine, operation): what the task's type says, and the registers of the engine that it names."""
+    kind = values.get("task_type")
+    if kind is None or kind not in facts.engines():
+        return _TYPE_UNKNOWN, "?" if kind is None else f"task type {kind}"
+    engine = facts.engines()[kind]
+    return engine, _name_neural_operation(values) if engine == _NE else _name_planar_operation(kind, values)
+
+
+def _name_neural_operation(values: dict[str, int]) -> str:
+    op = values.get("ne_op", 0)
+    does = facts.operations().get(("ne_op", op), f"NE operation {op}")
+    then = values.get("ne_nonlinear", 0)
+    if not then:
+        return does
+    return f"{does}, then {facts.operations().get(('ne_nonlinear', then), f'nonlinear {then}')}"
+
+
+def _name_planar_operation(kind: int, values: dict[str, int]) -> str:
+    does = facts.operations()[("task_type", kind)]
+    if pool := values.get("pe_pool"):
+        return f"{does}: {facts.operations().get(('pe_pool', pool), f'pool {pool}')}"
+    if does != "elementwise" or values.get("pe_second") == 0:
+        return does
+    op = values.get("pe_op", 0)
+    if op == 0 and values.get("pe_second") == _NEGATED:
+        return facts.operations()[("pe_second", _NEGATED)]
+    return facts.operations().get(("pe_op", op), f"PE operation {op}")
+
+
+def _constant_part_bytes(registers: dict[int, int], layout: str) -> list[int]:
+    """Bytes of each part of the kernel that the task fetches."""
+    known = facts.fields(layout)
+    if "coefficient_on" not in known:
+        return []
+    on, size = known["coefficient_on"], known["coefficient_size"]
+    return [
+        registers.get(size.address + 4 * part, 0)
+        for part in range(CORES)
+        if on.of(registers.get(on.address + 4 * part, 0))
+    ]
+
+
+def _read_transfers(
+    stream: TaskStream, values: dict[str, int], head: dict[str, int], layout: str, places: Places
+) -> list[Transfer]:
+    found = []
+    for side, does in _SIDES:
+        bar = head.get(f"{side}_bar") if head.get(f"{side}_bar_on") else None
+        if bar is None and f"{side}_base" in values:
+            bar = stream.bars.get(facts.fields(layout)[f"{side}_base"].address)
+        if bar is None and not values.get(f"{side}_on"):
+            continue
+        row, plane, offset = (values.get(f"{side}_{name}") for name in ("row", "plane", "base"))
+        whole = _count_bytes(row, plane, values, "out" if side == "dst" else "in")
+        found.append(Transfer(does, places.name(bar), bar, offset or 0, row, plane, whole))
+    return found
+
+
+def _count_bytes(row: int | None, plane: int | None, values: dict[str, int], end: str) -> int | None:
+    """What a tensor covers, its padded rows included; a plane may stand further from the next than its rows reach."""
+    height, channels = values.get(f"{end}_h"), values.get(f"{end}_c")
+    if plane is None or channels is None:
+        return None
+    return channels * (min(plane, row * height) if row and height else plane)

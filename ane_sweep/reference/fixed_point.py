@@ -1,0 +1,111 @@
+"""Products and their sums as the Neural Engine's accumulator is known to make them, in pieces of RUN products (effects.py).
+
+Every product is a matrix product here: a convolution is one for each place of its kernel, a transposed convolution the same
+over an input with zeros between its values.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ane_sweep.mil.effects import GRAIN, LIMIT, RUN
+
+_MOST_PRODUCTS = 1 << 15  # held at once: they stay in a core's cache, and torch hands out no smaller pieces to threads
+Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def sum_saturating(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The sum of partial sums as the accumulator makes it: infinite, with the sign it had, once it reaches LIMIT."""
+    total: torch.Tensor | None = None
+    stuck: torch.Tensor | None = None
+    for piece in pieces:
+        total = piece if total is None else total + piece
+        over = torch.where(total.abs() >= LIMIT, torch.sign(total) * torch.inf, torch.zeros_like(total))
+        stuck = over if stuck is None else torch.where(stuck == 0, over, stuck)
+    assert total is not None and stuck is not None  # there is at least one piece
+    return torch.where(stuck == 0, total, stuck)
+
+
+def sum_pieces(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
+    return sum_saturating(pieces) if "accumulator" in effects else sum(pieces)  # type: ignore[return-value]
+
+
+def run_length(effects: tuple[str, ...], count: int) -> int:
+    """Products between two looks at the accumulator, of `count` in all."""
+    return RUN if "accumulator" in effects else max(1, count)
+
+
+def multiply_in_pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
+    """Partial products of (.., M, K) and (.., K, N), fp32."""
+    run, multiply = run_length(effects, left.shape[-1]), choose_multiply(effects)
+    for first in range(0, left.shape[-1], run):
+        yield multiply(left[..., first : first + run], right[..., first : first + run, :])
+
+
+def choose_multiply(effects: tuple[str, ...]) -> Multiply:
+    return multiply_coarsely if "products" in effects else torch.matmul
+
+
+def multiply_coarsely(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A matrix product of fp16 numbers (held as fp32) whose every product is a multiple of GRAIN, halves away from zero, and
+    0 where the exponents of its operands add up to less than GRAIN's.
+    """
+    rows = left.shape[-2]
+    at_once = max(1, _MOST_PRODUCTS // max(1, left.numel() // max(1, rows) * right.shape[-1]))
+    upper, lower, left = _power_of_two(left), _power_of_two(right), left / GRAIN
+    made, half = [], torch.tensor(0.5)
+    for first in range(0, rows, at_once):
+        span = slice(first, first + at_once)
+        product = left[..., span, :, None] * right[..., None, :, :]
+        lost = upper[..., span, :, None] * lower[..., None, :, :] < GRAIN
+        product = product.add_(torch.copysign(half, product)).trunc_().masked_fill_(lost, 0.0)
+        made.append(product.sum(-2))
+    return torch.cat(made, -2).mul_(GRAIN)
+
+
+def _power_of_two(x: torch.Tensor) -> torch.Tensor:
+    """The power of two at or below each magnitude; infinity and NaN lose nothing."""
+    mantissa, exponent = torch.frexp(x)
+    found = torch.ldexp(torch.where(mantissa == 0, 0.0, 0.5), exponent)
+    return torch.where(x.isfinite(), found, torch.inf)
+
+
+def convolve(
+    x: torch.Tensor, weight: torch.Tensor, strides: Sequence[int], dilations: Sequence[int], effects: tuple[str, ...]
+) -> Iterable[torch.Tensor]:
+    """Partial sums of a convolution, input channels in runs: x (N, G * C, *D) as padded, weight (G, O, C, *K) for G groups."""
+    groups, made, channels, *kernel = weight.shape
+    sizes = [
+        (length - (size - 1) * dilation - 1) // stride + 1
+        for length, size, stride, dilation in zip(x.shape[2:], kernel, strides, dilations)
+    ]
+    x = x.reshape(x.shape[0], groups, channels, *x.shape[2:])
+    multiply = choose_multiply(effects)
+    per_run = max(1, run_length(effects, channels * math.prod(kernel)) // math.prod(kernel))
+    for first in range(0, channels, per_run):
+        piece = None
+        for place in itertools.product(*(range(size) for size in kernel)):
+            spans: list[Any] = [
+                slice(at * dilation, at * dilation + (size - 1) * stride + 1, stride)
+                for at, size, stride, dilation in zip(place, sizes, strides, dilations)
+            ]
+            run: tuple[Any, ...] = (slice(None), slice(None), slice(first, first + per_run))
+            found = multiply(weight[(*run, *place)], x[(*run, *spans)].flatten(3))
+            piece = found if piece is None else piece + found
+        assert piece is not None  # a kernel has at least one place
+        yield piece.reshape(x.shape[0], groups * made, *sizes)
+
+
+def insert_zeros(
+    x: torch.Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> torch.Tensor:
+    """What a convolution with the turned kernel makes a transposed convolution of: zeros between values and around them."""
+    lengths = [(length - 1) * stride + 1 for length, stride in zip(x.shape[2:], strides)]
+    edges = [(size - 1) * dilation for size, dilation in zip(kernel, dilations)]
+    full = x.new_zeros(*x.shape[:2], *(length + 2 * edge for length, edge in zip(lengths, edges)))
+    spans = [slice(edge, edge + length, stride) for edge, length, stride in zip(edges, lengths, strides)]
+    full[(slice(None), slice(None), *spans)] = x
+    return full

@@ -1,0 +1,254 @@
+"""The ranking of a sweep's cells: per work, the Pareto front of latency, package size, PSNR and a task's score, and the best
+cells under limits.
+
+Cells of one work can be weighed against each other: they have the same reference outputs and were timed by the same runtime
+on the same chip (in a fleet by the same worker). A doubtful cell wins only if no sound one keeps to the limits, and is marked.
+The page's script applies the same rule again when the reader types a limit or filters.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.metrics import METRICS, RANKED, MetricSpec
+from ane_sweep.bridge.record import Record, Status
+from ane_sweep.results.difference import FEWEST, compare_timings, explain_too_few
+
+Same = Callable[[Record, Record], bool]
+
+
+@dataclass
+class Winner:
+    """A winning cell with the goals that it wins.
+
+    tied    cells whose latency is statistically indistinguishable from its own
+    alike   goal -> words about the cells that are exactly as good there
+    """
+
+    cell: int
+    goals: list[str] = field(default_factory=list)
+    tied: list[int] = field(default_factory=list)
+    alike: dict[str, str] = field(default_factory=dict)
+
+    def words(self) -> str:
+        """Return its goals as the page's script has them: `fastest, smallest (all alike)`."""
+        return ", ".join(f"{goal} ({self.alike[goal]})" if goal in self.alike else goal for goal in self.goals)
+
+
+def get_figure(record: Record, name: str) -> float | None:
+    """Return a measured figure in its shown unit, or None; also for an infinite one, which JSON cannot hold."""
+    value = record.value(name)
+    return value / METRICS[name].divisor if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def select_ranked(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
+    """Return the positions of the cells, of these or of all, that have every figure of RANKED and so can be weighed."""
+    among = range(len(records)) if cells is None else sorted(set(cells))
+    return [n for n in among if all(get_figure(records[n], name) is not None for name in RANKED)]
+
+
+def list_limit_metrics(records: Sequence[Record]) -> list[MetricSpec]:
+    """Return the metrics that a limit can be set on: RANKED, then those of the report that a ranked cell has."""
+    among = [records[n] for n in select_ranked(records)]
+    others = [spec for spec in metrics.shown_in("report") if spec.name not in RANKED]
+    known = [spec for spec in others if any(get_figure(record, spec.name) is not None for record in among)]
+    return [*(METRICS[name] for name in RANKED), *known]
+
+
+def choose_goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, str]:
+    """Return {metric: name of the best cell at it} of the metrics that ranked cells of one work are weighed by.
+
+    They are RANKED and the first score that all of these cells have.
+    """
+    among = [records[n] for n in cells]
+    common = (
+        one for one in metrics.scores() if among and all(get_figure(record, one.name) is not None for record in among)
+    )
+    score = next(common, None)
+    return RANKED | ({} if score is None else {score.name: f"{'best' if score.better > 0 else 'lowest'} {score.short}"})
+
+
+def group_by_work(records: Sequence[Record]) -> list[list[int]]:
+    """Return the positions of the ranked cells, grouped by work, in the order of the records."""
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for n in select_ranked(records):
+        found[_work_of(records[n])].append(n)
+    return list(found.values())
+
+
+def _work_of(record: Record) -> tuple[Any, ...]:
+    reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
+    asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
+    return *asked, reference, record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
+
+
+def is_sound(record: Record) -> bool:
+    """Return True if no warning applies to the record's figures."""
+    return record.status is Status.OK
+
+
+def compute_ane_shares(record: Record) -> dict[str, float]:
+    """Return {chip: predicted percent of the ops on the Neural Engine}; Core ML's own plan for this machine is `planned`."""
+    entries = [entry for entry in record.placement if entry.ops.total]
+    found = {entry.chip or "-": 100 * entry.ops.share("ane") for entry in entries if entry.kind == "predicted"}
+    for entry in entries:
+        if entry.kind == "planned":
+            found["planned"] = 100 * entry.ops.share("ane")
+    return found
+
+
+def find_front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
+    """Return the Pareto front of the sound cells, of these or of all: no other cell is as good in every goal and better in one."""
+    among = select_ranked(records, cells)
+    kept = [n for n in among if is_sound(records[n])]
+    names = choose_goals(records, among)
+    gains = {n: tuple(METRICS[name].better * _get_known_figure(records[n], name) for name in names) for n in kept}
+    unbeaten: list[tuple[float, ...]] = []
+    for gain in sorted(set(gains.values()), reverse=True):  # who beats another comes before it
+        if not any(beats(other, gain) for other in unbeaten):
+            unbeaten.append(gain)
+    best = set(unbeaten)
+    return [n for n in kept if gains[n] in best]
+
+
+def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Return True if `one` is at least as good in every gain as `other` and not equal to it."""
+    return one != other and all(a >= b for a, b in zip(one, other))
+
+
+def choose_winners(
+    records: Sequence[Record], cells: Sequence[int], limits: dict[str, float], same: Same
+) -> list[Winner]:
+    """Return the winners of one work (fastest, smallest, most accurate, best score), a cell with several goals once."""
+    found: dict[int, Winner] = {}
+    for goal, word in choose_goals(records, cells).items():
+        first, tied = choose_best(records, goal, limits, same, cells)
+        if first is not None:
+            winner = found.setdefault(first, Winner(first))
+            winner.goals.append(word)
+            if goal == "latency_median_ms":
+                winner.tied = tied
+            elif tied:
+                every = len(tied) + 1 == len(_candidates(records, limits, cells))
+                winner.alike[word] = "all alike" if every else f"{len(tied)} more alike"
+    return list(found.values())
+
+
+def choose_best(
+    records: Sequence[Record], goal: str, limits: dict[str, float], same: Same, cells: Iterable[int] | None = None
+) -> tuple[int | None, list[int]]:
+    """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
+
+    goal    a metric of the report; among cells that are equal in it, the fastest wins
+    limits  metric -> bound in shown units (the most for latency, the least for PSNR); `ane`: the least percent of ops. A cell
+            without the figure does not keep to the limit
+    same    returns True if two latencies are statistically indistinguishable; other figures have no noise and tie when equal
+    """
+    fit = _candidates(records, limits, cells)
+    if not fit:
+        return None, []
+    sign = METRICS[goal].better
+    first = max(
+        fit,
+        key=lambda n: (sign * _get_known_figure(records[n], goal), -_get_known_figure(records[n], "latency_median_ms")),
+    )
+    return first, [n for n in fit if n != first and _tied(records[first], records[n], goal, same)]
+
+
+def _candidates(records: Sequence[Record], limits: dict[str, float], cells: Iterable[int] | None) -> list[int]:
+    """Return the cells that keep to the limits: the sound ones, or all if none is sound."""
+    fit = [n for n in select_ranked(records, cells) if _fits(records[n], limits)]
+    return [n for n in fit if is_sound(records[n])] or fit
+
+
+def _fits(record: Record, limits: dict[str, float]) -> bool:
+    shares = compute_ane_shares(record).values()
+    known = {name: min(shares, default=0.0) if name == "ane" else get_figure(record, name) for name in limits}
+    signs = {name: 1 if name == "ane" else METRICS[name].better for name in limits}
+    return all((one := known[name]) is not None and signs[name] * (one - limit) >= 0 for name, limit in limits.items())
+
+
+def _tied(one: Record, other: Record, goal: str, same: Same) -> bool:
+    if goal == "latency_median_ms":
+        return same(one, other)
+    return _get_known_figure(one, goal) == _get_known_figure(other, goal)
+
+
+def _get_known_figure(record: Record, name: str) -> float:
+    value = get_figure(record, name)
+    assert value is not None
+    return value
+
+
+def find_ties(records: Sequence[Record], same: Same, cells: Iterable[int] | None = None) -> dict[int, list[int]]:
+    """Return, for each ranked cell, the cells whose latency is statistically indistinguishable from its own.
+
+    In order of latency, a cell is compared with its neighbours until twelve in a row differ: those further away differ too.
+    """
+    order = sorted(select_ranked(records, cells), key=lambda n: _get_known_figure(records[n], "latency_median_ms"))
+    found: dict[int, list[int]] = {n: [] for n in order}
+    for place, n in enumerate(order):
+        apart = 0
+        for other in order[place + 1 :]:
+            if same(records[n], records[other]):
+                found[n].append(other)
+                found[other].append(n)
+                apart = 0
+            elif (apart := apart + 1) >= 12:
+                break
+    return found
+
+
+def has_same_timing(one: Record, other: Record) -> bool:
+    """Return True if two latencies are statistically indistinguishable: they share one timing, or a test shows no difference.
+
+    With too few processes for a test, overlapping interquartile ranges count (see `describe_untested`).
+    """
+    tasks = [record.realised.get("latency_task") for record in (one, other)]
+    if tasks[0] is not None and tasks[0] == tasks[1]:
+        return True
+    sides = [medians_by_round(record) for record in (one, other)]
+    if min(map(len, sides)) >= FEWEST:
+        return compare_timings(one.timings, other.timings, paired=one.sweep == other.sweep).verdict == "same"
+    spans = [_latency_span(record) for record in (one, other)]
+    return spans[0][0] <= spans[1][1] and spans[1][0] <= spans[0][1]
+
+
+def medians_by_round(record: Record) -> dict[int, float]:
+    """Return {round: median of that round's process in ms}."""
+    return {timing.round: timing.median_ms for timing in record.timings}
+
+
+def describe_untested(records: Sequence[Record]) -> str:
+    """Return a warning if cells were timed in too few processes to test their differences, else an empty text."""
+    counts = [len(medians_by_round(records[n])) or 1 for n in select_ranked(records)]
+    few = [count for count in counts if count < FEWEST]
+    which = "differences" if len(few) == len(counts) else f"differences to {len(few)} of {len(counts)} cells"
+    return f"{which} are untested: {explain_too_few((min(few), min(few)))}" if few else ""
+
+
+def _latency_span(record: Record) -> tuple[float, float]:
+    median, iqr = (record.value(name) for name in ("latency_median_ms", "latency_iqr_ms"))
+    half = (iqr or 0.0) / 2
+    return median - half, median + half
+
+
+def list_facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
+    """Return the facts about each ranked cell that the page's script needs, in shown units."""
+    found, offered = group_by_work(records), list_limit_metrics(records)
+    tied = {n: others for cells in found for n, others in find_ties(records, same, cells).items()}
+    place = {n: number for number, cells in enumerate(found) for n in cells}
+    return [
+        {
+            "cell": n,
+            "work": place[n],
+            **{spec.name: get_figure(records[n], spec.name) for spec in offered},
+            "ane": compute_ane_shares(records[n]),
+            "sound": is_sound(records[n]),
+            "same": tied[n],
+        }
+        for n in select_ranked(records)
+    ]

@@ -1,0 +1,43 @@
+"""Executors: one module each, with its declaration EXECUTOR and a function `execute`."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Protocol
+
+from ane_sweep.bridge.executors import EXECUTORS
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.runner.task_runner import Display
+from ane_sweep.store.cache import Store
+from ane_sweep.store.runs import Run
+
+
+class Execute(Protocol):
+    """The function `execute` of an executor's module."""
+
+    def __call__(
+        self,
+        plan: Plan,
+        run: Run,
+        store: Store,
+        settings: dict[str, Any],
+        display: Display,
+        budget: int,
+        outcomes: dict[str, Outcome] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[str, Outcome]:
+        """Run every task of the plan that is not done and return the outcome of each, by key. Raises KeyboardInterrupt.
+
+        budget     bytes of memory that all tasks on this machine may use together
+        outcomes   of tasks that are done already; new ones are added to it
+        meanwhile  work for this process while others prepare, if this machine prepares; it ends before the first timing
+
+        No task begins after settings["budget_minutes"]: the rest is skipped.
+        """
+
+
+def load_execute(name: str) -> Execute:
+    """Return the function that runs plans with an executor. Raises ConfigError if no such executor is declared."""
+    EXECUTORS[name]
+    execute: Execute = import_module(f"{__name__}.{name}").execute
+    return execute

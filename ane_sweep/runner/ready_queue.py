@@ -1,0 +1,162 @@
+"""The tasks of a sweep that have no outcome yet: which are ready, and how often each was attempted.
+
+A task may be reopened after it has ended; the tasks that depend on it then wait again. Timings of one place begin together,
+in rounds, when everything that they need is prepared. They wait for one gate, and the gate for each preparation, so that the
+memory needed grows with the tasks and not with their square.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.task import Task
+from ane_sweep.runner.slots import order_in_rounds
+
+MAX_LOSSES = 2  # of attempts that had begun
+MAX_ATTEMPTS = 10  # of attempts in all
+
+
+class ReadyQueue:
+    """Knows which tasks are ready.
+
+    rank         position of each task in the order
+    unfinished   keys of the tasks without an outcome
+    """
+
+    def __init__(self, tasks: Iterable[Task], done: Collection[str]) -> None:
+        self.tasks = {task.key: task for task in tasks}
+        every = list(self.tasks.values())
+        ordered = [task for task in every if not task.alone] + order_in_rounds([task for task in every if task.alone])
+        self.rank = {task.key: number for number, task in enumerate(ordered)}
+        self.unfinished = self.tasks.keys() - done
+        gates = {_gate(place): keys & self.unfinished for place, keys in list_preparations(every).items()}
+        before = {key: set(list_upstream(task)) for key, task in self.tasks.items()}
+        for key, task in self.tasks.items():
+            if _is_timed_at_place(task) and gates[_gate(task.place)]:
+                before[key].add(_gate(task.place))
+        missing = self.unfinished | {gate for gate, keys in gates.items() if keys}
+        self._waits = {key: needed & missing for key, needed in before.items()} | gates
+        self._waiters: dict[str, list[str]] = defaultdict(list)
+        for key, needed in (before | gates).items():
+            for upstream in needed:
+                self._waiters[upstream].append(key)
+
+    def list_ready(self) -> list[str]:
+        """Return the keys of the unfinished tasks that wait for no other, in order."""
+        return sorted(filter(self.is_ready, self.unfinished), key=self.rank.__getitem__)
+
+    def is_ready(self, key: str) -> bool:
+        return key in self.unfinished and not self._waits[key]
+
+    def finish(self, key: str) -> list[str]:
+        """Note that a task has its outcome. Return the keys of the tasks that are ready because of it."""
+        self.unfinished.discard(key)
+        ready = []
+        for waiter in self._waiters[key]:
+            self._waits[waiter].discard(key)
+            if self.is_ready(waiter):
+                ready.append(waiter)
+            elif waiter not in self.tasks and not self._waits[waiter]:
+                ready += self.finish(waiter)  # a gate
+        return ready
+
+    def reopen(self, keys: Collection[str]) -> None:
+        """Count tasks as unfinished again; their dependants wait for them again."""
+        self.unfinished |= set(keys)
+        for key in keys:
+            for waiter in self._waiters[key]:
+                self._waits[waiter].add(key)
+
+
+def list_upstream(task: Task) -> list[str]:
+    """Return the keys of the tasks that must end before a task."""
+    return [*task.inputs.values(), *task.after, *([task.more_of] if task.more_of else [])]
+
+
+def list_preparations(tasks: Iterable[Task]) -> dict[str, set[str]]:
+    """Return, for each place, the keys of all preparations for the timings there."""
+    by_key = {task.key: task for task in tasks}
+    timed: dict[str, list[Task]] = defaultdict(list)
+    for task in by_key.values():
+        if _is_timed_at_place(task):
+            timed[task.place].append(task)
+    preparations: dict[str, set[str]] = {}
+    for place, timings in timed.items():
+        before, new = set[str](), [key for task in timings for key in task.inputs.values()]
+        while new:
+            if (key := new.pop()) in by_key and key not in before and not by_key[key].alone:
+                before.add(key)
+                new += by_key[key].inputs.values()
+        preparations[place] = before
+    return preparations
+
+
+def _is_timed_at_place(task: Task) -> bool:
+    return task.alone and bool(task.place)
+
+
+def _gate(place: str) -> str:
+    return f"everything prepared for {place}"
+
+
+@dataclass(frozen=True)
+class LostAttempt:
+    """An attempt that brought no outcome.
+
+    on   the machine that cannot do the task, if the machine is the cause
+    """
+
+    reason: str
+    on: str | None = None
+
+    @classmethod
+    def from_error(cls, error: BaseException | None) -> "LostAttempt":
+        if type(error).__name__ == "KilledWorker":
+            return cls("its worker was lost")
+        return cls(f"{type(error).__name__}: {error}".splitlines()[0][:300])
+
+
+@dataclass
+class Attempt:
+    """A task that was submitted to the scheduler, or waits to be.
+
+    resources    of the scheduler that it takes; None as long as no worker fits
+    began_on     the worker that has begun it
+    unfit_since  on the clock of time.monotonic(): since when no worker has the resources
+    """
+
+    task: Task
+    resources: dict[str, float] | None
+    name: str
+    began_on: str | None = None
+    unfit_since: float | None = None
+
+
+@dataclass
+class RetryPolicy:
+    """Counts the attempts at each task and decides when to give up. `sweep` is a name that no other sweep has."""
+
+    sweep: str
+    made: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def name_attempt(self, task: Task) -> str:
+        """Count one more attempt and return its name, which no other attempt of any sweep has."""
+        self.made[task.key] += 1
+        return f"{task.stage}-{task.key[:12]}-{self.sweep}-{self.made[task.key]}"
+
+    def give_up(self, task: Task, began_on: str | None, lost: LostAttempt) -> str | None:
+        """Record a lost attempt. Return why the task must not be retried, or None if it may be."""
+        self.lost[task.key] += began_on is not None or lost.on is not None
+        made = self.made[task.key]
+        if self.lost[task.key] < MAX_LOSSES and made < MAX_ATTEMPTS:
+            return None
+        last = "" if lost.on else f", last{f' on {began_on}' if began_on else ''}: {lost.reason}"
+        return f"lost {made} times{last}"
+
+
+def fail(reason: str) -> Outcome:
+    """Return the outcome of a task that is not tried again."""
+    return Outcome(StageStatus.FAILED, reason)

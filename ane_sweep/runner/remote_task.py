@@ -1,0 +1,229 @@
+"""One task of another machine's sweep, run here: pull its inputs from the shared store, run it in a child process, push its result.
+
+A Dask worker calls `run_remote_task` by its name. The function only starts the child and waits, so that a crash of the child
+comes back as its result. Arguments and results are JSON texts, which every version of Python reads alike.
+"""
+
+import base64
+import os
+import threading
+import zlib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ane_sweep.bridge import conversion, trouble
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.protocol import STDERR, Interrupted
+from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Task, TaskResult
+from ane_sweep.errors import StoreError
+from ane_sweep.fleet import link, members
+from ane_sweep.folders import outputs_folder
+from ane_sweep.machine import host
+from ane_sweep.runner.children import Children
+from ane_sweep.runner.fork_server import ForkServers
+from ane_sweep.runner.gate import Gate
+from ane_sweep.runner.task_runner import STDERR_BYTES, UNSTORED, QuietDisplay, TaskRunner
+from ane_sweep.store import shared
+from ane_sweep.store.cache import Store, open_store
+from ane_sweep.store.runs import Run
+
+STORE_VARIABLE = "ANE_SWEEP_WORKER_STORE"  # this machine's address of the shared store, if it differs from the sweep's
+MAX_BYTES = 32 << 20  # of one task's files that travel with its result; artifacts never do
+
+
+class RemoteTask(msgspec.Struct):
+    """A task for another machine.
+
+    inputs  role -> (stage, key) of an artifact in the shared store
+    again   the shared store's artifact of this task was damaged, and is to be replaced
+    """
+
+    sweep: str
+    task: Task
+    inputs: dict[str, tuple[str, str]]
+    store: str
+    gate: dict[str, float]
+    lanes: int
+    tools: dict[str, str | None]
+    again: bool = False
+
+
+class RemoteResult(msgspec.Struct):
+    """The result of a remote task.
+
+    missing  inputs that the shared store lacks or holds damaged; the task was not run
+    unable   why this machine cannot do the task, though another one may
+    files    name -> content (zlib, base64): the printed output, and the files of a task whose result is not stored
+    stopped  the sweep stopped the task
+    """
+
+    machine: str
+    host: dict[str, object]
+    toolchain: dict[str, str | None]
+    status: str = "failed"
+    reason: str | None = None
+    result: dict[str, object] | None = None
+    missing: list[str] = []
+    unable: str | None = None
+    files: dict[str, str] = {}
+    stopped: bool = False
+
+
+_running: dict[str, list[tuple[Children, threading.Event]]] = {}  # by sweep
+_lock = threading.Lock()
+
+
+@cache
+def _open_cache() -> Store:
+    store = open_store(outputs_folder(None))
+    store.sweep_tmp()
+    return store
+
+
+def open_fleet_store(url: str, stop: threading.Event | None = None) -> shared.Shared:
+    """Return the shared store for all stored stages of a fleet: also those that run a program on one machine."""
+    return shared.open_shared(url, stages=set(STAGES) - UNSTORED, stop=stop)
+
+
+_open_shared = cache(open_fleet_store)
+
+
+@cache
+def _fork_servers() -> ForkServers:
+    """Return the fork servers for preparations of every sweep, which live as long as this process."""
+    return ForkServers()
+
+
+def run_remote_task(text: str) -> str:
+    """Run a RemoteTask, given as JSON. Return a RemoteResult as JSON."""
+    remote = conversion.decode(text, RemoteTask)
+    result = RemoteResult(os.environ.get(members.NAME_VARIABLE, ""), members.fingerprint(), host.toolchain())
+    if differ := [name for name in members.SAME if remote.tools.get(name) != members.tools().get(name)]:
+        result.reason = (
+            f"worker {result.machine} has another {', '.join(differ)} than the sweep: install the same there"
+        )
+    else:
+        try:
+            _run(remote, result)
+        except Interrupted:
+            result.stopped = True
+        except OSError as error:
+            result.unable = trouble.explained(error)
+        except StoreError as error:
+            result.unable = str(error)
+    return msgspec.json.encode(result).decode()
+
+
+def stop_sweep(sweep: str) -> None:
+    """End all tasks of a sweep on this machine. Dask calls it by its name."""
+    with _lock:
+        for children, event in _running.get(sweep, []):
+            event.set()
+            children.kill_all()
+
+
+def event_topic(sweep: str) -> str:
+    """Return the Dask topic under which a sweep's tasks report that they begin."""
+    return f"ane-sweep-{sweep}"
+
+
+def _run(remote: RemoteTask, result: RemoteResult) -> None:
+    link.report_start(event_topic(remote.sweep), remote.task.key, result.machine)
+    store, shared_store = _open_cache(), _open_shared(os.environ.get(STORE_VARIABLE) or remote.store)
+    task, outcomes = remote.task, {}
+    for stage, key in remote.inputs.values():
+        folder = store.intact(stage, key) or shared_store.pull(store, stage, key)
+        if folder is None and (why := shared_store.tally.unpulled.get((stage, key))) is not None:
+            result.unable = why
+            return
+        if folder is None:
+            result.missing.append(key)
+        outcomes[key] = Outcome(StageStatus.CACHED, folder=folder)
+    if result.missing:
+        return
+    folder = store.scratch("errand")
+    try:
+        outcome = _perform(remote, outcomes, folder, store)
+        _fill_in(result, task, outcome, folder)
+        if outcome.status == StageStatus.FAILED and trouble.is_no_space_reason(outcome.reason):
+            result.unable = outcome.reason
+        if outcome.done and task.stage not in UNSTORED:
+            shared_store.push(store, task.stage, task.key, again=remote.again)
+            if (why := shared_store.tally.unpushed.get((task.stage, task.key))) is not None:
+                result.unable = f"it cannot write to the shared store: {why}"
+    finally:
+        store.discard(folder)
+
+
+def _perform(remote: RemoteTask, outcomes: dict[str, Outcome], folder: Path, store: Store) -> Outcome:
+    inputs = {key: _make_stub(stage, key) for stage, key in remote.inputs.values()}
+    children, event = Children(), threading.Event()
+    with _lock:
+        _running.setdefault(remote.sweep, []).append((children, event))
+    # A timing is one process of its round here: a fork server would save nothing.
+    fork_servers = ForkServers(cold=True) if remote.task.alone else _fork_servers()
+    runner = TaskRunner(
+        Plan([], [], tasks={remote.task.key: remote.task, **inputs}), Run(folder, {}), store, QuietDisplay(),
+        budget=members.memory_bytes(),
+        threads=max(1, (os.cpu_count() or 1) // remote.lanes),
+        gate=Gate(remote.gate["wait_s"], remote.gate["busy"]),
+        stop=event, fork_servers=fork_servers, outcomes=outcomes, children=children,
+    )  # fmt: skip
+    try:
+        return runner.perform(remote.task)
+    finally:
+        with _lock:
+            _running[remote.sweep].remove((children, event))
+
+
+def _make_stub(stage: str, key: str) -> Task:
+    """Return a task that stands for its artifact."""
+    return Task(stage, key, {}, {}, {}, {}, None, stage, 0, 0, 0, None)
+
+
+def _fill_in(result: RemoteResult, task: Task, outcome: Outcome, folder: Path) -> None:
+    """Put an outcome into a result, with the files that are small and belong to the sweep."""
+    run, room = Run(folder, {}).task_folder(task), MAX_BYTES
+    paths = [run / "stdout.txt", run / STDERR]
+    if task.stage in UNSTORED:
+        paths += sorted(path for path in (run / "out").rglob("*") if path.is_file() and not path.is_symlink())
+    for path in paths:
+        if not path.is_file() or path.stat().st_size == 0:
+            continue
+        if path.name != STDERR and path.stat().st_size > room:
+            outcome.result.doubts.append(f"{path.name} of {task.stage} stayed on {result.machine}: it is too large")
+            continue
+        content = path.read_bytes()[: STDERR_BYTES if path.name == STDERR else None]
+        room -= len(content)
+        result.files[path.relative_to(run).as_posix()] = base64.b64encode(zlib.compress(content, 1)).decode()
+    result.status, result.reason = outcome.status.value, outcome.reason
+    if outcome.result.stage:
+        result.result = outcome.result.to_plain()
+
+
+def unpack_files(result: RemoteResult) -> dict[str, bytes]:
+    """Return the contents of a result's files by their names within the task's folder."""
+    return {name: zlib.decompress(base64.b64decode(text)) for name, text in result.files.items()}
+
+
+def encode_task(
+    task: Task, sweep: str, inputs: dict[str, tuple[str, str]], settings: dict[str, Any], again: bool = False
+) -> str:
+    """Return a task as a RemoteTask in JSON."""
+    remote = RemoteTask(
+        sweep, replace(task, folders={}, varies=frozenset()), inputs, settings["store"], settings["gate"],
+        settings["lanes"], members.tools(), again,
+    )  # fmt: skip
+    return msgspec.json.encode(remote).decode()
+
+
+def read_task_result(result: RemoteResult) -> TaskResult | None:
+    """Return the task's own result, or None if no process ran."""
+    return None if result.result is None else TaskResult.from_plain(result.result)

@@ -1,0 +1,248 @@
+"""The side of a fleet's sweep that stays on its own machine.
+
+It looks up outcomes that exist already, puts a task's inputs into the shared store before the task is submitted, and puts
+results where a task that ran here would leave them.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from ane_sweep.bridge import conversion, disk, kept
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.protocol import STDERR
+from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.trouble import explained
+from ane_sweep.runner import remote_task
+from ane_sweep.runner.ready_queue import LostAttempt
+from ane_sweep.runner.task_runner import UNSTORED, Display, QuietDisplay, TaskRunner
+from ane_sweep.store.runs import Run
+
+_GATHER_S = 60.0
+
+
+class Gathered(Protocol):
+    """The part of a Dask future that brings a result."""
+
+    def result(self, timeout: float | None = None) -> str: ...
+
+
+def measuring_worker(outcome: Outcome) -> str | None:
+    """Return the worker on which an outcome's figures were taken, if it is known."""
+    measured_on = outcome.result.facts.get("measured_on", {})
+    name: str | None = measured_on.get("host", {}).get("worker")
+    return name
+
+
+class MachineShare(msgspec.Struct):
+    """A machine's part in a run, as in run.json. `seconds` are those of task processes; `moved` counts programs."""
+
+    chip: str | None = None
+    os: str = ""
+    tasks: int = 0
+    seconds: float = 0.0
+    lost: int = 0
+    moved: int = 0
+
+
+class MachineTally:
+    """Each machine's share of a run, by worker. A run that continues adds to the share that its run.json holds."""
+
+    def __init__(self, run: Run) -> None:
+        info = disk.read_json(run.folder / "run.json")
+        earlier = info.get("machines") if isinstance(info, dict) else None
+        self._shares = kept.as_kind(earlier, dict[str, MachineShare]) or {}
+        self._lock = threading.Lock()
+
+    @property
+    def machines(self) -> dict[str, dict[str, object]]:
+        """The shares as JSON values."""
+        plain: dict[str, dict[str, object]] = msgspec.to_builtins(self._shares)
+        return plain
+
+    def add_task(self, name: str, host: dict[str, Any], seconds: float) -> None:
+        """Count a task that a machine has done."""
+        with self._lock:
+            share = self._shares.setdefault(name, MachineShare())
+            share.tasks += 1
+            share.seconds = round(share.seconds + seconds, 3)
+            share.chip = host.get("declared_chip") or host.get("chip")
+            share.os = " ".join(str(host[key]) for key in ("os_version", "os_build") if host.get(key))
+
+    def add_loss(self, name: str | None) -> None:
+        """Count a task that a machine began and did not end; None if no machine had begun it."""
+        if name is not None:
+            with self._lock:
+                self._shares.setdefault(name, MachineShare()).lost += 1
+
+    def add_move(self, name: str) -> None:
+        """Count a program that another machine times in place of this one."""
+        with self._lock:
+            self._shares.setdefault(name, MachineShare()).moved += 1
+
+
+@dataclass
+class ResultCollector:
+    """Joins this machine's cache, the run's folder, and the store that all machines share."""
+
+    runner: TaskRunner
+    settings: dict[str, Any]
+    _said: set[str] = field(default_factory=set)
+    _pushed: set[str] = field(default_factory=set)
+    _damaged: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.run, self.store = self.runner.run, self.runner.store
+        self.tally = MachineTally(self.run)
+        self.shared = remote_task.open_fleet_store(self.settings["store"], self.runner.stop)
+
+    def say_once(self, line: str) -> None:
+        """Show a line, unless it was shown before."""
+        if line not in self._said:
+            self._said.add(line)
+            self.runner.display.say(line)
+
+    def resolve_without_fleet(self, task: Task, dead: str | None) -> Outcome | None:
+        """Return the outcome of a task that needs no worker, or None after its inputs were put into the shared store.
+
+        The outcome may be stored here or in the shared store; and a task that needs the network or files of this machine runs
+        here. `dead`: why there is no scheduler; then only stored outcomes count.
+        """
+        outcome = self.runner.resolve_without_running(task)
+        if outcome is None and _is_stored(task) and self._pull(task):
+            outcome = self.runner.resolve_without_running(task)
+        if outcome is not None or dead is not None:
+            return outcome
+        if task.folders and task.place:  # run here, it would give another machine's figure; the plan refuses such cells
+            return Outcome(StageStatus.FAILED, f"{task.stage} needs files that only the machine that sweeps has")
+        if STAGES[task.stage].network or task.folders:
+            return self._run_here(task)
+        for key in task.inputs.values():
+            if (why := self._share(self.runner.plan.tasks[key])) is not None:
+                return Outcome(StageStatus.FAILED, why)
+        return None
+
+    def encode(self, task: Task, sweep: str) -> str:
+        """Return a task as the text that a worker takes."""
+        tasks = self.runner.plan.tasks
+        inputs = {role: (tasks[key].stage, key) for role, key in task.inputs.items() if _is_stored(tasks[key])}
+        alone = replace(task, inputs={role: key for role, (_, key) in inputs.items()}, after=(), more_of="")
+        again = task.key in self._damaged or self.shared.damage(task.stage, task.key) is not None
+        return remote_task.encode_task(alone, sweep, inputs, self.settings, again)
+
+    def collect(self, task: Task, future: Gathered, is_current: Callable[[], bool]) -> Outcome | LostAttempt:
+        """Return the outcome that a future brings, or why there is none. A result that is not current any more is dropped."""
+        try:
+            result = conversion.decode(future.result(timeout=_GATHER_S), remote_task.RemoteResult)
+        except Exception as error:  # the worker was lost meanwhile, for which Dask has many types of errors
+            return LostAttempt(f"its answer was lost with its worker ({type(error).__name__})")
+        if result.stopped:
+            return LostAttempt(f"it was stopped on {result.machine}")
+        if result.unable is not None:
+            return LostAttempt(f"on {result.machine}: {result.unable}", on=result.machine)
+        for key in result.missing:
+            if (why := self._share(self.runner.plan.tasks[key], again=True)) is not None:
+                return Outcome(StageStatus.FAILED, why)
+        if result.missing:
+            return LostAttempt(
+                f"{result.machine} found its inputs damaged in the shared store; they were put there again"
+            )
+        if not is_current():
+            return LostAttempt("the attempt was given up")
+        try:
+            outcome = self._place(task, result)
+        except OSError as error:  # this machine's disk: it costs the task, as it would without a fleet
+            return Outcome(StageStatus.FAILED, f"on the machine that sweeps: {explained(error)}")
+        if isinstance(outcome, Outcome) and outcome.done:
+            is_new = outcome.status is StageStatus.OK
+            self.tally.add_task(result.machine, result.host, (outcome.result.seconds or 0.0) if is_new else 0.0)
+        return outcome
+
+    def forget(self, task: Task) -> None:
+        """Delete the result of a timing that is to be taken anew."""
+        (self.run.task_folder(task) / "result.json").unlink(missing_ok=True)
+
+    def _place(self, task: Task, remote: remote_task.RemoteResult) -> Outcome | LostAttempt:
+        """Put a result where a task that ran here would leave it."""
+        folder = self.run.make_task_folder(task)
+        (folder / "out").mkdir()
+        for name, content in remote_task.unpack_files(remote).items():
+            path = folder / name
+            if not path.resolve().is_relative_to(folder.resolve()):
+                return LostAttempt(f"{remote.machine} answered with a file outside of the task's folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        status, result = StageStatus(remote.status), remote_task.read_task_result(remote)
+        outcome = Outcome(status, remote.reason, folder=folder / "out", stderr=folder / STDERR)
+        if result is None:
+            return outcome
+        outcome.result = result
+        if task.place:
+            host = {**remote.host, "worker": remote.machine}
+            result.facts["measured_on"] = {"host": host, "toolchain": remote.toolchain}
+        if outcome.done and _is_stored(task):
+            if (artifact := self.shared.pull(self.store, task.stage, task.key)) is None:
+                if (why := self.shared.tally.unpulled.get((task.stage, task.key))) is not None:
+                    return Outcome(StageStatus.FAILED, f"made on {remote.machine}, it could not be brought here: {why}")
+                self._damaged.add(task.key)
+                return LostAttempt(f"the artifact that {remote.machine} made arrived damaged from the shared store")
+            self._pushed.add(task.key)
+            outcome.folder = artifact
+            if status is StageStatus.CACHED:
+                outcome.stderr = artifact / STDERR
+        if not outcome.done or not _is_stored(task):  # a resumed run reads it
+            result.write(folder / "result.json")
+            self.run.seal(task)
+        if status is StageStatus.OK:
+            seconds = result.seconds or 0.0
+            self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
+        return outcome
+
+    def _run_here(self, task: Task) -> Outcome:
+        """Run a task that needs the network's caches or files of this machine."""
+        for key in task.inputs.values():
+            self._pull(self.runner.plan.tasks[key])
+        return replace(self.runner, display=_StartOnly(self.runner.display)).perform(task)
+
+    def _pull(self, task: Task) -> Path | None:
+        if not _is_stored(task) or self.store.lookup(task.stage, task.key) is not None:
+            return None
+        return self.shared.pull(self.store, task.stage, task.key) if self.shared.has(task.stage, task.key) else None
+
+    def _share(self, task: Task, again: bool = False) -> str | None:
+        """Put an artifact of this machine's cache into the shared store. Return why that failed, or None."""
+        if not _is_stored(task):
+            return None
+        with self._lock:
+            if again or task.key not in self._pushed:
+                self.shared.push(self.store, task.stage, task.key, again)
+                if (why := self.shared.tally.unpushed.get((task.stage, task.key))) is not None:
+                    return (
+                        f"{task.stage} cannot be put into store={self.shared.url} from the machine that sweeps: {why}"
+                    )
+                self._pushed.add(task.key)
+        return None
+
+
+def _is_stored(task: Task) -> bool:
+    return task.stage not in UNSTORED
+
+
+class _StartOnly(QuietDisplay):
+    """Shows that a task begins, and messages. Its end is shown by the executor."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def begin(self, task: Task) -> None:
+        self._display.begin(task)
+
+    def say(self, line: str) -> None:
+        self._display.say(line)

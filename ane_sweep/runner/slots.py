@@ -1,0 +1,98 @@
+"""The order of tasks on one machine: in slots, where preparations run side by side, and of tasks that run alone."""
+
+import heapq
+import random
+import threading
+from collections.abc import Callable
+
+from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Task
+from ane_sweep.runner.time_left import expected_seconds
+
+_LAST = [name for name, stage in STAGES.items() if stage.last]  # they run in this order, after all timings
+
+
+def order_in_rounds(tasks: list[Task]) -> list[Task]:
+    """Return tasks that run alone in their order: first those that time nothing, then the rounds of `latency.repeats`, then _LAST.
+
+    Each round takes all timings once, in an order of its own (shuffled by the round's number, so the same every time):
+    drift of the machine and after-effects of the previous task then hit all cells alike.
+    """
+    ordered = [task for task in tasks if not task.round and task.stage not in _LAST]
+    for number in sorted({task.round for task in tasks} - {0}):
+        members = [task for task in tasks if task.round == number]
+        ordered += random.Random(number).sample(members, len(members))
+    return ordered + [task for stage in _LAST for task in tasks if task.stage == stage]
+
+
+class SlotQueue:
+    """Hands ready tasks to slots: tasks whose inputs are done and whose estimated peak memory fits into what is free.
+
+    The order is the plan's; with `longest_first`, the task goes first that begins the longest chain in seconds.
+    Ready tasks wait in one heap for each peak size, of which a plan has few, so that the time for handing out a task does
+    not grow with the number of tasks (tried with 100,000).
+    """
+
+    def __init__(self, tasks: list[Task], outcomes: dict[str, Outcome], budget: int, longest_first: bool = False):
+        self.tasks = tasks
+        self.outcomes = outcomes
+        self.budget = budget
+        self.running: dict[str, int] = {}
+        self.changed = threading.Condition()
+        self.error: BaseException | None = None
+        self.left = len(tasks)
+        self.waits_for = [{key for key in task.inputs.values() if key not in outcomes} for task in tasks]
+        self.dependants: dict[str, list[int]] = {}  # key -> places of the tasks that need it
+        self.ready: dict[int, list[tuple[float, int]]] = {}  # peak bytes -> heap of (minus seconds of the chain, place)
+        for place, needs in enumerate(self.waits_for):
+            for key in needs:
+                self.dependants.setdefault(key, []).append(place)
+        self.chain_s = [0.0] * len(tasks)
+        for place in reversed(
+            range(len(tasks) if longest_first else 0)
+        ):  # a plan names a task before those that need it
+            after = (self.chain_s[other] for other in self.dependants.get(tasks[place].key, ()))
+            self.chain_s[place] = expected_seconds(tasks[place]) + max(after, default=0.0)
+        for place, needs in enumerate(self.waits_for):
+            if not needs:
+                self._make_ready(place)
+
+    def run_slot(self, perform: Callable[[Task], Outcome]) -> None:
+        """Take tasks and perform them in this thread until none is left. The first exception of any slot stops all slots."""
+        while (task := self._take()) is not None:
+            try:
+                outcome = perform(task)
+            except BaseException as error:
+                with self.changed:
+                    self.error = self.error or error
+                    self.changed.notify_all()
+                return
+            with self.changed:
+                self._finish(task, outcome)
+                self.changed.notify_all()
+
+    def _take(self) -> Task | None:
+        with self.changed:
+            while self.left and self.error is None:
+                room = self.budget - sum(self.running.values())
+                fitting = [heap for size, heap in self.ready.items() if heap and (size <= room or not self.running)]
+                if fitting:
+                    task = self.tasks[heapq.heappop(min(fitting))[1]]
+                    self.left -= 1
+                    self.running[task.key] = task.memory_bytes
+                    return task
+                self.changed.wait()
+            return None
+
+    def _finish(self, task: Task, outcome: Outcome) -> None:
+        del self.running[task.key]
+        self.outcomes[task.key] = outcome
+        for place in self.dependants.pop(task.key, ()):
+            self.waits_for[place].discard(task.key)
+            if not self.waits_for[place]:
+                self._make_ready(place)
+
+    def _make_ready(self, place: int) -> None:
+        waiting = self.ready.setdefault(self.tasks[place].memory_bytes, [])
+        heapq.heappush(waiting, (-self.chain_s[place], place))

@@ -1,0 +1,74 @@
+"""The estimated time that a sweep's remaining tasks take, updated in constant time as tasks end."""
+
+import statistics
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+
+from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import CHEAP_S, Task
+from ane_sweep.planner.estimates import SIMILAR
+
+_LATEST = 99  # durations of a stage that are kept
+_SLACK_S = 5.0  # a task that runs for twice its time and this makes the estimate unknown
+Kind = tuple[str, int, float | None, bool]
+
+
+class TimeLeft:
+    """Counts the remaining tasks by stage and size, and what such tasks took in this run, else in past ones."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self.count: Counter[Kind] = Counter()
+        self.alone = 0
+        self.took: dict[str, deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_LATEST))
+        for task in tasks:
+            self._add(task, 1)
+
+    def drop(self, task: Task, seconds: float | None) -> None:
+        """Take out a task that has ended, after `seconds` if a process did it well."""
+        self._add(task, -1)
+        if seconds is not None:
+            self.took[task.stage].append((task.work, seconds))
+
+    def seconds(self, running: Iterable[tuple[Task, float]] = ()) -> float | None:
+        """Return what the rest will take, one task after another; None while some task's duration is unknown.
+
+        running   tasks that run, with the seconds for which they have done so
+
+        A duration is known if a task of that stage and of similar size has ended in this run or an earlier one. A guess from
+        the size of a model would be wrong by several times on another machine, and so would be the duration of a task that
+        has run for twice as long as such tasks took.
+        """
+        each = {kind: self._expected(kind) for kind, many in self.count.items() if many}
+        left = 0.0
+        for kind, known in each.items():
+            if known is None:
+                return None
+            left += self.count[kind] * known
+        for task, spent in running:
+            known = each.get(_kind(task)) or 0.0
+            if spent > 2 * known + _SLACK_S:
+                return None
+            left -= min(spent, known)
+        return left
+
+    def _expected(self, kind: Kind) -> float | None:
+        stage, work, recorded, is_more = kind
+        least, most = work / SIMILAR, max(work, 1) * SIMILAR
+        here = [seconds for size, seconds in self.took[stage] if least <= max(size, 1) <= most]
+        if not here:
+            return recorded
+        mean = statistics.fmean(here)
+        return 0.0 if is_more and mean > CHEAP_S else mean
+
+    def _add(self, task: Task, sign: int) -> None:
+        self.count[_kind(task)] += sign
+        self.alone += sign * task.alone
+
+
+def _kind(task: Task) -> Kind:
+    return task.stage, task.work, task.seconds, bool(task.more_of)
+
+
+def expected_seconds(task: Task) -> float:
+    """Return the seconds that a task may take, to order tasks by: as past ones, else a guess from the size of its model."""
+    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds

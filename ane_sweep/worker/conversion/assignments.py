@@ -1,0 +1,247 @@
+"""Writes into a part of a tensor (`y[..., 0::2] = z`, `y[0].add_(1)`), as ops of a program that changes nothing in place.
+
+coremltools 9.0 reads the slices of such a write as those of the first axes, whichever they are, and forgets a write through any
+other view. Here every write makes a new value of the tensor that is viewed, and views of it that are read later are taken anew.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ane_sweep.errors import StageError
+from ane_sweep.worker.conversion import hints
+
+KIND = "ane_sweep_assign"
+_FILLS = ("copy_", "fill_", "zero_")
+_CUTS = {"slice": 4, "select": 2}  # views that are written back -> how many inputs each has beside the tensor
+_SHARES = frozenset(
+    [
+        "view",
+        "transpose",
+        "permute",
+        "t",
+        "numpy_t",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "expand_as",
+        "view_as",
+        "chunk",
+        "constantchunk",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "unbind",
+        "listunpack",
+        "narrow",
+        "diagonal",
+        "unfold",
+        "movedim",
+        "swapaxes",
+        "swapdims",
+        "unflatten",
+    ]
+)  # views that are not
+
+
+@contextmanager
+def register_assignments() -> Iterator[None]:
+    """Use this module's pass and op in place of coremltools' for the duration."""
+    from coremltools.converters.mil.frontend.torch import converter
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
+
+    theirs = converter.generate_tensor_assignment_ops
+    converter.generate_tensor_assignment_ops = lambda graph: (
+        theirs(graph) if _has_branches(graph) else rewrite_assignments(graph)
+    )
+    known.name_to_func_mapping[KIND] = _convert_assignment
+    try:
+        yield
+    finally:
+        converter.generate_tensor_assignment_ops = theirs
+        known.name_to_func_mapping.pop(KIND, None)
+
+
+def _has_branches(graph: Any) -> bool:
+    return any(node.blocks for node in graph.nodes)
+
+
+def rewrite_assignments(graph: Any) -> None:
+    """Replace every write into a tensor by a new value of it. Raises StageError, with the line, for one that cannot be."""
+    values = _Values()
+    for node in graph.nodes:
+        values.add(node)
+    graph.outputs = [values.read(name) for name in graph.outputs]
+    graph.nodes = values.nodes
+
+
+class _Values:
+    """The values that the names of a trace have, as it goes on.
+
+    nodes     the nodes of the new graph
+    current   name -> the name of its present value in the new graph
+    views     name -> (the node that takes this view, the version of the tensor that it was taken of)
+    versions  tensor that is no view -> how often it has been written to
+    same      output of an op that works in place -> the name that it wrote to
+    lost      tensor -> the node that wrote to it by way of a view that cannot be written back
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.current: dict[str, str] = {}
+        self.views: dict[str, tuple[Any, int]] = {}
+        self.versions: dict[str, int] = {}
+        self.same: dict[str, str] = {}
+        self.lost: dict[str, Any] = {}
+
+    def root(self, name: str) -> str:
+        """Return the tensor that a view is taken of, which may be the name itself."""
+        while name in self.views:
+            name = self.views[name][0].inputs[0]
+        return name
+
+    def read(self, name: str) -> str:
+        """Return the name of the present value. A view of a tensor that was written to since is taken again."""
+        name = self.same.get(name, name)
+        root = self.root(name)
+        if root in self.lost:
+            writer = self.lost[root]
+            raise StageError(
+                f"torch op {writer.kind!r}{_describe_place(writer)} writes into a view of a tensor that is used again; "
+                "write to a slice of the tensor itself, as y[:, 0] = z, or to a copy, as y.transpose(0, 1).clone()"
+            )
+        if name in self.views and self.views[name][1] != self.versions.get(root, 0):
+            node, now = self.views[name][0], f"at_{len(self.nodes)}"
+            outputs = [f"{one}_{now}" for one in node.outputs]
+            self.nodes.append(_copy_node(node, node.kind, [self.read(one) for one in node.inputs], outputs))
+            self.views.update(dict.fromkeys(node.outputs, (node, self.versions[root])))
+            self.current.update(zip(node.outputs, outputs))
+        return self.current.get(name, name)
+
+    def add(self, node: Any) -> None:
+        """Take the next node of the trace."""
+        names = [self.same.get(name, name) for name in node.inputs]
+        target = names[0] if names else ""
+        if node.kind in _FILLS:
+            self._assign(node, target, [self.read(name) for name in names[1:2]])
+        else:
+            node.inputs = [self.read(name) for name in names]
+            self.nodes.append(node)
+            if target and node.kind.endswith("_"):
+                self._put_back(node, target)
+            elif target and (node.kind in _CUTS or node.kind in _SHARES or (node.meta or {}).get("is_view")):
+                taken = _copy_node(node, node.kind, names, node.outputs), self.versions.get(self.root(target), 0)
+                self.views.update(dict.fromkeys(node.outputs, taken))
+
+    def _assign(self, node: Any, target: str, value: list[str]) -> None:
+        """Write a value into the tensor that `target` is a slice of."""
+        base, cuts = target, list[Any]()
+        while base in self.views and self.views[base][0].kind in _CUTS:
+            cuts.insert(0, self.views[base][0])
+            base = cuts[0].inputs[0]
+        indices = [self.read(name) for cut in cuts for name in cut.inputs[1:]]
+        made = _copy_node(node, KIND, [self.read(base), *value, *indices], [f"{base}_at_{len(self.nodes)}"])
+        made.attr = {"value": None, "fills": node.kind, "cuts": [cut.kind for cut in cuts]}
+        self.nodes.append(made)
+        self._change(node, base, made.outputs[0])
+        self.same[node.outputs[0]] = target
+
+    def _put_back(self, node: Any, target: str) -> None:
+        """Write what an op has made, which torch does in place, where its target lies."""
+        if target in self.views and self.views[target][0].kind in _CUTS:
+            self._assign(_copy_node(node, "copy_", [], [f"{node.name}_put_back"]), target, [node.outputs[0]])
+        else:
+            self._change(node, target, node.outputs[0])
+        self.same[node.outputs[0]] = target
+
+    def _change(self, node: Any, base: str, value: str) -> None:
+        """Give a tensor its new value. A view becomes a tensor of its own, and the one that it was taken of is lost."""
+        if base in self.views:
+            self.lost[self.root(base)] = node
+            del self.views[base]
+        self.versions[base] = len(self.nodes)
+        self.current[base] = value
+
+
+def _copy_node(node: Any, kind: str, inputs: list[str], outputs: list[str]) -> Any:
+    """A node that comes from the same line."""
+    return type(node)(
+        kind, inputs, outputs, parent=node.parent, attr=node.attr, model_hierarchy=node.model_hierarchy, meta=node.meta
+    )
+
+
+def _describe_place(node: Any) -> str:
+    line = hints.find_line((node.meta or {}).get("source", ""))
+    return f" ({line})" if line else ""
+
+
+def _convert_assignment(context: Any, node: Any) -> None:
+    """Convert KIND: inputs are the tensor, the value (none for zero_), and of each slice or select its indices."""
+    import numpy as np
+    from coremltools.converters.mil import Builder as mb
+
+    x = context[node.inputs[0]]
+    given = 1 if node.attr["fills"] == "zero_" else 2
+    value = context[node.inputs[1]] if given == 2 else mb.const(val=np.float32(0))
+    if not node.attr["cuts"] and value.shape == x.shape and value.dtype == x.dtype:
+        context.add(mb.identity(x=value, name=node.name))
+        return
+    nothing = f"{node.name}_nothing"
+    context.add(None, torch_name=nothing)
+    names, cuts = list(node.inputs[given:]), []
+    for kind in node.attr["cuts"]:
+        cuts.append((kind, [names.pop(0) for _ in range(_CUTS[kind])]))
+    context.add(_write_part(context, node, x, cuts, value), node.name)
+
+
+def _write_part(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]]], value: Any) -> Any:
+    """Return `x` with `value` in the part that the cuts leave, one after the other."""
+    import numpy as np
+    from coremltools.converters.mil import Builder as mb
+    from coremltools.converters.mil.frontend import _utils
+    from coremltools.converters.mil.frontend.torch import ops
+    from coremltools.converters.mil.mil import types
+    from coremltools.converters.mil.mil.ops.defs._utils import solve_slice_by_index_shape
+
+    indices, later = _group_by_axis(context, node, x.rank, cuts)
+    begin, end, stride, *masks = ops._get_slice_params(context, x, indices)
+    if later:  # a slice of a slice of one axis
+        begins, ends, squeezed = masks
+        part = mb.slice_by_index(
+            x=x, begin=begin, end=end, stride=stride, begin_mask=begins, end_mask=ends, squeeze_mask=squeezed
+        )
+        value = _write_part(context, node, part, later, value)
+    shape = tuple(value.shape)  # where the slice is not known before it runs the value must have its shape
+    if begin.val is not None and end.val is not None and all(isinstance(size, (int, np.integer)) for size in x.shape):
+        shape = tuple(map(int, solve_slice_by_index_shape(x.shape, begin.val, end.val, stride, *masks)))
+    if 0 in shape:
+        return mb.identity(x=x)
+    if value.dtype != x.dtype:
+        value = mb.cast(x=value, dtype=types.builtin_to_string(x.dtype))
+    if tuple(value.shape) != shape:
+        known = value.val is not None
+        value = (
+            mb.const(val=np.broadcast_to(value.val, shape).copy())
+            if known
+            else _utils.pymil_broadcast_to(value, shape, f"{node.name}_value")
+        )
+    return ops._translate_torch_tensor_assign(x, value, begin, end, stride, *masks)
+
+
+def _group_by_axis(
+    context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]]]
+) -> tuple[list[Any], list[Any]]:
+    """Return [begin, end, stride] of each axis, of a select [index, None, None], as coremltools takes them; and the cuts from
+    the first on that cuts an axis again."""
+    left, found = list(range(rank)), dict[int, list[Any]]()
+    taken = 0
+    for kind, (dim, *indices) in cuts:
+        axis = left[int(context[dim].val)]
+        if axis in found:
+            break
+        found[axis] = [indices[0], None, None] if kind == "select" else indices
+        if kind == "select":
+            left.remove(axis)
+        taken += 1
+    nothing = [f"{node.name}_nothing"] * 3
+    return [one for axis in range(max(found, default=-1) + 1) for one in found.get(axis, nothing)], cuts[taken:]

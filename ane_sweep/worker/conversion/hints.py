@@ -1,0 +1,133 @@
+"""Messages for failed conversions: the op, the line of the user's code that it came from, and a known workaround.
+
+coremltools names the op alone. A traced graph knows the lines: while coremltools reads the graph, each op is stored with
+the Python stack that called it, and the frame in which the conversion failed holds the op.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ane_sweep import data
+from ane_sweep.bridge import installed_in, trouble
+from ane_sweep.errors import StageError
+
+TABLE = Path(data.__file__).parent / "op_hints.csv"
+_NODES = ("convert_single_node", "convert_nodes")  # functions of coremltools that hold the op in hand
+_FRAME = re.compile(r"^(.+)\((\d+)\): (.+)$", re.MULTILINE)
+_MISSING = re.compile(r"convert function for op '([^']+)' not implemented")
+_REGISTER = (
+    "write it with other ops of torch, or register a conversion of it in your own file "
+    "(coremltools.converters.mil.register_torch_op)"
+)
+
+
+@contextmanager
+def explain_failures() -> Iterator[None]:
+    """Convert inside this context to have coremltools' error about an op raised as a StageError with a hint."""
+    with _remember_lines():
+        try:
+            yield
+        except (StageError, MemoryError):
+            raise
+        except Exception as error:
+            if (sentence := explain_error(error)) is None:
+                raise
+            raise StageError(sentence) from error
+
+
+@contextmanager
+def _remember_lines() -> Iterator[None]:
+    from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
+
+    made = Node.__dict__["from_torchscript_node"]
+
+    def remembering(cls: Any, node: Any, parent: Any) -> Any:
+        found = made.__func__(cls, node, parent)
+        found.meta = {"source": node.sourceRange(), "is_view": _is_view(node, found.kind)}
+        return found
+
+    Node.from_torchscript_node = classmethod(remembering)
+    try:
+        yield
+    finally:
+        Node.from_torchscript_node = made
+
+
+def _is_view(node: Any, kind: str) -> bool:
+    """Return True if a reshape or flatten of a trace shares its input's memory, which depends on the input's strides."""
+    import torch
+
+    if kind not in ("reshape", "flatten"):
+        return False
+    given, made = (next(ends()).type() for ends in (node.inputs, node.outputs))
+    try:
+        like = torch.empty_strided(given.sizes(), given.strides(), device="meta").reshape(made.sizes())
+    except (RuntimeError, TypeError):  # of a graph that was not traced, whose sizes are not known
+        return False
+    return like._is_view()
+
+
+def explain_error(error: BaseException) -> str | None:
+    """Return one sentence about the op that failed, or None if the error is not about an op."""
+    node = _find_failed_node(error)
+    if node is None:
+        return None
+    kind: str = node.kind
+    text = " ".join(trouble.text_of(error).split())
+    line = find_line((node.meta or {}).get("source", ""))
+    place = f"torch op {kind!r}{f' ({line})' if line else ''}"
+    if _MISSING.search(text):
+        return (
+            f"{place} has no conversion in coremltools {_coremltools_version()}; {find_workaround(kind) or _REGISTER}"
+        )
+    said = f"{place} cannot be converted: {type(error).__name__}: {text[:300]}"
+    return f"{said}; {known}" if (known := find_workaround(kind)) else said
+
+
+def _find_failed_node(error: BaseException) -> Any:
+    """Return coremltools' node of the innermost op whose conversion raised the error, or None."""
+    node, entry = None, error.__traceback__
+    while entry is not None:
+        frame = entry.tb_frame
+        if frame.f_code.co_name in _NODES and "coremltools" in frame.f_code.co_filename:
+            node = frame.f_locals.get("node", node)
+        entry = entry.tb_next
+    return node
+
+
+def find_line(source: str) -> str:
+    """Return `nets.py line 12, in forward` for the stack of an op, innermost first.
+
+    It is the first line outside installed packages, else the innermost one outside torch, else empty.
+    """
+    frames = [(Path(name), line, called) for name, line, called in _FRAME.findall(source)]
+    frames = [one for one in frames if one[0].suffix == ".py"]  # "<frozen runpy>" is no file
+    own = next((one for one in frames if not installed_in.installed(one[0])), None)
+    other = next((one for one in frames if "/torch/" not in one[0].as_posix()), None)
+    if (found := own or other) is None:
+        return ""
+    return f"{found[0].name} line {found[1]}, in {found[2]}"
+
+
+@cache
+def read_table() -> dict[str, str]:
+    """Return the known workarounds by torch op, as coremltools names it."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return {row["op"]: row["way"] for row in csv.DictReader(file)}
+
+
+def find_workaround(kind: str) -> str | None:
+    """Return the workaround for an op, or None; an in-place form (`add_`) has that of its op."""
+    workarounds = read_table()
+    return workarounds.get(kind) or workarounds.get(kind.rstrip("_"))
+
+
+def _coremltools_version() -> str:
+    import coremltools
+
+    return str(coremltools.__version__)

@@ -1,0 +1,51 @@
+"""Sizes of packages and programs that coremltools wrote, and removal of what it leaves to chance."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+MLMODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
+WEIGHTS = Path("Data", "com.apple.CoreML", "weights", "weight.bin")
+
+
+def measure_bytes(package: Path) -> int:
+    """Return the bytes of a package on disk."""
+    return sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
+
+
+def compute_bits_per_weight(package: Path, numbers: int) -> float:
+    """Return the bits of the weight file (tables, scales, masks, alignment included) per dense number."""
+    path = package / WEIGHTS
+    return 8 * path.stat().st_size / numbers if path.exists() and numbers else 0.0
+
+
+def count_float_numbers(program: Any) -> int:
+    """Count the floating-point numbers in the constants of a coremltools program."""
+    values = [
+        op.outputs[0].val
+        for function in program.functions.values()
+        for op in function.operations
+        if op.op_type == "const"
+    ]
+    return sum(value.size for value in values if getattr(getattr(value, "dtype", None), "kind", "") == "f")
+
+
+def make_deterministic(package: Path) -> None:
+    """Rewrite a package so that equal parameters give equal bytes: order of protobuf maps, identifiers in the manifest."""
+    from coremltools.proto import Model_pb2
+
+    path = package / MLMODEL
+    spec = Model_pb2.Model()
+    spec.ParseFromString(path.read_bytes())
+    path.write_bytes(spec.SerializeToString(deterministic=True))
+    manifest_path = package / "Manifest.json"
+    manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+    names = {old: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])).upper() for old, item in _list_items(manifest)}
+    manifest["itemInfoEntries"] = {names[old]: item for old, item in _list_items(manifest)}
+    manifest["rootModelIdentifier"] = names[manifest["rootModelIdentifier"]]
+    manifest_path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _list_items(manifest: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
+    return list(manifest["itemInfoEntries"].items())

@@ -1,0 +1,105 @@
+"""Shortcuts through coremltools' conversion that cannot change its result here.
+
+coremltools 9.0 spends most of a language model's conversion on self-checks and copies of constants. `take_shortcuts()`
+switches those off inside its context, each with its reason; a test compares the program with a plain conversion's. An
+attribute that another coremltools lacks is not patched: then the conversion is slower, not wrong.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ane_sweep.worker.grow import recipes
+
+FP16_MAX = 65504.0
+
+_MIL = "coremltools.converters.mil.mil"
+
+
+@contextmanager
+def take_shortcuts() -> Iterator[None]:
+    """Apply every entry of PATCHES inside this context. Not thread-safe: a process converts one program at a time."""
+    _count_names_anew()
+    undo = []
+    try:
+        for module, owner, name, make in PATCHES:
+            cls = getattr(importlib.import_module(module), owner, None)
+            original = vars(cls).get(name) if cls is not None else None
+            if original is not None:
+                undo.append((cls, name, original))
+                setattr(cls, name, make(original))
+        yield
+    finally:
+        for cls, name, original in reversed(undo):
+            setattr(cls, name, original)
+
+
+def _count_names_anew() -> None:
+    """Let coremltools begin again with `linear_0`.
+
+    It forgets its counts when a conversion succeeds, not when it fails, and the counts of symbols never.
+    """
+    importlib.import_module(f"{_MIL}.builder").Builder.name_count.clear()
+    symbolic: Any = importlib.import_module(f"{_MIL}.types.symbolic")
+    symbolic.k_used_symbols.clear()
+    symbolic.k_num_internal_syms = 0
+
+
+def fits_fp16(values: np.ndarray) -> bool:
+    """Return True if every number lies within fp16's range; False for NaN and infinities, which need the slow check."""
+    values = np.asarray(values).view(
+        np.ndarray
+    )  # the plain numbers: this look must not count as reading a traced constant
+    return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
+
+
+def _make_overflow_check(original: Any) -> staticmethod[[Any], bool]:
+    # coremltools builds index arrays (8 bytes a number and axis) over every constant of every op. A maximum and a
+    # minimum answer the same question; what they do not settle goes to the original.
+    def fp16_overflow(op: Any) -> bool:
+        constants = [
+            var.op.val.val
+            for given in op.inputs.values()
+            for var in (given if isinstance(given, (list, tuple)) else [given])
+            if var.op is not None and var.op.op_type == "const" and var.is_tensor_or_scalar_of(dtype="fp32")
+        ]
+        return not all(fits_fp16(value) for value in constants) and bool(original.__func__(op))
+
+    return staticmethod(fp16_overflow)
+
+
+def _make_underflow_check(original: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    # The check is for epsilons and skips what has 400 numbers or more, but copies every tensor to count them.
+    def check_underflow_to_zero(self: Any, new_var: Any, var: Any) -> None:
+        if np.size(var.val) < 400 and recipes.recipe_of(new_var.val) is None:  # else `narrowed` does the same
+            original(self, new_var, var)
+
+    return check_underflow_to_zero
+
+
+def _make_no_op(original: object) -> Callable[..., None]:
+    return lambda self, *args, **kwargs: None
+
+
+def _make_short_text(original: object) -> Callable[[object], str]:
+    return lambda self: type(self).__name__
+
+
+PATCHES = (
+    # 6.5 of 9.5 s of converting GPT-2, and its memory peak.
+    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "fp16_overflow", _make_overflow_check),
+    (f"{_MIL}.passes.defs.quantization", "AbstractQuantizationPass", "_check_underflow_to_zero", _make_underflow_check),
+    (f"{_MIL}.passes.defs.quantization", "FP16ComputePrecision", "_check_underflow_to_zero", _make_underflow_check),
+    # A self-check of the whole program after each of 90 passes; convert runs it once, at the end.
+    (f"{_MIL}.program", "Program", "validate", _make_no_op),
+    # Marks what hangs on compressed constants, over the whole program after each pass; there are none in a fresh
+    # conversion (convert refuses to go on if it finds one).
+    (f"{_MIL}.block", "Block", "_propagate_nonreplaceable_vars", _make_no_op),
+    # Debug messages that nobody reads, with the whole program printed into each.
+    (f"{_MIL}.block", "Block", "__str__", _make_short_text),
+    (f"{_MIL}.block", "Function", "__str__", _make_short_text),
+    (f"{_MIL}.program", "Program", "__str__", _make_short_text),
+)

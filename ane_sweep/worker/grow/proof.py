@@ -1,0 +1,140 @@
+"""The proof that a conversion of a few blocks says all of every block: what blocks hold may decide the program's constants by
+their recipes alone.
+
+The longer of two short conversions is made with other numbers in every tensor that is not the same in all blocks. A constant
+that depends on them without a recipe then differs from that of the shorter one. A number that coremltools has read as it
+converted, or written into the program itself, may have decided something that other numbers leave as it is (a comparison):
+it is computed again for each block and must be the same.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ane_sweep.worker.grow import recipes, repeats
+from ane_sweep.worker.grow.repeats import Repeat
+from ane_sweep.worker.grow.sequence import Unlike
+from ane_sweep.worker.models import _lazy
+
+
+def tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return the module's parameters and buffers under each of their names."""
+    return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+
+
+class Differing:
+    """Tensors of inner blocks that are not the same numbers in all blocks of their turn, and other numbers for them."""
+
+    def __init__(self, module: nn.Module, lists: list[Repeat]):
+        self.lists = lists
+        self.held = tensors(module)
+        _refuse_one_name(self.held)
+        self.names = {name for alike in self._alike() if not self._are_equal(alike) for name in alike}
+
+    def _alike(self) -> Iterator[list[str]]:
+        """Yield the names of each tensor of a block in all inner blocks of the same turn."""
+        for one in self.lists:
+            for number in range(1, 1 + one.period):
+                start = f"{one.path}.{one.before + number}."
+                for name in [name for name in self.held if name.startswith(start)]:
+                    yield [repeats.in_block(name, one, other) for other in range(number, one.count - 1, one.period)]
+
+    def _are_equal(self, names: list[str]) -> bool:
+        if missing := [name for name in names if name not in self.held]:
+            raise Unlike(f"it has no {missing[0]}")
+        if not self.held[names[0]].is_floating_point():
+            return True  # whole numbers are compared where the module is run
+        first = _lazy.materialise(self.held[names[0]])
+        return all(
+            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.materialise(self.held[name]), first)
+            for name in names
+        )
+
+    def real(self, name: str) -> np.ndarray:
+        """Return the numbers of a tensor of the whole module."""
+        return _lazy.materialise(self.held[name]).detach().numpy()
+
+    def changed(self, name: str) -> np.ndarray:
+        """Return other numbers for a tensor that differs, the same each time, and those of any other tensor as they are."""
+        return self.change(name, self.held[name]).detach().numpy()
+
+    def change(self, name: str, tensor: Tensor) -> Tensor:
+        """Return the tensor with each number scaled and moved away from zero at random; its sign stays, as of a variance."""
+        value = _lazy.materialise(tensor)
+        if name not in self.names:
+            return value
+        drawn = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        scale, shift = (torch.rand(value.shape, generator=drawn) / 2 + 0.25 for _ in range(2))
+        changed = (value.detach().abs() * scale + shift) * torch.where(value < 0, -1.0, 1.0)
+        return changed.to(value.dtype).contiguous() if value.is_contiguous() else _like(changed, value)
+
+
+def _refuse_one_name(names: Iterable[str]) -> None:
+    """Raise Unlike where two tensors have one name in a program, of which coremltools changes one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(re.sub("[^a-zA-Z0-9_]", "_", name), name)) != name:
+            raise Unlike(f"{other} and {name} have one name in a program")
+
+
+def _are_same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))  # 0 and -0 are equal
+
+
+def _like(changed: Tensor, value: Tensor) -> Tensor:
+    """Return the numbers as a tensor that lies in memory as the other does."""
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    return made.copy_(changed)
+
+
+def check_apart(observed: list[Any], differing: Differing, longer: Repeat) -> None:
+    """Raise Unlike where a value that was read as more blocks were converted depends on two inner ones: any two of all may
+    be what no two of these are."""
+    for recipe in observed:
+        names = {repeats.in_whole(name, differing.lists, longer) for name in recipes.leaves(recipe)} & differing.names
+        if len({repeats.block_of(name, differing.lists) for name in names}) > 1:
+            raise Unlike(f"a number depends on two blocks ({', '.join(sorted(names)[:2])})")
+
+
+def check_observed(observed: list[Any], differing: Differing) -> None:
+    """Raise Unlike where a value that was read as few blocks were converted is another in another block."""
+    seen = set()
+    for recipe in observed:
+        names = [repeats.in_whole(name, differing.lists, None) for name in recipes.leaves(recipe)]
+        key = (recipes.shape_of(recipe), *names)
+        if differing.names.isdisjoint(names) or key in seen:
+            continue
+        seen.add(key)
+        wanted = recipes.replay(recipe, differing.real, names)
+        for others in _in_other_blocks(names, differing):
+            if not _are_same(recipes.replay(recipe, differing.real, others), wanted):
+                raise Unlike(
+                    f"a number that depends on {_first_moved(names, others)} is not what it is in other blocks"
+                )
+
+
+def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[str]]:
+    """Yield the names with those of inner blocks moved on by one turn and more, as far as there are inner blocks."""
+    moving = [name for name in names if name in differing.names]
+    found = [repeats.block_of(name, differing.lists) for name in moving]
+    one = found[0][0]
+    if any(other is not one for other, _ in found):
+        raise Unlike(f"a number depends on blocks of two lists ({moving[0]})")
+    most = one.count - 2 - max(number for _, number in found)
+    for shift in range(one.period, most + 1, one.period):
+        moved = {name: repeats.in_block(name, one, number + shift) for name, (_, number) in zip(moving, found)}
+        yield [moved.get(name, name) for name in names]
+
+
+def _first_moved(names: list[str], others: list[str]) -> str:
+    return next(other for name, other in zip(names, others) if name != other)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()

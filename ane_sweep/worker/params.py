@@ -1,0 +1,59 @@
+"""Parameters of tasks as types. A stage converts its JSON values when it starts, and so checks them."""
+
+from typing import TypeVar
+
+import msgspec
+
+from ane_sweep.bridge import conversion
+from ane_sweep.errors import StageError
+
+P = TypeVar("P", bound="Params")
+
+
+class Params(msgspec.Struct, frozen=True):
+    """Base of the parameters of one stage. Fields that no stage reads stay in the JSON alone."""
+
+    @classmethod
+    def read(cls: type[P], values: dict[str, object]) -> P:
+        """Return the parameters of a task. Raises StageError if one is missing or has another type."""
+        try:
+            return conversion.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise StageError(f"the task's params do not fit: {error}; run the same command again") from error
+
+
+class Model(Params, frozen=True):
+    """The model of a task. `arch` is the checkpoint's config, whose keys depend on the family."""
+
+    task: str = ""
+    family: str = ""
+    arch: dict[str, object] = {}
+
+
+class Texts(Params, frozen=True):
+    """The texts that a reference is made from; `tokenizer` is a digest, or None for seeded ids."""
+
+    count: int
+    seed: int = 0
+    tokenizer: str | None = None
+
+
+class Weights(Params, frozen=True):
+    """The source of a model's weights: random, pretrained, path or own."""
+
+    kind: str
+
+
+class Policy(Params, frozen=True):
+    """How samples are taken: counts of warm-ups and samples, and limits in seconds. `idle_s` None: the runtime's own."""
+
+    warmup: int
+    samples: int
+    max_seconds: float
+    idle_s: float | None = None
+
+
+class RuntimeParams(Params, frozen=True):
+    """Parameters of every stage that runs a program: the runtime's name."""
+
+    runtime: str

@@ -1,0 +1,108 @@
+"""Taking samples: the first call, the early ones, the steady ones, and one after a pause. The clock is an argument."""
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+TICKS = 1000  # a sample lasts at least this many ticks of the clock: reading it then costs at most 0.1 %
+_MOST_LOOPS = 100_000
+
+Clock = Callable[[], float]
+
+
+@dataclass
+class Samples:
+    """Seconds a call: the very first, the early ones (warm-ups), those that count, and one after a pause of `idle_s`.
+
+    loops      calls that one steady sample is the mean of; 1 unless calls are short against the clock
+    starts     when each of them began by that clock, in the order in which they were taken
+    native_s   what the runtime itself says a steady call took, where it does; never with loops
+    """
+
+    first_s: float
+    warmup_s: list[float]
+    steady_s: list[float]
+    loops: int = 1
+    after_idle_s: float | None = None
+    idle_s: float = 0.0
+    native_s: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+
+
+def measure(
+    call: Callable[[], Any],
+    *,
+    clock: Clock,
+    warmup: int,
+    samples: int,
+    max_seconds: float,
+    idle_s: float = 0.0,
+    tick_s: float = 0.0,
+    native: Callable[[], float | None] = lambda: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Samples:
+    """Time `call` once, then `warmup` times, then take up to `samples` samples; last, one call after a pause.
+
+    After `max_seconds` (of the clock, counted from the first call) no further call begins, the one after the pause
+    excepted; at least one steady sample is taken all the same. Python's garbage collector is off meanwhile. `native`
+    gives the milliseconds that the runtime says the last call took; it is asked between samples.
+    """
+    deadline = clock() + max_seconds
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        starts: list[float] = []
+        taken = Samples(_time_calls(call, clock, starts), [], [], starts=starts)
+        while len(taken.warmup_s) < warmup and clock() < deadline:
+            taken.warmup_s.append(_time_calls(call, clock, starts))
+        taken.loops = choose_loops([taken.first_s, *taken.warmup_s][-1], tick_s)
+        while not taken.steady_s or (len(taken.steady_s) < samples and clock() < deadline):
+            taken.steady_s.append(_time_calls(call, clock, starts, taken.loops))
+            said = native() if taken.loops == 1 else None
+            if said is not None:
+                taken.native_s.append(said / 1000)
+        if idle_s:
+            sleep(idle_s)
+            taken.idle_s, taken.after_idle_s = idle_s, _time_calls(call, clock, starts)
+    finally:
+        if was_on:
+            gc.enable()
+    return taken
+
+
+def _time_calls(call: Callable[[], Any], clock: Clock, starts: list[float], loops: int = 1) -> float:
+    if loops == 1:
+        start = clock()
+        call()
+        end = clock()
+    else:
+        turns = range(loops)
+        start = clock()
+        for _ in turns:
+            call()
+        end = clock()
+    starts.append(start)
+    return (end - start) / loops
+
+
+def choose_loops(call_s: float, tick_s: float) -> int:
+    """How many calls of `call_s` make a sample of at least TICKS ticks."""
+    if tick_s <= 0 or call_s >= TICKS * tick_s:
+        return 1
+    return min(_MOST_LOOPS, math.ceil(TICKS * tick_s / max(call_s, tick_s)))
+
+
+def measure_tick(clock: Clock, reads: int = 50) -> float:
+    """The smallest step, in seconds, that `clock` was seen to make; 0 for a clock that stands still."""
+    steps = []
+    before = clock()
+    for _ in range(reads):
+        now = clock()
+        if now > before:
+            steps.append(now - before)
+        before = now
+    return min(steps, default=0.0)
