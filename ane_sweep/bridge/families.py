@@ -1,9 +1,11 @@
 """Which model families there are, and their variants, read from their sources without importing them (and torch)."""
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import ane_sweep
 from ane_sweep.bridge import declared, plugins
@@ -26,6 +28,10 @@ class Serves:
     per_layer        places in a block where the program can always be cut
     parts            where one config.json describes several models: the task -> the key that holds its own, in which
                      `layers` and `longest` lie; a config.json that is of one alone is read as if it lay there
+    norms            "layer" (a weight and a bias for each channel) or "rms" (a weight alone)
+    gated            whether the feed-forward has a third projection, its gate; or the key of config.json that says so by a
+                     value that begins with "gated-"
+    unbuilt          a key of config.json -> the value with which no variant here is built
     several          an architecture that is no one model -> the choices, {name} being the checkpoint
     own_mask         its module in transformers makes the causal mask itself and keeps nothing: `original` has no choice of either
     """
@@ -41,10 +47,25 @@ class Serves:
     parts: dict = field(default_factory=dict)  # type: ignore[type-arg]
     several: dict = field(default_factory=dict)  # type: ignore[type-arg]
     own_mask: bool = False
+    norms: Literal["layer", "rms"] = "layer"
+    gated: bool | str = False
+    unbuilt: dict = field(default_factory=dict)  # type: ignore[type-arg]
 
     def key(self, task: str, name: str) -> str:
         """A key of the architecture, dotted where it lies in a part."""
         return f"{self.parts[task]}.{name}" if task in self.parts else name
+
+    def has_gate(self, arch: Mapping[str, object]) -> bool:
+        """Return True if the feed-forward of this architecture has a gate."""
+        return str(arch.get(self.gated)).startswith("gated-") if isinstance(self.gated, str) else self.gated
+
+    def find_unbuilt(self, arch: Mapping[str, object]) -> list[str]:
+        """Return one sentence for each value of an architecture that the family does not build."""
+        return [
+            f"its config.json has {key}={str(value).lower()}, and no variant is built for that"
+            for key, value in self.unbuilt.items()
+            if arch.get(key) == value
+        ]
 
 
 def names() -> list[str]:

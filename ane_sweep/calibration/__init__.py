@@ -1,6 +1,6 @@
-"""Single measurements that only a chip of its kind can answer: `ane-sweep calibrate`.
+"""Measurements of one chip that predictions need: `ane-sweep calibrate`.
 
-probes    which there are, and why (probes.csv); their cells are conf/sweep/calibrate.yaml
-figures   what the records of a run say: rows of ane_sweep/placement/here.py
-run       the sweep, the rows kept, and the bundle to send in
+probes    the questions and their reasons (probes.csv); their cells are conf/sweep/calibrate.yaml
+figures   rates and costs from the records of a run, as rows of ane_sweep/placement/here.py
+run       the sweep, the rows that it stores, and the bundle to send in
 """

@@ -1,4 +1,4 @@
-"""The probes: which questions they put, the reason of each, and the cells that answer them."""
+"""The probes of a calibration: their questions, the reason of each, and the cells that answer them."""
 
 import csv
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _TABLE = Path(__file__).parent / "probes.csv"
 
 @dataclass(frozen=True)
 class Probe:
-    """`minutes` is a guess, for a Mac that has prepared nothing yet."""
+    """One question; `minutes` is a guess for a Mac without anything in the cache."""
 
     name: str
     asks: str
@@ -25,25 +25,25 @@ class Probe:
 
 
 @cache
-def listed() -> tuple[Probe, ...]:
-    """In the order of the sweep's cells."""
+def list_probes() -> tuple[Probe, ...]:
+    """Return the probes in the order of the sweep's cells."""
     with open(_TABLE, encoding="utf-8", newline="") as file:
         return tuple(Probe(row["probe"], row["asks"], row["why"], int(row["minutes"])) for row in csv.DictReader(file))
 
 
-def words(chip: str | None, tiny: bool, more: list[str]) -> list[str]:
-    """The sweep that asks all of them of a Mac's Core ML, predicted for `chip`; for the usual ones where it is None."""
+def sweep_words(chip: str | None, tiny: bool, more: list[str]) -> list[str]:
+    """Return the words of a sweep of all probes on Core ML, with predictions for `chip`, or for the default chips."""
     chips = [] if chip is None else [f"chips=[{chip}]"]
     return ["-m", f"+sweep={TINY if tiny else SWEEP}", "runtime=coreml", *chips, *more]
 
 
-def request(words: list[str]) -> Request:
-    """Raises ConfigError, also where the words changed which cells there are."""
+def load_request(words: list[str]) -> Request:
+    """Compose the sweep's cells. Raises ConfigError."""
     return config.load(words)
 
 
-def shown(cell: Cell) -> str:
-    """A cell in the words that tell it from others."""
+def describe_cell(cell: Cell) -> str:
+    """Describe a cell by the values in which probes differ."""
     arch = cell.model_options.get("arch") or {}
     layers, wide = arch.get("num_hidden_layers", "?"), arch.get("hidden_size", "?")
     net = "encoder" if cell.model.endswith("bert") else "linear pairs"

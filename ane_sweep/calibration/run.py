@@ -1,4 +1,4 @@
-"""The probes as one sweep of this machine's Core ML; what came out is kept, and bundled to be sent in."""
+"""The probes as one sweep of this machine's Core ML, whose rows are stored and bundled to be sent in."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,12 +15,12 @@ from ane_sweep.store import runs
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """`kept` is None where the rows were only shown."""
+class Calibration:
+    """A finished calibration; `kept` is the file of stored rows, or None if they were only shown."""
 
     chip: str
     folder: Path
-    found: figures.Found
+    found: figures.CalibrationRows
     kept: Path | None
     bundle: Path
     code: int
@@ -32,46 +32,48 @@ class Calibrated:
         }  # fmt: skip
 
 
-def chip() -> str | None:
-    """This host's, as the chip table spells it; None where it has no Core ML."""
+def find_chip() -> str | None:
+    """Return this host's chip as the chip table spells it, or None if the host has no Core ML."""
     return None if apple.no_coreml() else host.chip_name(host.chip())
 
 
-def words(tiny: bool, more: list[str]) -> list[str]:
-    """The sweep on this host; off a Mac what it would be on one, predicted for the chips that are usual."""
-    mine = chip()
-    return probes.words(mine if mine in chips.published() else None, tiny, more)
+def words_for_host(tiny: bool, more: list[str]) -> list[str]:
+    """Return the words of the sweep on this host; off a Mac, those of a Mac with predictions for the default chips."""
+    mine = find_chip()
+    return probes.sweep_words(mine if mine in chips.published() else None, tiny, more)
 
 
-def calibrate(out: Path, tiny: bool, more: list[str]) -> Calibrated:
-    """Raises ConfigError where this host has no Core ML, or the words changed which cells there are."""
+def calibrate(out: Path, tiny: bool, more: list[str]) -> Calibration:
+    """Run the probes and store their rows. Raises ConfigError without Core ML, or if the words change the cells."""
     if reason := apple.no_coreml():
         raise ConfigError(
             f"calibrate run measures this machine's Core ML, which {reason}; `ane-sweep calibrate` says what it would measure"
         )
-    asked = words(tiny, more)
-    request = probes.request(asked)
-    if len(request.cells) != len(probes.listed()):
+    words = words_for_host(tiny, more)
+    request = probes.load_request(words)
+    if len(request.cells) != len(probes.list_probes()):
         raise ConfigError(
-            f"these words make {len(request.cells)} cells of {len(probes.listed())} probes: leave the axes as they are"
+            f"these words make {len(request.cells)} cells of {len(probes.list_probes())} probes: leave the axes as they are"
         )
-    folder, records = engine.sweep(request, out, asked)
-    mine = chip() or "unknown"
-    found = figures.found(records, mine, here.source())
-    kept = here.keep(found.rows) if found.rows and (not tiny or stand_in.active()) else None
+    folder, records = engine.sweep(request, out, words)
+    mine = find_chip() or "unknown"
+    figures_found = figures.derive_rows(records, mine, here.source())
+    kept = here.keep(figures_found.rows) if figures_found.rows and (not tiny or stand_in.active()) else None
     target = out / f"calibration-{mine}-{folder.name}.zip"
     bundle.export(folder, target, out)
-    return Calibrated(mine, folder, found, kept, target, engine.exit_code(records))
+    return Calibration(mine, folder, figures_found, kept, target, engine.exit_code(records))
 
 
-def of_run(out: Path, name: str) -> figures.Found:
-    """The figures of a calibration that is among the runs, one's own or imported. Raises RunNotFound, ConfigError."""
+def read_run(out: Path, name: str) -> figures.CalibrationRows:
+    """Return the figures of an earlier calibration, made here or imported. Raises RunNotFound, ConfigError."""
     run = runs.find_run(out, name)
     records = read_records(run.folder)
-    if len(records) != len(probes.listed()):
-        raise ConfigError(f"{run.stamp} has {len(records)} cells, a calibration {len(probes.listed())}: it is none")
-    return figures.found(records, _chip_of(records), f"run {run.stamp}")
+    if len(records) != len(probes.list_probes()):
+        raise ConfigError(
+            f"{run.stamp} has {len(records)} cells, a calibration {len(probes.list_probes())}: it is no calibration"
+        )
+    return figures.derive_rows(records, _find_chip_of(records), f"run {run.stamp}")
 
 
-def _chip_of(records: list[Record]) -> str:
+def _find_chip_of(records: list[Record]) -> str:
     return host.chip_name(next((str(one.host["chip"]) for one in records if one.host.get("chip")), None))

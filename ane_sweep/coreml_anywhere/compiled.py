@@ -1,9 +1,9 @@
-"""What `.mlmodelc` is here: a folder with the model's own files, and its program as text.
+"""`.mlmodelc` folders of the drop-in: the model's own files, and its program as text.
 
-    model.mlmodelc/model.mlmodel          the protobuf, as it was
+    model.mlmodelc/model.mlmodel          the protobuf, unchanged
     model.mlmodelc/weights/...            hard links to the package's weight files (copies on another file system)
     model.mlmodelc/model.mil              the program as text, for people and for coremltools' own tests
-    model.mlmodelc/coremldata.bin         says what made the folder
+    model.mlmodelc/coremldata.bin         a mark that this module made the folder
 
 Core ML cannot load these. Of Core ML's own, model.mil is read as far as mil/text.py understands it.
 """
@@ -27,7 +27,7 @@ MODEL_NAME = "model.mlmodel"
 
 
 def create(package: Package) -> Path:
-    """Link a model into a fresh folder `*.mlmodelc`, whose parent is temporary too and for the caller to delete.
+    """Link a model into a new folder `*.mlmodelc`; the caller deletes it and its temporary parent.
 
     The text is left to `write_text`: a big program takes a second.
     """
@@ -45,7 +45,7 @@ def create(package: Package) -> Path:
 
 
 def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
-    """The same from a model's bytes; `blobs` maps the names of weight files ("weights/weight.bin") to their content."""
+    """Write a model's bytes into such a folder; `blobs` maps names of weight files ("weights/weight.bin") to content."""
     folder = Path(tempfile.mkdtemp(prefix="ane-sweep-")) / "model.mlmodelc"
     folder.mkdir()
     (folder / MARK_NAME).write_bytes(MARK)
@@ -62,14 +62,14 @@ def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
 
 
 def write_text(folder: Path, spec: Any) -> None:
-    """model.mil, if it is not there yet and the model is a program."""
+    """Write model.mil, unless it exists or the model is not a program."""
     target = folder / "model.mil"
     if spec.WhichOneof("Type") == "mlProgram" and not target.exists():
         target.write_text(miltext.program(spec), encoding="utf-8")
 
 
 def read(folder: Path) -> Package:
-    """The model of a folder made here, or what model.mil tells of one that Core ML made. Raises PackageError."""
+    """Return the model of a folder made here, or the program in model.mil of one that Core ML made. Raises PackageError."""
     mark, model = folder / MARK_NAME, folder / MODEL_NAME
     if not folder.is_dir():
         raise PackageError(f"{folder}: no such compiled model; is the path right?")

@@ -1,4 +1,4 @@
-"""Compute devices. They are those of the Apple chip that placement is predicted for; this host has none of them.
+"""The compute devices of the Apple chip that placement is predicted for; this host has none of them.
 
 `MLComputeDevice` objects compare by identity in coremltools, so there is one of each.
 """
@@ -17,13 +17,13 @@ class _MLGPUComputeDeviceProxy:
 
 class _MLNeuralEngineComputeDeviceProxy:
     def get_total_core_count(self) -> int:
-        """Cores of the Neural Engine: 16 on every chip from M1 to M5 but the Ultras (Apple's own specifications)."""
+        """Return the cores of the Neural Engine: 16 from M1 to M5 but for the Ultras (Apple's specifications)."""
         return 16
 
 
 @cache
-def wrapped() -> dict[str, Any]:
-    """ "cpu", "gpu" and "ane" as coremltools' own objects."""
+def compute_devices() -> dict[str, Any]:
+    """Return coremltools' own objects for "cpu", "gpu" and "ane"."""
     from coremltools.models import compute_device
 
     return {

@@ -1,7 +1,7 @@
-"""Values in and out as coremltools' native binding takes and gives them.
+"""Conversion of inputs and outputs, as coremltools' native binding does it.
 
-In: arrays of float32, float64, int32 and int8 (the binding knows no other; coremltools makes float32 of float16 before),
-numbers, text, dictionaries, pictures. Out: float16 comes as float32, rank 0 as shape (1,).
+Inputs: arrays of float32, float64, int32 and int8 (the binding knows no other; coremltools makes float32 of float16 before),
+numbers, text, dictionaries, pictures. Outputs: float16 comes as float32, rank 0 as shape (1,).
 Source: coremlpython/CoreMLPythonArray.mm and CoreMLPythonUtils.mm of coremltools 9.0, as observed.
 """
 
@@ -13,17 +13,17 @@ import numpy as np
 ACCEPTED = ("float32", "float64", "int32", "int8")
 
 
-def accept(data: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Inputs for the runtime. Names that the model lacks are left out, as Core ML does; raises RuntimeError."""
+def convert_inputs(data: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return inputs for the runtime, without names that the model lacks, as Core ML does. Raises RuntimeError."""
     wanted = set(names)
-    return {name: _accepted(name, value) for name, value in data.items() if name in wanted and value is not None}
+    return {name: _convert_input(name, value) for name, value in data.items() if name in wanted and value is not None}
 
 
-def _accepted(name: str, value: Any) -> Any:
+def _convert_input(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, np.ndarray) and type(value).__module__.split(".")[0] == "torch":
-        value = value.detach().cpu().numpy()  # multifunction models get tensors as they are: coremltools 9.0 skips them
+        value = value.detach().cpu().numpy()  # coremltools 9.0 does not convert tensors for multifunction models
         if value.dtype == np.float16:
             value = value.astype(np.float32)
     if isinstance(value, np.ndarray) and value.dtype.name not in ACCEPTED:
@@ -35,7 +35,7 @@ def _accepted(name: str, value: Any) -> Any:
 
 
 def check_shape(name: str, shape: tuple[int, ...], feature: Any) -> None:
-    """Raise Core ML's own words for a shape that a flexible input (ArrayFeatureType message) does not allow."""
+    """Raise RuntimeError in Core ML's words for a shape that a flexible input does not allow."""
     kind = feature.WhichOneof("ShapeFlexibility")
     if kind == "enumeratedShapes":
         allowed = {tuple(item.shape) for item in feature.enumeratedShapes.shapes} | {tuple(feature.shape)}
@@ -54,12 +54,12 @@ def check_shape(name: str, shape: tuple[int, ...], feature: Any) -> None:
                 )
 
 
-def give(values: dict[str, Any]) -> dict[str, Any]:
-    """Outputs as the binding gives them."""
-    return {name: _given(value) for name, value in values.items()}
+def convert_outputs(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the outputs as the binding would."""
+    return {name: _convert_output(value) for name, value in values.items()}
 
 
-def _given(value: Any) -> Any:
+def _convert_output(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype == np.float16:

@@ -10,7 +10,8 @@ import importlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,8 +35,8 @@ def install(*, numerics: str | None = None, replace_native: bool = False) -> Mod
 
     `numerics` of models loaded from now on: "fp16", "fp32", "ane" (see the package reference); None: as each declares.
 
-    `replace_native` is for a Mac, to compare both: without it errors.Unavailable is raised where the real module
-    exists. Models that are already loaded keep what they were loaded with.
+    `replace_native` is for a Mac, to compare both: without it errors.Unavailable is raised if the real module exists.
+    Models that are already loaded keep their runtime.
     """
     from ane_sweep.coreml_anywhere import native
 
@@ -51,9 +52,9 @@ def install(*, numerics: str | None = None, replace_native: bool = False) -> Mod
     native.numerics = numerics
     _set(sys.modules, NATIVE, native)
     if "coremltools.models" in sys.modules:
-        _reach_loaded(native)
+        _replace_copies(native)
     else:
-        finder = AfterImport("coremltools", lambda: _reach_loaded(native))
+        finder = AfterImport("coremltools", lambda: _replace_copies(native))
         sys.meta_path.insert(0, finder)
         _undo.append((sys.meta_path, "", finder))
     return native
@@ -73,7 +74,7 @@ def uninstall() -> None:
         else:
             setattr(target, name, before)
     if "coremltools.models" in sys.modules:
-        _leave_loaded()
+        _restore_copies()
 
 
 def installed() -> bool:
@@ -81,7 +82,7 @@ def installed() -> bool:
 
 
 def _real_module() -> str | None:
-    """Where the real native module is: loaded, or a file that would load on this host."""
+    """Return the path of the real native module, if it is loaded or a file of it would load on this host."""
     loaded = sys.modules.get(NATIVE)
     if loaded is not None:
         return str(getattr(loaded, "__file__", None) or loaded.__name__)
@@ -96,9 +97,9 @@ def _real_module() -> str | None:
     return None
 
 
-def _reach_loaded(native: ModuleType) -> None:
+def _replace_copies(native: ModuleType) -> None:
     """Overwrite every copy that modules of coremltools already hold."""
-    for module in _loaded():
+    for module in _loaded_modules():
         for proxy in native.__all__:
             if proxy in vars(module) and vars(module)[proxy] is not getattr(native, proxy):
                 _set(module, proxy, getattr(native, proxy))
@@ -110,15 +111,15 @@ def _reach_loaded(native: ModuleType) -> None:
                 _set(sys.modules[name], gate, answer)
 
 
-def _leave_loaded() -> None:
-    """Modules that were imported while the stand-in was there took its classes: give them the real ones, or None."""
+def _restore_copies() -> None:
+    """Give the real classes, or None, to modules that were imported while the stand-in was installed."""
     from ane_sweep.coreml_anywhere import native
 
     try:
-        real: Any = importlib.import_module(NATIVE)
+        real: ModuleType | None = importlib.import_module(NATIVE)
     except ImportError:
         real = None
-    for module in _loaded():
+    for module in _loaded_modules():
         for proxy in native.__all__:
             if vars(module).get(proxy) is getattr(native, proxy):
                 setattr(module, proxy, getattr(real, proxy, None))
@@ -126,7 +127,7 @@ def _leave_loaded() -> None:
             delattr(module, "libcoremlpython") if real is None else setattr(module, "libcoremlpython", real)
 
 
-def _loaded() -> list[ModuleType]:
+def _loaded_modules() -> list[ModuleType]:
     return [
         module
         for name, module in list(sys.modules.items())
@@ -134,7 +135,7 @@ def _loaded() -> list[ModuleType]:
     ]
 
 
-def _set(target: Any, name: str, value: Any) -> None:
+def _set(target: ModuleType | dict[str, ModuleType], name: str, value: Any) -> None:
     table = target if isinstance(target, dict) else vars(target)
     _undo.append((target, name, table.get(name, _ABSENT)))
     if isinstance(target, dict):
@@ -144,12 +145,14 @@ def _set(target: Any, name: str, value: Any) -> None:
 
 
 class AfterImport:
-    """A finder that finds nothing itself: it lets the others find `name`, and acts once that module has run."""
+    """A finder that leaves the search to the others, and calls `act` once the module `name` has run."""
 
     def __init__(self, name: str, act: Callable[[], None]):
         self.name, self.act = name, act
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != self.name:
             return None
         for finder in sys.meta_path:

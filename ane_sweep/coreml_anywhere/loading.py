@@ -1,4 +1,4 @@
-"""A model ready to predict, behind coremltools' rules: whatever goes wrong is a RuntimeError with one clear sentence.
+"""Loading of models under coremltools' rules: every failure is a RuntimeError with one clear sentence.
 
 `ct.convert` loads the model it made; a RuntimeError there becomes a warning and comes back at predict, anything else
 would break the conversion.
@@ -22,7 +22,7 @@ from ane_sweep.mil.package import Package
 
 @contextmanager
 def as_runtime_error(doing: str) -> Iterator[None]:
-    """Turn what we raise on purpose, and our bugs, into RuntimeError; what the host lacks (memory) stays."""
+    """Turn our own errors, and our bugs, into RuntimeError; a lack of memory stays a MemoryError."""
     try:
         yield
     except (RuntimeError, MemoryError):
@@ -35,20 +35,20 @@ def as_runtime_error(doing: str) -> Iterator[None]:
         ) from error
 
 
-class Loaded:
+class LoadedModel:
     """One function of a model on the reference runtime. `numerics` as in the package reference; None: as declared."""
 
     def __init__(self, path: str, function: str, numerics: str | None = None):
         start = time.perf_counter_ns()
-        given = Path(path)
-        is_compiled = given.suffix == ".mlmodelc"
-        source: Any = compiled.read(given) if is_compiled else given
+        place = Path(path)
+        is_compiled = place.suffix == ".mlmodelc"
+        source: Package | Path = compiled.read(place) if is_compiled else place
         self.model = reference.load(source, function=function, numerics=numerics, strict=False)
         self.spec = self.model.spec
         if is_compiled:
-            self.folder = given
+            self.folder = place
         else:
-            self.folder = compiled.create(packaged(given, self.spec))
+            self.folder = compiled.create(as_package(place, self.spec))
             weakref.finalize(self, compiled.discard, self.folder)
         self.load_ns = time.perf_counter_ns() - start
         self.predict_ns: int | None = None
@@ -60,8 +60,8 @@ class Loaded:
         }
 
     def predict(self, batch: list[dict[str, Any]], state: Any = None) -> list[dict[str, Any]]:
-        """One dictionary of outputs for each of inputs; the time of all of them is kept, without the conversions."""
-        accepted = [features.accept(data, self.model.inputs) for data in batch]
+        """Return one dictionary of outputs for each of inputs; `predict_ns` is their time without the conversions."""
+        accepted = [features.convert_inputs(data, self.model.inputs) for data in batch]
         for data in accepted:
             for name in data.keys() & self._flexible.keys():
                 features.check_shape(name, np.shape(data[name]), self._flexible[name])
@@ -73,12 +73,12 @@ class Loaded:
                 f"Unable to compute the prediction using ML Program. {error}"
             ) from error  # Core ML's words
         self.predict_ns = time.perf_counter_ns() - start
-        return [features.give(outputs) for outputs in made]
+        return [features.convert_outputs(outputs) for outputs in made]
 
 
-def packaged(path: Path, spec: Any) -> Package:
-    """A package that was read, as what `compiled.create` copies, whatever its manifest says."""
+def as_package(path: Path, spec: Any) -> Package:
+    """Return a package for `compiled.create`, with the model file that exists, whatever its manifest names."""
     if path.is_file():
         return Package(path, path, spec)
-    found = [file for file in (path / "Data").rglob("*.mlmodel") if file.is_file()]
-    return Package(path, found[0] if found else path / "Data" / "model.mlmodel", spec)
+    files = [file for file in (path / "Data").rglob("*.mlmodel") if file.is_file()]
+    return Package(path, files[0] if files else path / "Data" / "model.mlmodel", spec)

@@ -1,4 +1,4 @@
-"""A program as MIL text, as Core ML's compiler leaves it in `model.mil`.
+"""Writing of a program as MIL text, as Core ML's compiler writes `model.mil`.
 
 Two dialects: up to iOS 17 a scalar is `tensor<string, []>("x")`, from specification version 9 (iOS 18) on `string("x")`.
 Floats are written in hexadecimal, which is exact. Weights stay references into weight.bin. The text is for reading and
@@ -18,7 +18,7 @@ _OPSETS = {"CoreML5": "ios15", "CoreML6": "ios16", "CoreML7": "ios17", "CoreML8"
 
 
 def program(spec: Any) -> str:
-    """Text of all functions of a Model message that holds an ML Program."""
+    """Return the text of all functions of a model that holds an ML Program."""
     writer = _Writer(spec.specificationVersion >= IOS18_SPECIFICATION)
     text = ["program(1.3)" if writer.has_scalars else "program(1.0)"]
     info = spec.mlProgram.attributes
@@ -32,7 +32,7 @@ def program(spec: Any) -> str:
 
 
 class _Writer:
-    """`has_scalars`: the newer dialect, where rank 0 has types of its own."""
+    """A writer of one dialect; `has_scalars` is the newer one, with own types for rank 0."""
 
     def __init__(self, has_scalars: bool):
         self.has_scalars = has_scalars
@@ -119,7 +119,7 @@ def _size(dimension: Any) -> str:
 
 
 def _tensor(kind: Any, tensor: Any) -> str:
-    """The numbers of an immediate tensor, nested as its shape; sub-byte types as their bytes."""
+    """Return the numbers of an immediate tensor, nested as its shape; sub-byte types as their bytes."""
     field = tensor.WhichOneof("value")
     if field is None:
         return "[]"
@@ -143,7 +143,7 @@ def _nested(texts: list[str], shape: list[int]) -> str:
     return f"[{', '.join(_nested(texts[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"
 
 
-def _number(item: Any) -> str:
+def _number(item: bool | str | float) -> str:
     if isinstance(item, bool):
         return "true" if item else "false"
     if isinstance(item, str):

@@ -1,4 +1,4 @@
-"""What stands in for `coremltools.libcoremlpython`: its classes and functions by name (coremltools 9.0).
+"""The stand-in for `coremltools.libcoremlpython`: its classes and functions by name (coremltools 9.0).
 
 Source of the surface: coremlpython/CoreMLPython.mm of coremltools 9.0. All classes can be subclassed and are truthy.
 """
@@ -13,10 +13,10 @@ from ane_sweep.coreml_anywhere.devices import (
     _MLCPUComputeDeviceProxy,
     _MLGPUComputeDeviceProxy,
     _MLNeuralEngineComputeDeviceProxy,
-    wrapped,
+    compute_devices,
 )
-from ane_sweep.coreml_anywhere.features import give
-from ane_sweep.coreml_anywhere.loading import Loaded, as_runtime_error, packaged
+from ane_sweep.coreml_anywhere.features import convert_outputs
+from ane_sweep.coreml_anywhere.loading import LoadedModel, as_package, as_runtime_error
 from ane_sweep.coreml_anywhere.plan import _MLComputePlanProxy
 from ane_sweep.coreml_anywhere.structure import (
     _MLModelStructureNeuralNetworkLayerProxy,
@@ -41,7 +41,7 @@ class _State:
 
     def read_state(self, name: str) -> Any:
         with as_runtime_error(f"reading state {name!r}"):
-            return give({name: self.state.read(name)})[name]
+            return convert_outputs({name: self.state.read(name)})[name]
 
     def write_state(self, name: str, value: Any) -> None:
         with as_runtime_error(f"writing state {name!r}"):
@@ -56,7 +56,7 @@ class _MLModelAssetProxy:
 
 
 class _MLModelProxy:
-    """A loaded model. `path` is empty where `asset` is given; the constructor raises nothing but RuntimeError."""
+    """A loaded model. `path` is empty if `asset` is given; the constructor raises RuntimeError alone."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _MLModelProxy:
             if compute_units not in ALLOWED:
                 raise RuntimeError(f"compute units {compute_units!r} are not known; known: {', '.join(ALLOWED)}")
             self._asset = asset
-            self._loaded = Loaded(str(asset.folder) if asset is not None else path, function_name, numerics)
+            self._loaded = LoadedModel(str(asset.folder) if asset is not None else path, function_name, numerics)
 
     def predict(self, data: dict[str, Any], state: _State | None = None) -> dict[str, Any]:
         with as_runtime_error("predicting"):
@@ -85,7 +85,7 @@ class _MLModelProxy:
             return _State(self._loaded.model.new_state())
 
     def get_compiled_model_path(self) -> str:
-        """Where `.mlmodelc` is; it goes when this object goes."""
+        """Return the path of `.mlmodelc`, which is deleted with this object."""
         with as_runtime_error("writing the compiled model"):
             compiled.write_text(self._loaded.folder, self._loaded.spec)
             return str(self._loaded.folder)
@@ -102,7 +102,7 @@ class _MLModelProxy:
 
     @staticmethod
     def auto_set_specification_version(spec: bytes) -> bytes:
-        """The real one may lower the version; leaving it is always right. Takes bytes alone, as the real one does."""
+        """Return the model unchanged; the real one may lower its version. Raises TypeError, as it does, for no bytes."""
         if not isinstance(spec, bytes):
             raise TypeError(f"a serialised model (bytes) is needed, not {type(spec).__name__}")
         return spec
@@ -112,7 +112,7 @@ class _MLModelProxy:
         """Make a `.mlmodelc` that stays until its owner deletes it."""
         with as_runtime_error(f"compiling {path}"):
             model = reference.load(Path(path), strict=False)
-            folder = compiled.create(packaged(Path(path), model.spec))
+            folder = compiled.create(as_package(Path(path), model.spec))
             compiled.write_text(folder, model.spec)
             return str(folder)
 
@@ -138,17 +138,17 @@ class _MLModelProxy:
     @staticmethod
     def get_model_structure(path: str) -> Any:
         with as_runtime_error(f"reading {path}"):
-            return structure.of_model(compiled.read(Path(path)).spec)
+            return structure.read_structure(compiled.read(Path(path)).spec)
 
     @staticmethod
     def get_compute_plan(path: str, compute_units: str) -> Any:
         with as_runtime_error(f"planning {path}"):
-            return plan.compute_plan(Path(path), compute_units)
+            return plan.make_compute_plan(Path(path), compute_units)
 
     @staticmethod
     def get_available_compute_devices() -> list[Any]:
-        return list(wrapped().values())
+        return list(compute_devices().values())
 
     @staticmethod
     def get_all_compute_devices() -> list[Any]:
-        return list(wrapped().values())
+        return list(compute_devices().values())

@@ -1,4 +1,4 @@
-"""MLComputePlan from our placement prediction. No Core ML is asked: every answer is a prediction, and says so.
+"""MLComputePlan from our placement prediction: Core ML is not asked, and every answer is marked as a prediction.
 
 A plan's `__proxy__` has `kind` ("predicted"), `chip` and `source`; making one warns with `PredictionWarning`. Shares of
 cost are of our estimate of each op's time, on the unit it is expected to run on.
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.coreml_anywhere import compiled, structure
-from ane_sweep.coreml_anywhere.devices import ALLOWED, wrapped
+from ane_sweep.coreml_anywhere.devices import ALLOWED, compute_devices
 
 CHIP = "m4"  # the chip that the rules were checked on
 UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
 
 
 class PredictionWarning(UserWarning):
-    """An answer that on a Mac comes from Core ML came from a model of it."""
+    """A warning that an answer is predicted, which on a Mac comes from Core ML."""
 
 
 class _MLComputePlanProxy:
-    """What coremltools subclasses for its remote devices; the local one is `PredictedPlan`."""
+    """The base class that coremltools subclasses for its remote devices; the local one is `PredictedPlan`."""
 
 
 class PredictedPlan(_MLComputePlanProxy):
@@ -29,8 +29,8 @@ class PredictedPlan(_MLComputePlanProxy):
 
     kind = "predicted"
 
-    def __init__(self, spec: Any, rows: dict[structure.Key, Any], compute_units: str, chip: str):
-        self._structure, self._rows = structure.of_model(spec), rows
+    def __init__(self, spec: Any, rows: dict[structure.OperationKey, Any], compute_units: str, chip: str):
+        self._structure, self._rows = structure.read_structure(spec), rows
         self._allowed = ALLOWED[compute_units]
         self._total_ms: Counter[str] = Counter()
         for key, row in rows.items():
@@ -42,19 +42,19 @@ class PredictedPlan(_MLComputePlanProxy):
         return self._structure
 
     def get_compute_device_usage_for_mlprogram_operation(self, operation: Any) -> Any:
-        """Preferred and supported devices, or None for constants and for ops of another model."""
+        """Return preferred and supported devices, or None for constants and for ops of another model."""
         from coremltools.models.compute_plan import MLComputePlanDeviceUsage
 
         row = self._row(operation)
         if row is None:
             return None
-        devices = wrapped()
+        devices = compute_devices()
         supported = [devices[unit] for unit in self._allowed if unit in row.verdict.supported]
         preferred = row.preferred if row.preferred in self._allowed else "cpu"
         return MLComputePlanDeviceUsage(devices[preferred], supported)
 
     def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:
-        """Neural networks of the old format are not predicted."""
+        """Return None: neural networks of the old format are not predicted."""
         return None
 
     def get_estimated_cost_for_mlprogram_operation(self, operation: Any) -> Any:
@@ -71,8 +71,8 @@ class PredictedPlan(_MLComputePlanProxy):
         return None if key is None else self._rows.get(key)
 
 
-def compute_plan(path: Path, compute_units: str) -> Any:
-    """MLComputePlan of a compiled model, for the chip `CHIP`. Raises RuntimeError where nothing can be predicted."""
+def make_compute_plan(path: Path, compute_units: str) -> Any:
+    """Return the MLComputePlan of a compiled model for the chip `CHIP`. Raises RuntimeError if it cannot be predicted."""
     from coremltools.models.compute_plan import MLComputePlan
 
     package = compiled.read(path)
@@ -86,7 +86,7 @@ def compute_plan(path: Path, compute_units: str) -> Any:
             f"MLComputePlan needs ane_sweep.placement, which predicts where ops run and is not here ({error})"
         ) from error
     prediction = predict.predict_chain([programs.of(package)], chips.get(CHIP), UNITS[compute_units])
-    rows = {structure.Key(row.site.function, row.site.name): row for row in prediction.rows}
+    rows = {structure.OperationKey(row.site.function, row.site.name): row for row in prediction.rows}
     warnings.warn(
         f"this compute plan is predicted for {CHIP} by ane_sweep.placement; Core ML was not asked",
         PredictionWarning,

@@ -1,8 +1,8 @@
-"""The drop-in with scripted answers: what a worker has for coremltools' native module under ANE_SWEEP_STAND_IN.
+"""The drop-in with scripted answers, which a worker uses for coremltools' native module under ANE_SWEEP_STAND_IN.
 
 Programs run for real, in the reference runtime; durations, placement and failures are the script's (stand_in.py). A
-scripted duration is no waiting: `time.perf_counter` is set forward or held back by as much as the script wants, so that
-whoever measures, with whatever code, reads the scripted figure. `time.sleep` moves that clock too, and returns at once.
+scripted duration does not wait: `time.perf_counter` is set forward or held back by as much as the script wants, so that
+all code that measures reads the scripted figure. `time.sleep` moves that clock too, and returns at once.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, structure
 from ane_sweep.machine.stand_in import Script
@@ -43,13 +43,13 @@ def install(script: Script) -> None:
     time.perf_counter_ns = _counter_ns
     time.sleep = _sleep
     native._MLModelProxy = ScriptedProxy  # type: ignore[misc]
-    devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _cores  # type: ignore[method-assign]
-    hook.uninstall()  # a plain drop-in's classes would stay where they were copied to
+    devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _scripted_cores  # type: ignore[method-assign]
+    hook.uninstall()  # the unscripted classes would stay in the modules that copied them
     hook.install(replace_native=True)
 
 
-def after_import(module: str, patch: Callable[[Any], Callable[[], None]]) -> None:
-    """Patch a module now, where it is loaded, else right after its import; `patch` returns what undoes it."""
+def patch_after_import(module: str, patch: Callable[[Any], Callable[[], None]]) -> None:
+    """Patch a module now if it is loaded, or right after its import; `patch` returns a function that undoes it."""
 
     def reach() -> None:
         _restore.append(patch(sys.modules[module]))
@@ -63,7 +63,7 @@ def after_import(module: str, patch: Callable[[Any], Callable[[], None]]) -> Non
 
 @contextmanager
 def on_device(name: str) -> Iterator[None]:
-    """Questions asked inside are asked of that device."""
+    """Direct the questions that are asked inside to this device."""
     global _device
     before, _device = _device, name
     try:
@@ -73,7 +73,7 @@ def on_device(name: str) -> Iterator[None]:
 
 
 def uninstall() -> None:
-    """Put everything back; for tests, which live on."""
+    """Put everything back; for tests, whose process goes on."""
     global _skew_ns
     while _restore:
         _restore.pop()()
@@ -101,15 +101,15 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
         self._asked = {"units": plan.UNITS.get(compute_units), "program": Path(folder).stem, "function": function_name}
         entry = _cache_entry(folder, compute_units)
         answer = _ask("load", **self._asked, seen=entry.is_dir())
-        with _taking(answer) as took:
+        with _take_time(answer) as took:
             super().__init__(path, compute_units, function_name, optimization_hints, asset)
-        _cache(entry, answer)
+        _leave_cache_entry(entry, answer)
         if took:
             self._loaded.load_ns = int(took[0] * 1e6)
 
     def predict(self, data: dict[str, Any], state: Any = None) -> dict[str, Any]:
         answer = _ask("predict", **self._asked)
-        with _taking(answer) as took:
+        with _take_time(answer) as took:
             made = super().predict(data, state)
         if answer and (took or "native_ms" in answer):
             self._loaded.predict_ns = int(answer.get("native_ms", took[0] if took else 0) * 1e6)
@@ -117,7 +117,7 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
 
     @staticmethod
     def compileModel(path: str) -> str:
-        with _taking(_ask("compile", program=Path(path).stem)):
+        with _take_time(_ask("compile", program=Path(path).stem)):
             return _real_proxy.compileModel(path)
 
     @staticmethod
@@ -125,9 +125,11 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
         asked = {"units": plan.UNITS.get(compute_units), "program": Path(path).stem}
         answer = _ask("plan", **asked)
         spec = compiled.read(Path(path)).spec
-        with _taking(answer):
-            proxy = ScriptedPlan(_predicted(path, spec, compute_units), structure.of_model(spec), compute_units, asked)
-        _cache(_cache_entry(path, compute_units), answer)
+        with _take_time(answer):
+            proxy = ScriptedPlan(
+                _predict_plan(path, spec, compute_units), structure.read_structure(spec), compute_units, asked
+            )
+        _leave_cache_entry(_cache_entry(path, compute_units), answer)
         from coremltools.models.compute_plan import MLComputePlan
 
         return MLComputePlan(proxy)
@@ -135,15 +137,15 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
     @staticmethod
     def get_available_compute_devices() -> list[Any]:
         answer = _script.answer("devices") or {}
-        return [devices.wrapped()[name] for name in answer.get("list", devices.wrapped())]
+        return [devices.compute_devices()[name] for name in answer.get("list", devices.compute_devices())]
 
     get_all_compute_devices = get_available_compute_devices
 
 
 class ScriptedPlan(plan._MLComputePlanProxy):
-    """Our prediction of the plan, op by op replaced by what the script says.
+    """Our prediction of the plan, with the script's answers for single ops.
 
-    Where nothing is predicted (parts of a pipeline) every op runs on the last of the units that were asked for.
+    Without a prediction (parts of a pipeline), every op runs on the last of the requested units.
     """
 
     kind = "scripted"
@@ -157,12 +159,12 @@ class ScriptedPlan(plan._MLComputePlanProxy):
         return self._structure
 
     def _answer(self, operation: Any) -> dict[str, Any]:
-        """A constant has no usage, whatever the script says."""
+        """Return the script's answer for an op, and nothing for a constant, which has no usage."""
         op = operation.operator_name.split(".")[-1]
         return {} if op.startswith("const") else _script.answer("plan", 1, device=_device, **self._asked, op=op) or {}
 
     def _usage(self, operation: Any) -> tuple[str | None, list[str]]:
-        names = {id(device): name for name, device in devices.wrapped().items()}
+        names = {id(device): name for name, device in devices.compute_devices().items()}
         if operation.operator_name.split(".")[-1].startswith("const"):
             return None, []
         if self._predicted is None:
@@ -180,7 +182,7 @@ class ScriptedPlan(plan._MLComputePlanProxy):
         preferred, supported = answer.get("preferred", preferred), answer.get("supported", supported)
         if answer.get("plan") == "none" or preferred is None:
             return None
-        known = devices.wrapped()
+        known = devices.compute_devices()
         return MLComputePlanDeviceUsage(known[preferred], [known[name] for name in supported])
 
     def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:
@@ -197,8 +199,8 @@ class ScriptedPlan(plan._MLComputePlanProxy):
         return self._predicted.get_estimated_cost_for_mlprogram_operation(operation)
 
 
-def _predicted(path: str, spec: Any, units: str) -> Any:
-    """The drop-in's own plan of a program; None for a pipeline, which it does not predict."""
+def _predict_plan(path: str, spec: Any, units: str) -> Any:
+    """Return the drop-in's own plan of a program, or None for a pipeline, which it does not predict."""
     if spec.WhichOneof("Type") != "mlProgram":
         return None
     with warnings.catch_warnings():
@@ -207,7 +209,7 @@ def _predicted(path: str, spec: Any, units: str) -> Any:
 
 
 def _ask(on: str, **asked: Any) -> dict[str, Any] | None:
-    """The script's answer; what it does beyond taking time happens here."""
+    """Return the script's answer, after its effects other than the time that it takes."""
     answer = _script.answer(on, _script.count_question(on), device=_device, **asked)
     if answer is not None:
         act(answer)
@@ -215,7 +217,7 @@ def _ask(on: str, **asked: Any) -> dict[str, Any] | None:
 
 
 def act(answer: dict[str, Any]) -> None:
-    """Leave text, take memory, hang, die or fail, as an answer says."""
+    """Print text, take memory, hang, die or fail, as an answer says."""
     if text := answer.get("stderr"):
         sys.stderr.flush()
         os.write(2, (text.rstrip("\n") + "\n").encode())
@@ -230,49 +232,50 @@ def act(answer: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _taking(answer: dict[str, Any] | None) -> Iterator[list[float]]:
-    """What happens inside takes as long as the answer says, on the scripted clock. Holds those milliseconds, if any."""
+def _take_time(answer: dict[str, Any] | None) -> Iterator[list[float]]:
+    """Make the code inside take as long as the answer says, on the scripted clock. Yields those milliseconds, if any."""
     global _skew_ns
-    took = [] if answer is None or "ms" not in answer else [_milliseconds(answer)]
+    took = [] if answer is None or "ms" not in answer else [_next_milliseconds(answer)]
     start = _real_counter_ns()
     yield took
     if took:
         _skew_ns += int(took[0] * 1e6) - (_real_counter_ns() - start)
 
 
-def _milliseconds(answer: dict[str, Any]) -> float:
-    held = answer["ms"]
-    if not isinstance(held, list):
-        return held
+def _next_milliseconds(answer: dict[str, Any]) -> float:
+    times: float | list[float] = answer["ms"]
+    if not isinstance(times, list):
+        return times
     _used[id(answer)] += 1
-    return held[min(_used[id(answer)], len(held)) - 1]
+    return times[min(_used[id(answer)], len(times)) - 1]
 
 
 def _counter_ns() -> int:
     return _real_counter_ns() + _skew_ns
 
 
-def _sleep(seconds: Any) -> None:
+def _sleep(seconds: float | SupportsIndex) -> None:
     global _skew_ns
     start = _real_counter_ns()
-    _real_sleep(min(seconds, _SLEPT_S))
-    _skew_ns += max(0, int(seconds * 1e9) - (_real_counter_ns() - start))
+    wanted = float(seconds)
+    _real_sleep(min(wanted, _SLEPT_S))
+    _skew_ns += max(0, int(wanted * 1e9) - (_real_counter_ns() - start))
 
 
-def _cores(self: Any) -> int:
-    return (_script.answer("devices") or {}).get("cores", 16)
+def _scripted_cores(self: object) -> int:
+    return int((_script.answer("devices") or {}).get("cores", 16))
 
 
 def _cache_entry(folder: str, units: str) -> Path:
-    """Where Core ML would keep what it compiles of a folder; a package, compiled anew at each load, is never found."""
+    """Return the folder of Core ML's cache for a model; a package, compiled anew at each load, gets a random one."""
     home = Path(os.environ.get("CFFIXED_USER_HOME") or tempfile.gettempdir())
     name = os.path.realpath(folder) if folder.endswith(".mlmodelc") else os.urandom(8).hex()
     key = hashlib.sha256(f"{name} {units}".encode()).hexdigest().upper()
     return home / E5_CACHE / str(_script.host.get("os_build", "24E248")) / key
 
 
-def _cache(entry: Path, answer: dict[str, Any] | None) -> None:
-    """Leave the entry behind, with the analytics.mil and the compiled programs that the script names (relative to itself)."""
+def _leave_cache_entry(entry: Path, answer: dict[str, Any] | None) -> None:
+    """Write the cache entry, with the analytics.mil and the compiled programs that the script names by relative path."""
     bundle = entry / f"{entry.name}.bundle" / "H16G.bundle"
     bundle.mkdir(parents=True, exist_ok=True)
     if answer and "analytics" in answer:

@@ -1,8 +1,8 @@
-"""The stand-in's iPhone: coremltools' remote device support with the app on the device played by the drop-in.
+"""The stand-in's iPhone: coremltools' remote device support, with the drop-in in place of the app on the device.
 
-What coremltools sends (models as folders, tensors as files with descriptors, plans as JSON) goes through its own code in
-both directions; only building, installing and reaching the app is replaced. Conditions `device: usb` of a script's
-answers are for this. Which devices are connected is the answer to `xcrun devicectl list devices`.
+Models as folders, tensors as files with descriptors and plans as JSON go through coremltools' own code in both directions;
+only building, installing and reaching the app is replaced. A script's answers with the condition `device: usb` belong to
+it. The connected devices are the answer to `xcrun devicectl list devices`.
 """
 
 import json
@@ -20,17 +20,17 @@ REMOTE = "coremltools.models.ml_program.experimental.remote_device"
 
 
 def install(script: Script) -> None:
-    """The scripted drop-in, with its iPhone."""
+    """Install the scripted drop-in, with its iPhone."""
     scripted.install(script)
-    scripted.after_import(REMOTE, reach)
+    scripted.patch_after_import(REMOTE, patch_remote_device)
 
 
-def reach(remote_device: ModuleType) -> Callable[[], None]:
-    """Patch coremltools' module; returns what undoes it."""
+def patch_remote_device(remote_device: ModuleType) -> Callable[[], None]:
+    """Patch coremltools' module, and return a function that undoes it."""
     patches = [
         (remote_device._DeviceCtl, "_run_command", staticmethod(_devicectl)),
-        (remote_device.Device, "_build_and_launch_model_runner_app", _launch),
-        (remote_device._DeviceCtlRemoteService, "call_method", _call),
+        (remote_device.Device, "_build_and_launch_model_runner_app", _launch_app),
+        (remote_device._DeviceCtlRemoteService, "call_method", _call_method),
     ]
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in patches]
     for owner, name, value in patches:
@@ -44,25 +44,27 @@ def reach(remote_device: ModuleType) -> Callable[[], None]:
 
 
 def _devicectl(command: str) -> Any:
-    said = tools.ask(*command.split())
-    if said is None or not said.ok:
-        raise ValueError("The 'devicectl' command is required.")  # as coremltools says it
-    return json.loads(said.stdout)
+    answer = tools.ask(*command.split())
+    if answer is None or not answer.ok:
+        raise ValueError("The 'devicectl' command is required.")  # coremltools' own words
+    return json.loads(answer.stdout)
 
 
-def _launch(self: Any, *_: Any, **__: Any) -> Any:
+def _launch_app(self: Any, *_: Any, **__: Any) -> Any:
     folder = Path(tempfile.mkdtemp(prefix="app-"))
     return SimpleNamespace(
         device=self, is_alive=True, working_directory=folder, bundle_identifier="scripted", models={}
     )
 
 
-async def _call(self: Any, name: str, params: dict[str, Any], resource: Path | None = None) -> tuple[Any, Path | None]:
+async def _call_method(
+    self: Any, name: str, params: dict[str, Any], resource: Path | None = None
+) -> tuple[Any, Path | None]:
     models = self.socket.device.session.models
     kind = name.removeprefix("MLModelService.")
     key = params["modelID"]
     if kind == "Load":
-        models[key] = _Served(Path(str(resource)), params["computeUnits"], params.get("functionName") or "")
+        models[key] = _RemoteModel(Path(str(resource)), params["computeUnits"], params.get("functionName") or "")
         return {"modelID": key, "duration": models[key].model.get_load_duration_in_nano_seconds()}, None
     if kind == "Prediction":
         return models[key].predict(key, params["inputs"], Path(str(resource)))
@@ -72,7 +74,7 @@ async def _call(self: Any, name: str, params: dict[str, Any], resource: Path | N
     return {"modelID": key}, None
 
 
-class _Served:
+class _RemoteModel:
     """One model in the app on the device."""
 
     def __init__(self, path: Path, units: str, function: str):
@@ -104,14 +106,15 @@ class _Served:
         kinds = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
         with scripted.on_device("usb"):
             plan = scripted.ScriptedProxy.get_compute_plan(str(self.path), self.units)
-            found = []
+            infos: list[dict[str, Any]] = []
             for op, path in model_structure_path.map_model_structure_to_path(plan.model_structure, components=[]):
                 usage = plan.get_compute_device_usage_for_mlprogram_operation(op)
                 cost = plan.get_estimated_cost_for_mlprogram_operation(op)
                 if usage is not None:
                     names = [kinds[type(device).__name__] for device in usage.supported_compute_devices]
                     preferred = devices[kinds[type(usage.preferred_compute_device).__name__]]
-                    said = classes.DeviceUsage(preferred, [devices[name] for name in names])
-                    info = classes.OperationOrLayerInfo(said, None if cost is None else cost.weight, path)
-                    found.append(info.to_dict())
-        return json.loads(json.dumps(found))
+                    used = classes.DeviceUsage(preferred, [devices[name] for name in names])
+                    info = classes.OperationOrLayerInfo(used, None if cost is None else cost.weight, path)
+                    infos.append(info.to_dict())
+        made: list[dict[str, Any]] = json.loads(json.dumps(infos))
+        return made

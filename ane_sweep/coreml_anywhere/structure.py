@@ -1,9 +1,10 @@
 """MLModelStructure: the ops of a compiled model as coremltools' own dataclasses.
 
-Core ML gives no values and no types there, only that they are; nor do we. Each operation carries what we need to answer
-for it later (`Key`).
+Core ML gives no values and no types there, only their presence; nor do we. Each operation carries an `OperationKey`, with
+which later answers find it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,15 @@ from ane_sweep.mil import graph
 
 
 @dataclass(frozen=True)
-class Key:
-    """Which operation an MLModelStructureProgramOperation stands for: its function and its first output."""
+class OperationKey:
+    """The function and the first output of an operation, which identify it."""
 
     function: str
     output: str
 
 
 class _MLModelStructureProgramOperationProxy:
-    def __init__(self, key: Key):
+    def __init__(self, key: OperationKey):
         self.key = key
 
 
@@ -27,8 +28,8 @@ class _MLModelStructureNeuralNetworkLayerProxy:
     pass
 
 
-def of_model(spec: Any) -> Any:
-    """MLModelStructure of a Model message; pipelines hold the structures of their parts. All None for other kinds."""
+def read_structure(spec: Any) -> Any:
+    """Return the MLModelStructure of a model; pipelines hold the structures of their parts, other kinds None."""
     from coremltools.models import compute_plan as cp
 
     kind = spec.WhichOneof("Type")
@@ -38,7 +39,7 @@ def of_model(spec: Any) -> Any:
     if kind in ("pipeline", "pipelineClassifier", "pipelineRegressor"):
         pipeline = spec.pipeline if kind == "pipeline" else getattr(spec, kind).pipeline
         names = list(pipeline.names) or [f"model{index}" for index in range(len(pipeline.models))]
-        parts = [(name, of_model(model)) for name, model in zip(names, pipeline.models)]
+        parts = [(name, read_structure(model)) for name, model in zip(names, pipeline.models)]
         return cp.MLModelStructure(None, None, cp.MLModelStructurePipeline(parts))
     return cp.MLModelStructure(None, None, None)
 
@@ -61,7 +62,7 @@ def _operation(function: str, proto: Any) -> Any:
     from coremltools.models import compute_plan as cp
 
     inputs = {name: _argument(argument) for name, argument in graph.in_order(proto.inputs)}
-    key = Key(function, proto.outputs[0].name if proto.outputs else "")
+    key = OperationKey(function, proto.outputs[0].name if proto.outputs else "")
     return cp.MLModelStructureProgramOperation(
         inputs,
         proto.type,
@@ -83,7 +84,7 @@ def _argument(argument: Any) -> Any:
     return cp.MLModelStructureProgramArgument(bindings)
 
 
-def _named(values: Any) -> list[Any]:
+def _named(values: Iterable[Any]) -> list[Any]:
     from coremltools.models import compute_plan as cp
 
     return [

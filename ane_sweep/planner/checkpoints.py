@@ -71,7 +71,8 @@ def absent(option: Mapping[str, Any], away: Away) -> Source:
 def _source(
     option: Mapping[str, Any], kind: str, source: str, digest: str, arch: Mapping[str, Any], nbytes: int, **more: Any
 ) -> Source:
-    if found := architecture.problems(arch):
+    serves = families.serves(option["family"])
+    if found := architecture.problems(arch) + (serves.find_unbuilt(arch) if serves else []):
         raise ConfigError([f"model={option['name']}: {problem}" for problem in found])
     keys = option["arch_keys"]
     layers, longest = (_number(arch, keys[name], option[name]) for name in ("layers", "max_seq_len"))

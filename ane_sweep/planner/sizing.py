@@ -14,7 +14,10 @@ _HEAD_WIDTH = ("head_dim", "d_kv")
 
 
 def estimate(arch: Mapping[str, Any], serves: Serves, task: str) -> int:
-    """Tables, attention and feed-forward; norms and biases are left out. `arch` follows the rules of architecture.py."""
+    """Return the parameters of tables, attention, feed-forward and the norms of blocks; biases are left out.
+
+    `arch` follows the rules of architecture.py.
+    """
     arch = own(arch, serves, task)
     if "depths" in arch:
         return _staged(arch) + _ends(arch, arch["hidden_sizes"][-1])
@@ -23,12 +26,12 @@ def estimate(arch: Mapping[str, Any], serves: Serves, task: str) -> int:
         return 1
     head = _first(arch, _HEAD_WIDTH) or width // heads
     shared = 1 if arch.get("multi_query") else arch.get("num_key_value_heads") or heads
-    gated = "rms_norm_eps" in arch or str(arch.get("feed_forward_proj")).startswith("gated-")
     attention = 2 * width * head * (heads + shared)
-    feed_forward = (3 if gated else 2) * width * (_first(arch, _INNER) or 4 * width)
-    layers = arch[serves.layers] * (attention + feed_forward)
+    feed_forward = (3 if serves.has_gate(arch) else 2) * width * (_first(arch, _INNER) or 4 * width)
+    norm = width * (1 if serves.norms == "rms" else 2)
+    layers = arch[serves.layers] * (attention + feed_forward + 2 * norm)
     if task == "seq2seq":
-        layers += (arch.get("num_decoder_layers") or arch[serves.layers]) * (2 * attention + feed_forward)
+        layers += (arch.get("num_decoder_layers") or arch[serves.layers]) * (2 * attention + feed_forward + 3 * norm)
     positions = (arch.get(serves.longest) if serves.longest else None) or patches(arch)
     if _rotary(arch) or task == "seq2seq":
         positions = 0

@@ -1,4 +1,4 @@
-"""One worker that answers for as long as it is asked. The other end of the line: worker/talk/channel.py."""
+"""A worker that answers requests until the session ends. The worker's end of the channel is worker/talk/channel.py."""
 
 import json
 import socket
@@ -16,10 +16,10 @@ from ane_sweep.runner import isolate
 
 
 class Session:
-    """A running worker of a stage that is talked to: `ready` is what it said of itself, `ask` asks it.
+    """A running worker: `ready` is its first message, `ask` sends a request.
 
-    The worker is started, waited for and reaped in a thread of its own, as it would die with the one that began it; so
-    Ctrl-C reaches whoever reads. Leaving ends it: at once where an exception leaves.
+    A thread of its own starts, awaits and reaps the worker, which would die with the thread that started it; so Ctrl-C
+    reaches the reading thread. Leaving the session ends the worker, and an exception ends it at once.
     """
 
     def __init__(self, stage: str, params: dict[str, Any], inputs: dict[str, Path], folder: Path):
@@ -35,17 +35,17 @@ class Session:
     def _run(self, task: TaskRequest, folder: Path, theirs: socket.socket) -> TaskResult:
         number = theirs.fileno()
         task = replace(task, params={**task.params, "channel": number})
-        try:  # nobody looks at its memory meanwhile: it is timed
+        try:  # its memory is not watched, as the worker is timed
             return isolate.run_task(
                 task, folder, timeout_s=None, watch_memory=False, env={"HF_HUB_OFFLINE": "1"},
                 children=self._children, pass_fds=(number,),
             )  # fmt: skip
         finally:
-            theirs.close()  # whoever reads our end sees that nothing more comes
+            theirs.close()  # the reader of our end sees the end of the file
 
     def __enter__(self) -> "Session":
         try:
-            self.ready = self._first()
+            self.ready = self._read_answer()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -58,30 +58,25 @@ class Session:
         self._pool.shutdown(wait=True)
         self._ours.close()
 
-    def ask(self, **request: Any) -> Iterator[dict[str, Any]]:
-        """What is answered, event by event. Raises AneSweepError for what is refused, StageError where the worker ends."""
+    def ask(self, **request: object) -> Iterator[dict[str, Any]]:
+        """Send a request and yield its answer by events. Raises AneSweepError if refused, StageError if the worker ends."""
         try:
             self._ours.sendall((json.dumps(request) + "\n").encode("ascii"))
         except OSError:
-            raise self._why() from None
-        while (event := self._event())["event"] != "done":
-            if event["event"] == "refused":
-                raise AneSweepError(event["reason"])
+            raise self._explain_end() from None
+        while (event := self._read_answer())["event"] != "done":
             yield event
 
-    def _first(self) -> dict[str, Any]:
-        """Raises AneSweepError for what is refused before anything is asked."""
-        if (event := self._event())["event"] == "refused":
+    def _read_answer(self) -> dict[str, Any]:
+        """Read one event. Raises AneSweepError for a refusal, StageError if the worker has ended."""
+        line = self._lines.readline()
+        if not line.endswith("\n"):
+            raise self._explain_end()
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] == "refused":
             raise AneSweepError(event["reason"])
         return event
 
-    def _event(self) -> dict[str, Any]:
-        line = self._lines.readline()
-        if not line.endswith("\n"):
-            raise self._why()
-        event: dict[str, Any] = json.loads(line)
-        return event
-
-    def _why(self) -> StageError:
+    def _explain_end(self) -> StageError:
         result = self._ended.result()
         return StageError(result.reason or f"the worker ended as {result.status} before it had answered")

@@ -55,7 +55,9 @@ def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) ->
     tasks = cells.GENERATE if verb == "generate" else cells.CLASSIFY
     with ExitStack() as held:
         with redirect_stdout(sys.stderr):
-            opened = cells.partners(verb, given.runs, given.matrix, own, given.out, many, tasks, given.tokenizer)
+            opened = cells.prepare_partners(
+                verb, given.runs, given.matrix, own, given.out, many, tasks, given.tokenizer
+            )
             found = held.enter_context(opened)
         yield found
 

@@ -56,12 +56,12 @@ def _plan(given: argparse.Namespace, more: list[str]) -> int:
     from ane_sweep.machine import apple
 
     reason = apple.no_coreml()
-    request = probes.request(run.words(given.tiny, more))
-    cells = [probes.shown(cell) for cell in request.cells]
-    listed = probes.listed()
+    request = probes.load_request(run.words_for_host(given.tiny, more))
+    cells = [probes.describe_cell(cell) for cell in request.cells]
+    listed = probes.list_probes()
     if given.json:
         held = [{**asdict(probe), "cell": cell} for probe, cell in zip(listed, cells)]
-        tell(probes=held, can_run=reason is None, reason=reason, words=run.words(given.tiny, more))
+        tell(probes=held, can_run=reason is None, reason=reason, words=run.words_for_host(given.tiny, more))
         return OK
     for probe, cell in zip(listed, cells):
         print(f"{probe.name:<17} {probe.minutes} min  {probe.asks}")
@@ -69,7 +69,7 @@ def _plan(given: argparse.Namespace, more: list[str]) -> int:
         print(f"{'':<24} by: {cell}")
     minutes = sum(probe.minutes for probe in listed)
     print(f"\n{count(len(listed), 'measurement')}, about {minutes} min together (a guess): ane-sweep calibrate run")
-    print(f"not on this host: Core ML {reason}" if reason else f"this machine: {run.chip()}")
+    print(f"not on this host: Core ML {reason}" if reason else f"this machine: {run.find_chip()}")
     return OK
 
 
@@ -97,7 +97,7 @@ def _show(given: argparse.Namespace, name: str | None) -> int:
     from ane_sweep.calibration import figures, run
     from ane_sweep.placement import here
 
-    found = figures.Found(here.rows()) if name is None else run.of_run(given.out, name)
+    found = figures.CalibrationRows(here.rows()) if name is None else run.read_run(given.out, name)
     if given.json:
         tell(rows=[asdict(row) for row in found.rows], missing=found.missing)
     elif found.rows or found.missing:
@@ -108,9 +108,9 @@ def _show(given: argparse.Namespace, name: str | None) -> int:
 
 
 def _print(found: object) -> None:
-    from ane_sweep.calibration.figures import Found
+    from ane_sweep.calibration.figures import CalibrationRows
 
-    assert isinstance(found, Found)
+    assert isinstance(found, CalibrationRows)
     rows = [
         (
             row.chip,

@@ -133,7 +133,7 @@ def _labelled(
     if not given.json:
         _say_timing(timing, labels, partner.params["seq_len"])
     ready = {key: session.ready[key] for key in ("tokenizer", "load_ms", "realised")}
-    return {"cell": partner.told(), **ready, "labels": labels, "timing": timing}
+    return {"cell": partner.to_dict(), **ready, "labels": labels, "timing": timing}
 
 
 def _asked(session: "Session", texts: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:

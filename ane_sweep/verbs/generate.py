@@ -136,7 +136,7 @@ def _written(
                 say(f"error: {error}")
                 continue
             if given.json:
-                tell(cell=partner.told(), **_said(session.ready), prompt=prompt, settings=how, **told)
+                tell(cell=partner.to_dict(), **_said(session.ready), prompt=prompt, settings=how, **told)
     return OK
 
 
@@ -210,7 +210,7 @@ def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
 
 def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, Any], as_json: bool) -> int:
     """Both on the same prompt, one after the other, and where they part."""
-    from ane_sweep.talk.parting import parting, sentence
+    from ane_sweep.talk.divergence import describe_divergence, find_divergence
     from ane_sweep.talk.session import Session
 
     sides, outs = {}, []
@@ -220,14 +220,14 @@ def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, 
             if not as_json:
                 _talk.introduced(partner, session.ready, _decoding(how), name.upper())
             told = _answer(session, prompt, how, _hush if as_json else _print)
-        sides[name] = {"cell": partner.told(), **_said(session.ready), **told}
+        sides[name] = {"cell": partner.to_dict(), **_said(session.ready), **told}
     partings = [
-        parting(a, b, (outs[0] / f"logits-{number}.npy", outs[1] / f"logits-{number}.npy"))
+        find_divergence(a, b, (outs[0] / f"logits-{number}.npy", outs[1] / f"logits-{number}.npy"))
         for number, (a, b) in enumerate(zip(sides["a"]["samples"], sides["b"]["samples"]))
     ]
     if as_json:
-        tell(prompt=prompt, settings=how, **sides, partings=[one.told() for one in partings])
+        tell(prompt=prompt, settings=how, **sides, partings=[one.to_dict() for one in partings])
         return OK
     for number, one in enumerate(partings, 1):
-        print((f"sample {number}: " if len(partings) > 1 else "") + visible(sentence(one)))
+        print((f"sample {number}: " if len(partings) > 1 else "") + visible(describe_divergence(one)))
     return OK

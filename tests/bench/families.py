@@ -9,6 +9,7 @@ from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
 from ane_sweep.planner import options
 from ane_sweep.worker import models
+from ane_sweep.worker.models._types import Model
 from tests.bench import Row
 
 SEQ_LEN = 32
@@ -53,14 +54,14 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
 
     model = {key: option[key] for key in ("family", "task", "arch")}
     family = models.get(model["family"])
-    state = weights.random_state(model, seed)
+    state = weights.make_random_state(Model(family=model["family"], task=model["task"], arch=model["arch"]), seed)
     real = max(1, 2 * seq_len // 3) if model["task"] in model_tasks.SENTENCES else seq_len
     ports = family.ports(model, seq_len)
     theirs = {port.name: fed(port, model, real, seed) for port in ports.inputs}
     ours = [theirs[port.name].to(getattr(torch, port.dtype)) for port in ports.inputs]
     with torch.no_grad():
         got = family.VARIANTS[variant](model, state, seq_len)(*ours)
-        said = _hf.filled(lambda: family.skeleton(model), state)(**theirs)
+        said = _hf.build_filled(lambda: family.skeleton(model), state)(**theirs)
     worst = 0.0
     for port, value in zip(ports.outputs, got):
         name = "encoder_" + port.name if model["task"] == "seq2seq" and port.name != "logits" else port.name

@@ -97,7 +97,7 @@ def _published_form() -> Iterator[None]:
         pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
         return pipeline
 
-    with patch.object(family.Attention, "forward", forward), patch.object(convert, "build_pipeline", unfused):
+    with patch.object(family.UnetAttention, "forward", forward), patch.object(convert, "build_pipeline", unfused):
         yield
 
 

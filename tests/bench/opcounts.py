@@ -7,6 +7,7 @@ from typing import Any
 
 from ane_sweep.bridge.building import Options
 from ane_sweep.worker import models
+from ane_sweep.worker.models._types import Model
 from tests.bench import Row, _placed
 
 # Counts do not depend on widths, so the widths are small: 12 layers, 12 heads, 512 tokens are what counts.
@@ -14,7 +15,7 @@ ARCH = {
     "activation_function": "gelu_new", "n_embd": 48, "n_head": 12, "n_layer": 12, "n_positions": 512, "vocab_size": 96,
     "bos_token_id": 0, "eos_token_id": 0,
 }  # fmt: skip
-MODEL = {"family": "gpt2", "task": "causal_lm", "arch": ARCH}
+MODEL = Model(family="gpt2", task="causal_lm", arch=ARCH)
 SEQ_LEN = 512
 
 
@@ -65,7 +66,7 @@ def ours(case: Published) -> Form:
     from ane_sweep.worker.models import weights
 
     options = Options(**case.options)
-    family, state = models.get("gpt2"), weights.random_state(MODEL, 0)
+    family, state = models.get("gpt2"), weights.make_random_state(MODEL, 0)
     module = family.VARIANTS[case.variant](MODEL, state, SEQ_LEN, options)
     ports = family.ports(MODEL, SEQ_LEN, options)
     return Form(module, {port.name: port.shape for port in ports.inputs[1:]}, set())

@@ -11,7 +11,8 @@ from ane_sweep.bridge import protocol
 from ane_sweep.data import sentences
 from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
-from ane_sweep.talk import cells, parting
+from ane_sweep.talk import cells
+from ane_sweep.talk import divergence as parting
 from ane_sweep.talk.session import Session
 from tests.bench import Row
 
@@ -41,26 +42,29 @@ def written(words: list[str]) -> list[Row]:
     with tempfile.TemporaryDirectory() as out:
         for precision in ("fp32", "fp16"):
             asked = [*words, f"precision={precision}", "seq_len=64"]
-            with cells.partners("generate", [], asked, [], Path(out), 1, cells.GENERATE, None) as ((one,), folder):
+            with cells.prepare_partners("generate", [], asked, [], Path(out), 1, cells.GENERATE, None) as (
+                (one,),
+                folder,
+            ):
                 found = beside_hugging_face(one, folder)
             what = f"{' '.join(words)} {precision}: greedy tokens that are Hugging Face's"
             rows.append(Row(what, f"{found.same} of {TOKENS}; {_gap(found)}"))
     return rows
 
 
-def _gap(found: parting.Parting) -> str:
+def _gap(found: parting.Divergence) -> str:
     most = f"logits differ by {found.differ_most:.2g} at most"
     if found.a is None or found.b is None or found.a.gap is None or found.b.gap is None:
         return most
     return f"{most}, the other choice is {found.a.gap:.2g} behind, {found.b.gap:.2g} there"
 
 
-def beside_hugging_face(partner: cells.Partner, folder: Path) -> parting.Parting:
+def beside_hugging_face(partner: cells.Partner, folder: Path) -> parting.Divergence:
     """Where the cell's text and that of transformers' own module, in fp32 and with its own cache, part."""
     with Session("generate", partner.params, partner.inputs, folder / "a") as session:
         (sample,) = [event for event in session.ask(prompt=PROMPT, **PLAIN) if event["event"] == "sample"]
         theirs = hugging_face(partner, folder / "theirs.npy")
-        return parting.parting(sample, theirs, (session.out / "logits-0.npy", folder / "theirs.npy"))
+        return parting.find_divergence(sample, theirs, (session.out / "logits-0.npy", folder / "theirs.npy"))
 
 
 def hugging_face(partner: cells.Partner, logits: Path) -> dict[str, Any]:
@@ -74,8 +78,8 @@ def hugging_face(partner: cells.Partner, logits: Path) -> dict[str, Any]:
 
     model = partner.params["model"]
     state = weights.load_state(partner.params["weights"], partner.inputs.get("checkpoint"), model)
-    module: Any = _hf.filled(lambda: models.get(model["family"]).skeleton(model), state).eval()
-    tokenizer, _ = tokens.find(partner.params, partner.inputs)
+    module: Any = _hf.build_filled(lambda: models.get(model["family"]).skeleton(model), state).eval()
+    tokenizer, _ = tokens.load_tokenizer(partner.params, partner.inputs)
     ids = torch.tensor([tokenizer(PROMPT)["input_ids"]])
     end = None if partner.params["weights"]["kind"] == "random" else module.config.eos_token_id
     with torch.inference_mode():

@@ -43,8 +43,8 @@ def row(chip="m3", quantity="dispatch_ms", value=0.25, **changes) -> here.Row:
 
 @pytest.mark.parametrize("tiny", [False, True])
 def test_every_probe_is_a_cell_and_every_cell_a_probe(tiny):
-    cells = probes.request(probes.words("m1", tiny, [])).cells
-    by_name = dict(zip([probe.name for probe in probes.listed()], cells, strict=True))
+    cells = probes.load_request(probes.sweep_words("m1", tiny, [])).cells
+    by_name = dict(zip([probe.name for probe in probes.list_probes()], cells, strict=True))
     assert len({cell.key for cell in cells}) == len(cells)
     assert by_name["palettes"].precision == "p4" and by_name["chunks"].chunks == 4
     assert {by_name[name].compute_units for name in ("cpu_small", "cpu_products")} == {"cpu_only"}
@@ -53,13 +53,13 @@ def test_every_probe_is_a_cell_and_every_cell_a_probe(tiny):
         by_name["sum_16640"].model_options["arch"]["intermediate_size"]
         > by_name["sum_16384"].model_options["arch"]["intermediate_size"]
     )
-    assert all(probe.why and probe.asks and probe.minutes > 0 for probe in probes.listed())
+    assert all(probe.why and probe.asks and probe.minutes > 0 for probe in probes.list_probes())
 
 
 @given(st.floats(0.05, 2), st.floats(1e9, 4e10), st.floats(1e7, 1e9))
 def test_the_three_figures_come_back_out_of_the_times_they_make(dispatch, flop, weights):
     small, large = 2.0 * SMALL * 128, 2.0 * LARGE * 512
-    made = figures.solved(
+    made = figures.solve_rates(
         dispatch + max(small / flop, 2 * SMALL / weights), dispatch + large / flop, dispatch + 2 * LARGE / weights,
         small, large, 2.0 * SMALL, 2.0 * LARGE,
     )  # fmt: skip
@@ -69,13 +69,13 @@ def test_the_three_figures_come_back_out_of_the_times_they_make(dispatch, flop, 
 
 @cache
 def cells() -> list:
-    return probes.request(probes.words("m3", False, [])).cells
+    return probes.load_request(probes.sweep_words("m3", False, [])).cells
 
 
 def taken(times: dict[str, float], failed: str | None = None) -> list[Record]:
     """Records of a calibration, with these medians in ms (10 where none is said)."""
     found = []
-    for probe, cell in zip(probes.listed(), cells()):
+    for probe, cell in zip(probes.list_probes(), cells()):
         median = times.get(probe.name, 10.0)
         asked = {**cell.as_dict(), "size": 1000}  # nights takes a package's bytes by that name
         status = "failed" if probe.name == failed else "ok"
@@ -88,7 +88,7 @@ def taken(times: dict[str, float], failed: str | None = None) -> list[Record]:
 
 
 def test_records_become_rows_with_chip_unit_kind_and_source():
-    found = figures.found(
+    found = figures.derive_rows(
         taken({"dispatch": 0.6, "products": 7.5, "weights": 3.0, "chunks": 12.3, "gpu_small": 1, "cpu_small": 2}),
         "m3",
         here.SOURCE,
@@ -107,13 +107,13 @@ def test_records_become_rows_with_chip_unit_kind_and_source():
 
 
 def test_a_probe_that_failed_leaves_its_figures_out_with_the_reason():
-    found = figures.found(taken({"products": 50}, failed="dispatch"), "m3", here.SOURCE)
+    found = figures.derive_rows(taken({"products": 50}, failed="dispatch"), "m3", here.SOURCE)
     assert "dispatch_ms: probe dispatch failed: it broke" in found.missing
     assert "fp16_tflops" not in {one.quantity for one in found.rows if one.units == "cpu_and_ne"}
 
 
 def test_a_large_net_that_is_no_slower_than_a_small_one_gives_no_rate_and_that_is_said():
-    found = figures.found(taken({"gpu_small": 4, "gpu_products": 4}), "m3", here.SOURCE)
+    found = figures.derive_rows(taken({"gpu_small": 4, "gpu_products": 4}), "m3", here.SOURCE)
     assert "fp16_tflops (cpu_and_gpu): the time of probe gpu_products beside the others gives none" in found.missing
     assert "cpu_and_gpu" not in {one.units for one in found.rows}
 
@@ -161,7 +161,7 @@ def test_figures_of_a_run_that_somebody_sent_in_are_shown(tmp_path, capsys):
     nights.write_run(tmp_path, "20261122-190000", taken({"dispatch": 0.6, "products": 7.5, "weights": 3.0}))
     assert main(["calibrate", "show", "20261122-190000", f"out={tmp_path}"]) == 0
     assert "run 20261122-190000" in capsys.readouterr().out
-    assert run.of_run(tmp_path, "last").rows[0].chip == "m3"
+    assert run.read_run(tmp_path, "last").rows[0].chip == "m3"
 
 
 def test_what_a_mac_measured_is_kept_for_its_chip_and_bundled_for_others(tmp_path, monkeypatch, capsys):
@@ -190,7 +190,7 @@ def test_what_a_mac_measured_is_kept_for_its_chip_and_bundled_for_others(tmp_pat
     assert chips.get("m3") == chips.published()["m3"], "no Mac measured that"
     (sent,) = out.glob("calibration-m3-*.zip")
     assert main(["import", str(sent), f"out={tmp_path / 'elsewhere'}"]) == 0
-    assert run.of_run(tmp_path / "elsewhere", "last").rows[0].chip == "m3"
+    assert run.read_run(tmp_path / "elsewhere", "last").rows[0].chip == "m3"
 
 
 def test_words_that_change_the_cells_are_refused(tmp_path, monkeypatch):

@@ -153,8 +153,8 @@ def test_a_bug_of_ours_does_not_break_a_conversion(models, ct, monkeypatch):
     def broken(*args, **options):
         raise KeyError("oops")
 
-    monkeypatch.setattr(loading, "Loaded", broken)
-    monkeypatch.setattr("ane_sweep.coreml_anywhere.native.Loaded", broken)
+    monkeypatch.setattr(loading, "LoadedModel", broken)
+    monkeypatch.setattr("ane_sweep.coreml_anywhere.native.LoadedModel", broken)
     with pytest.warns(RuntimeWarning, match="a bug of ane-sweep"):
         model = ct.models.MLModel(models["fp32"].package_path)
     with pytest.raises(RuntimeError, match="KeyError: 'oops'"):

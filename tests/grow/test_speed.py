@@ -48,7 +48,7 @@ def test_a_source_keeps_few_tensors_and_reads_each_once_while_it_has_it(monkeypa
         read.append(name)
         return torch.ones(2)
 
-    state = _lazy.state({"a": (2,), "b": (2,)}, reading)
+    state = _lazy.make_lazy_state({"a": (2,), "b": (2,)}, reading)
     for name in "aabba":
-        assert _lazy.made(state[name]).sum() == 2
+        assert _lazy.materialise(state[name]).sum() == 2
     assert read == ["a", "b", "a"]  # two of them are more than may be kept

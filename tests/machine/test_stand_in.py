@@ -133,7 +133,7 @@ def test_the_scripted_clock(script):
         more = []  # than the script says; a busy machine adds what it likes, so the least of many counts
         for wanted in (5, *[2] * 30):
             start = time.perf_counter()
-            with scripted._taking(answer):
+            with scripted._take_time(answer):
                 sum(range(100_000))
             more.append(1000 * (time.perf_counter() - start) - wanted)
         assert min(more) >= 0 and sorted(more)[len(more) // 4] < 0.5

@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("variant", ["original", "split_einsum"])
 def plain(name: str) -> tuple[dict, dict, torch.Tensor, torch.Tensor]:
     """(model, state, ids, logits of one forward pass of `original`)."""
     model = {key: DECODERS[name][key] for key in ("family", "task", "arch")}
-    state = weights.random_state(model, 4)
+    state = weights.make_random_state(model, 4)
     ids = torch.from_numpy(np.random.default_rng(4).integers(2, model["arch"]["vocab_size"], (1, SEQ), dtype=np.int32))
     with torch.no_grad():
         (logits,) = models.get(model["family"]).VARIANTS["original"](model, state, SEQ)(ids)

@@ -21,7 +21,7 @@ PATH = {"kind": "path", "digest": "x", "allow_pickle": False}
 
 def whole(model, state):
     """What Hugging Face saves under the family's name: of a family that is a part of it, the whole around that part."""
-    part = _hf.filled(lambda: models.get(model["family"]).skeleton(model), state)
+    part = _hf.build_filled(lambda: models.get(model["family"]).skeleton(model), state)
     if model["family"] == "clip":
         around = transformers.CLIPModel(transformers.CLIPConfig(**model["arch"]))
         around.load_state_dict(state, strict=False)
@@ -38,16 +38,16 @@ def whole(model, state):
 def test_what_hugging_face_saves_is_read_back(tmp_path, name):
     option = TINY[name]
     model = {key: option[key] for key in ("family", "task", "arch")}
-    state = weights.random_state(model, 1)
+    state = weights.make_random_state(model, 1)
     whole(model, state).save_pretrained(tmp_path)
     loaded = weights.load_state(PATH, tmp_path, model)
     assert loaded.keys() == state.keys() and all(torch.equal(loaded[key], state[key]) for key in state)
     config = json.loads((tmp_path / "config.json").read_text())
     # The planner builds what the checkpoint's own config.json describes.
     own = {**model, "arch": {key: value for key, value in config.items() if key not in NOISE}}
-    assert config["model_type"].replace("-", "_") == model["family"] and weights.parameters(own) == weights.parameters(
-        model
-    )
+    assert config["model_type"].replace("-", "_") == model["family"] and weights.parameter_shapes(
+        own
+    ) == weights.parameter_shapes(model)
     family = models.get(model["family"])
     feeds = [families.fed(port, model, 8, 0) for port in family.ports(own, 8).inputs]
     with torch.no_grad():
@@ -59,10 +59,10 @@ def test_flan_t5_keeps_its_own_head(tmp_path):
     """transformers 5 calls the head tied whatever the checkpoint holds; here its tensor must be there and be used."""
     option = TINY["tiny-t5"]
     model = {key: option[key] for key in ("family", "task", "arch")}
-    state = weights.random_state(model, 0)
+    state = weights.make_random_state(model, 0)
     assert "lm_head.weight" in state and not torch.equal(state["lm_head.weight"], state["shared.weight"])
     tied = {**model, "arch": {**model["arch"], "tie_word_embeddings": True}}
-    assert "lm_head.weight" not in weights.random_state(tied, 0)
+    assert "lm_head.weight" not in weights.make_random_state(tied, 0)
     ids, mask = torch.arange(8, dtype=torch.int32)[None], torch.ones(1, 8)
     for variant in ("original", "split_einsum"):
         module = models.get("t5").VARIANTS[variant]

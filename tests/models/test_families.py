@@ -63,7 +63,7 @@ def test_what_differs_within_a_family(case, variant):
 def run(option: dict, variant: str, options: Options, padding: int = 0) -> dict[str, torch.Tensor]:
     """Outputs by name of a variant under options, on seeded ids whose last `padding` are padding."""
     family, model = models.get(option["family"]), {key: option[key] for key in ("family", "task", "arch")}
-    state = weights.random_state(model, 3)
+    state = weights.make_random_state(model, 3)
     module = family.VARIANTS[variant](model, state, SEQ, options)
     assert not module.training
     ids = np.random.default_rng(3).integers(2, model["arch"]["vocab_size"], (1, SEQ), dtype=np.int32)
@@ -133,7 +133,7 @@ def test_a_changed_mask_changes_the_outcome():
     """The mask input is read, not decoration."""
     option = TINY["tiny-gpt2"]
     model = {key: option[key] for key in ("family", "task", "arch")}
-    family, state = models.get("gpt2"), weights.random_state(model, 0)
+    family, state = models.get("gpt2"), weights.make_random_state(model, 0)
     ids = torch.arange(SEQ, dtype=torch.int32)[None]
     for variant in family.VARIANTS:
         module = family.VARIANTS[variant](model, state, SEQ, Options(mask="causal_input"))
@@ -150,7 +150,7 @@ def test_the_head_is_split_into_the_asked_for_number():
     option = TINY["tiny-llama"]
     model = {key: option[key] for key in ("family", "task", "arch")}
     module = models.get("llama").VARIANTS["split_einsum"](
-        model, weights.random_state(model, 0), 8, Options(lm_head_splits=7)
+        model, weights.make_random_state(model, 0), 8, Options(lm_head_splits=7)
     )
     assert [part.weight.shape[0] for part in module.head.parts] == [143] * 6 + [142]
 
@@ -165,7 +165,7 @@ def test_the_head_is_split_into_the_asked_for_number():
 def test_what_is_not_built_is_said(changes, message):
     model = {"family": "qwen2", "task": "causal_lm", "arch": {**TINY["tiny-qwen2"]["arch"], **changes}}
     with pytest.raises(ValueError, match=message):
-        models.get("qwen2").VARIANTS["split_einsum"](model, weights.random_state(model, 0), 8)
+        models.get("qwen2").VARIANTS["split_einsum"](model, weights.make_random_state(model, 0), 8)
 
 
 @EVERY

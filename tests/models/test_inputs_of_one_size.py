@@ -96,7 +96,7 @@ def test_a_text_is_looked_at_where_it_ends(eos):
     """At the first end, or in files from before that was right at the highest id; what follows has no influence."""
     arch = option("tiny-clip-text")["arch"]
     model = model_of("tiny-clip-text", text_config={**arch["text_config"], "eos_token_id": eos})
-    family, state = models.get("clip"), weights.random_state(model, 0)
+    family, state = models.get("clip"), weights.make_random_state(model, 0)
     (port,) = family.ports(model, 1).inputs
     assert port.last == 299
     ids = families.fed(port, model, 1, 0)
@@ -117,9 +117,9 @@ def changed(ids, position):
 def test_filling_buffers_draws_no_weight_anew():
     """transformers initialises a module's buffers and what weights are beneath it in one go."""
     model = model_of("tiny-clip-text")
-    state = weights.random_state(model, 0)
+    state = weights.make_random_state(model, 0)
     kept = {name: tensor.clone() for name, tensor in state.items()}
-    _hf.filled(lambda: models.get("clip").skeleton(model), state)
+    _hf.build_filled(lambda: models.get("clip").skeleton(model), state)
     assert all(torch.equal(state[name], kept[name]) for name in state)
 
 

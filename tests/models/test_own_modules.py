@@ -71,10 +71,10 @@ def params(source, seed: int = 0, count: int = 2):
     return {"model": model, "weights": weights, "seq_len": 0, "texts": texts}
 
 
-def built(code: str, inputs=None, name: str = "Net", **more) -> family.Given:
+def built(code: str, inputs=None, name: str = "Net", **more) -> family.OwnModule:
     Path("nets.py").write_text(code)
     source = settled(f"nets.py:{name}", inputs={"x": [1, 4]} if inputs is None else inputs, **more)
-    return family.given(params(source, more.get("seed", 0)), dict(source.beside))
+    return family.build_given(params(source, more.get("seed", 0)), dict(source.beside))
 
 
 def forward(body: str, takes: str = "x") -> str:
@@ -154,7 +154,7 @@ def test_a_module_that_is_there_already_and_one_that_comes_with_its_inputs(here)
     code = f"{HEAD}def make(): return LAYER, {{'input': torch.full((2, 4), 7.0)}}"
     Path("nets.py").write_text(code)
     source = settled("nets.py:make", inputs=None)
-    module = family.given(params(source), dict(source.beside))
+    module = family.build_given(params(source), dict(source.beside))
     assert module.ports.inputs[0].shape == (2, 4) and module.example[0].unique().tolist() == [7.0]
 
 
@@ -162,7 +162,7 @@ HOSTILE = {
     "raises when imported": ("raise KeyError('no part')", r"importing it raised KeyError: 'no part' \(nets.py line 1,"),
     "syntax error": ("def f(:\n  pass", r"importing it raised SyntaxError: .* \(nets.py line 1\)"),
     "no such attribute": ("class Nets: pass", r"nets.py has no 'Net'; it has: Nets"),
-    "lacks a package": ("import not_there_at_all", r"ModuleNotFoundError.*not_there_at_all is neither installed here nor beside"),
+    "lacks a package": ("import not_there_at_all", r"ModuleNotFoundError.*not_there_at_all is neither installed nor in the file's folder"),
     "relative import": ("from .b import c", r"ImportError.*give it as model.path=PACKAGE.MODULE:NAME"),
     "raises when built": (f"{HEAD}def Net(): raise ValueError('no')", r"calling it raised ValueError: no \(nets.py line 4, in Net\)"),
     "raises when called": (forward("raise ValueError('cannot')"), r"its forward raised ValueError: cannot \(nets.py line 6, in forward\)"),
@@ -176,7 +176,7 @@ HOSTILE = {
     "needs an input": (forward("return x + y", "x, y"), r"its forward raised TypeError: .*'y'"),
     "gives a text": (forward("return 'hello'"), r"its forward gave a str \(as its output\); expected tensors"),
     "gives nothing": (forward("return None"), r"its forward gave no tensor"),
-    "edits its own file": (forward("open(__file__, 'a').write('#'); return x"), r"nets.py is not what it was .* or it changes itself"),
+    "edits its own file": (forward("open(__file__, 'a').write('#'); return x"), r"nets.py has changed since .* or it changes"),
 }  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def test_no_inputs_are_told_with_what_forward_takes(here):
     Path("nets.py").write_text(NET)
     source = settled("nets.py:Net", inputs=None)
     with pytest.raises(StageError, match=r"no inputs for it; say them: model.inputs=.* where forward takes \(x\)"):
-        family.given(params(source), dict(source.beside))
+        family.build_given(params(source), dict(source.beside))
 
 
 def test_outputs_that_are_no_numbers_are_told_with_what_to_give(here):
@@ -213,7 +213,7 @@ class TestWeights:
     def test_own_weights_follow_the_seed(self, here):
         one, same = built(NET), built(NET)
         source = settled("nets.py:Net", seed=1, inputs={"x": [1, 4]})
-        other = family.given(params(source, seed=1), dict(source.beside))
+        other = family.build_given(params(source, seed=1), dict(source.beside))
         first = [net.inner.layers[0].weight for net in (one, same, other)]
         assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
         assert source.digest != settled("nets.py:Net", seed=0).digest and source.kind == "own"
@@ -251,7 +251,7 @@ class TestWeights:
         }
         save_file(state, "w.safetensors")
         source = settled("nets.py:Net", "w.safetensors", inputs={"x": [1, 4]})
-        module = family.given(params(source), dict(source.beside))
+        module = family.build_given(params(source), dict(source.beside))
         assert source.kind == "path" and module.inner.layers[1].bias.tolist() == [0.5] * 4
         wrong = {
             "lacks layers.1.bias": {name: one for name, one in state.items() if name != "layers.1.bias"},
@@ -262,7 +262,7 @@ class TestWeights:
             save_file(tensors, "w.safetensors")
             source = settled("nets.py:Net", "w.safetensors", inputs={"x": [1, 4]})
             with pytest.raises(WeightsError, match=said):
-                family.given(params(source), dict(source.beside))
+                family.build_given(params(source), dict(source.beside))
 
     def test_random_weights_keep_what_flows_through_batch_norms_of_one_size(self, here):
         body = "[nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU6()) for _ in range(20)]"
@@ -270,7 +270,7 @@ class TestWeights:
         sizes = {}
         for weights in ("pretrained", "random"):
             source = settled("nets.py:Net", weights, inputs={"input": [1, 8, 16, 16]})
-            module = family.given(params(source), dict(source.beside))
+            module = family.build_given(params(source), dict(source.beside))
             sizes[weights] = float(module(*module.example)[0].std())
             assert not any(one.training for one in module.modules())
         assert sizes["pretrained"] < 0.01 < 0.1 < sizes["random"] < 10
@@ -333,8 +333,8 @@ class TestKey:
         Path("nets.py").write_text(NET)
         source = settled("nets.py:Net", inputs={"x": [1, 4]})
         Path("nets.py").write_text(NET + "\n")
-        with pytest.raises(StageError, match=r"nets.py is not what it was when this was planned.*plans anew"):
-            family.given(params(source), dict(source.beside))
+        with pytest.raises(StageError, match=r"nets.py has changed since this was planned.*plan anew"):
+            family.build_given(params(source), dict(source.beside))
 
     def test_what_was_compiled_earlier_is_not_used_and_nothing_is_left_beside_it(self, here):
         built(NET)

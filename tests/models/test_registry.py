@@ -72,7 +72,7 @@ def test_option_is_complete_and_true(name):
         assert name_in_arch is None or architecture.at(option["arch"], name_in_arch) is not None
     counts = {**dict.fromkeys(model_tasks.ONE_SIZE, 8), "encoder": 16, "classifier": 16}
     assert option["texts"]["count"] == counts.get(option["task"], 2)
-    assert sum(math.prod(shape) for shape in weights.parameters(option).values()) == option["parameters"]
+    assert sum(math.prod(shape) for shape in weights.parameter_shapes(option).values()) == option["parameters"]
     first, *_ = models.get(option["family"]).ports(option, 16).inputs
     if option["family"] in ("ladder", "surgery"):
         assert option["hub"] is None and first.shape[2] == 1, "channels first"
@@ -94,7 +94,7 @@ def test_every_family_has_both_variants_and_a_tiny_option():
         if family in MADE:
             continue
         # A checkpoint's config.json is compared with the option's family.
-        module = weights.meta_skeleton(next(o for o in OPTIONS.values() if o["family"] == family))
+        module = weights.build_meta_skeleton(next(o for o in OPTIONS.values() if o["family"] == family))
         assert module.config.model_type.replace("-", "_") in (family, f"{family}_text_model", f"{family}_vision_model")
 
 

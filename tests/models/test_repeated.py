@@ -16,7 +16,7 @@ LENGTH = 12
 def built(name, variant="original", **options):
     model = {key: OPTIONS[name][key] for key in ("family", "task", "arch")}
     family, asked = models.get(model["family"]), Options(**options)
-    module = family.VARIANTS[variant](model, weights.random_state(model, 0), LENGTH, asked)
+    module = family.VARIANTS[variant](model, weights.make_random_state(model, 0), LENGTH, asked)
     return module, family.ports(model, LENGTH, asked)
 
 
@@ -31,7 +31,7 @@ def ids(rows, name="tiny-gpt2"):
 def test_rows_of_a_batch_know_nothing_of_each_other(name, variant):
     module, ports = built(name, variant)
     tokens = ids(3, name).int()
-    full = [tokens if port.dtype == "int32" else torch.ones(3, LENGTH) for port in ports.of(3).inputs]
+    full = [tokens if port.dtype == "int32" else torch.ones(3, LENGTH) for port in ports.with_batch(3).inputs]
     with torch.inference_mode():
         together = module(*full)
         for row in range(3):
@@ -72,11 +72,15 @@ def test_a_mask_computed_inside_is_the_constant_one(variant):
 def test_a_mask_for_each_head_is_as_many_copies():
     module, _ = built("tiny-gpt2", mask="causal_per_head")
     assert module.mask.shape == (1, OPTIONS["tiny-gpt2"]["arch"]["n_head"], LENGTH, LENGTH)
-    assert (module.mask == _masks.causal(None, LENGTH, "causal_const")).all()
+    assert (module.mask == _masks.make_causal(None, LENGTH, "causal_const")).all()
 
 
 def test_classes_have_the_names_of_the_checkpoint():
-    assert _classes.names({"id2label": {0: "NEGATIVE", "1": "POSITIVE"}}, 3) == ["NEGATIVE", "POSITIVE", "LABEL_2"]
+    assert _classes.class_names({"id2label": {0: "NEGATIVE", "1": "POSITIVE"}}, 3) == [
+        "NEGATIVE",
+        "POSITIVE",
+        "LABEL_2",
+    ]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ def net(tip, followed):
     ).cells
     option = cell.model_options
     family = models.get("surgery")
-    made = family.VARIANTS["original"](option, weights.random_state(option, 0), LENGTH)
+    made = family.VARIANTS["original"](option, weights.make_random_state(option, 0), LENGTH)
     return made, family.ports(option, LENGTH)
 
 

@@ -37,7 +37,7 @@ def test_every_family_says_the_same_bits_layer_by_layer(name):
     with torch.inference_mode():
         whole = [module(*feed) for feed in feeds]
     module, _ = built(TINY[name], lazy=True)
-    for one, other in zip(whole, _turns.results(module, feeds, large=0), strict=True):
+    for one, other in zip(whole, _turns.run_in_turns(module, feeds, large=0), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     assert all(isinstance(weight, _lazy.Lazy) for weight in module.parameters()), "all were made at once"
     assert alive() == 0
@@ -49,7 +49,9 @@ class Net(nn.Module):
     def __init__(self, how: str):
         super().__init__()
         self.how, self.most = how, 0
-        state = _lazy.state({"one.weight": (3, 3), "two.weight": (3, 3)}, lambda name: torch.eye(3) * len(name))
+        state = _lazy.make_lazy_state(
+            {"one.weight": (3, 3), "two.weight": (3, 3)}, lambda name: torch.eye(3) * len(name)
+        )
         self.one, self.two = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
         self.load_state_dict(state, assign=True)
 
@@ -70,25 +72,25 @@ FEEDS = [(torch.full((1, 3), value),) for value in (-1.0, 2.0, 3.0)]
 
 @pytest.mark.parametrize("how", ["plainly", "forks", "reaches in"])
 def test_a_module_whose_layers_cannot_take_turns_has_all_its_weights(how):
-    said = list(_turns.results(Net(how), FEEDS, large=0))
+    said = list(_turns.run_in_turns(Net(how), FEEDS, large=0))
     assert [one[0][0, 0].item() for one in said] == [-100.0, 200.0, 300.0]
     assert alive() == 0
 
 
 def test_what_fails_says_its_own_error():
     with pytest.raises(ValueError, match="this net cannot"):
-        list(_turns.results(Net("fails"), FEEDS, large=0))
+        list(_turns.run_in_turns(Net("fails"), FEEDS, large=0))
     assert alive() == 0
 
 
 def test_small_weights_are_made_once_and_stay():
     net = Net("plainly")
-    list(_turns.results(net, FEEDS))
+    list(_turns.run_in_turns(net, FEEDS))
     assert net.most == 2 and not isinstance(net.one.weight, _lazy.Lazy)
 
 
 def test_large_ones_are_never_there_before_their_layer_and_can_be_asked_for_again():
     net = Net("plainly")
-    list(_turns.results(net, FEEDS, large=0))
+    list(_turns.run_in_turns(net, FEEDS, large=0))
     assert net.most == 0 and isinstance(net.one.weight, _lazy.Lazy)
-    assert next(iter(_turns.results(net, FEEDS[:1], large=0)))[0][0, 0].item() == -100.0
+    assert next(iter(_turns.run_in_turns(net, FEEDS[:1], large=0)))[0][0, 0].item() == -100.0

@@ -60,7 +60,7 @@ def error(reference: torch.Tensor, candidate: torch.Tensor) -> float:
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32), seq_len=st.integers(2, 40), data=st.data())
 def test_variants_agree_on_random_weights(model, seed, seq_len, data):
-    state = weights.random_state(model, seed)
+    state = weights.make_random_state(model, seed)
     inputs = feeds(model, seq_len, data.draw(st.integers(1, seq_len)), seed)
     reference = outputs(model, state, "original", inputs)
     assert error(reference, outputs(model, state, "split_einsum", inputs)) < 1e-4
@@ -72,7 +72,7 @@ def test_variants_agree_on_random_weights(model, seed, seq_len, data):
 @BY_TASK
 def test_original_is_what_hugging_face_computes_by_itself(model):
     """Our ready mask and positions against transformers' own, on the positions that hold text."""
-    state = weights.random_state(model, 3)
+    state = weights.make_random_state(model, 3)
     inputs = feeds(model, 24, 17)
     module = models.get(model["family"]).VARIANTS["original"](model, state, 24)
     with torch.no_grad():
@@ -86,7 +86,7 @@ def test_original_is_what_hugging_face_computes_by_itself(model):
 
 @BY_TASK
 def test_what_is_masked_has_no_influence(model):
-    state = weights.random_state(model, 5)
+    state = weights.make_random_state(model, 5)
     inputs = feeds(model, 20, 9)
     for variant in ("original", "split_einsum"):
         before = outputs(model, state, variant, inputs)
@@ -100,7 +100,7 @@ def test_what_is_masked_has_no_influence(model):
 
 def test_a_vanishing_layer_norm_weight_is_survived():
     model = TINY[3]
-    state = weights.random_state(model, 0)
+    state = weights.make_random_state(model, 0)
     state["transformer.h.0.ln_1.weight"][:5] = 0.0
     inputs = feeds(model, 12, 12)
     reference, candidate = (outputs(model, state, variant, inputs) for variant in ("original", "split_einsum"))
@@ -110,7 +110,7 @@ def test_a_vanishing_layer_norm_weight_is_survived():
 def test_an_untied_head_and_scaled_attention():
     arch = GPT2 | {"tie_word_embeddings": False, "scale_attn_by_inverse_layer_idx": True, "activation_function": "relu"}
     model = {"family": "gpt2", "task": "causal_lm", "arch": arch}
-    state = weights.random_state(model, 0)
+    state = weights.make_random_state(model, 0)
     assert "lm_head.weight" in state
     inputs = feeds(model, 12, 12)
     reference, candidate = (outputs(model, state, variant, inputs) for variant in ("original", "split_einsum"))
@@ -119,7 +119,7 @@ def test_an_untied_head_and_scaled_attention():
 
 def test_split_einsum_shares_the_memory_of_the_state():
     model = TINY[3]
-    state = weights.random_state(model, 0)
+    state = weights.make_random_state(model, 0)
     module = models.get("gpt2").VARIANTS["split_einsum"](model, state, 16)
     owned = {tensor.untyped_storage().data_ptr() for tensor in state.values() if tensor.dim() == 2}
     big = [p for p in module.parameters() if p.numel() >= 32 * 32 and p.shape[0] > 1]
@@ -130,7 +130,7 @@ def test_split_einsum_shares_the_memory_of_the_state():
 def test_an_activation_without_split_einsum_form_is_named():
     model = {"family": "bert", "task": "encoder", "arch": BERT | {"hidden_act": "mish"}}
     with pytest.raises(ValueError, match=r"activation 'mish' has no split_einsum form; known: gelu, .*relu"):
-        models.get("bert").VARIANTS["split_einsum"](model, weights.random_state(model, 0), 8)
+        models.get("bert").VARIANTS["split_einsum"](model, weights.make_random_state(model, 0), 8)
 
 
 @pytest.mark.skipif(
@@ -151,7 +151,7 @@ def test_variants_agree_on_trained_minilm():
 def test_variants_agree_at_full_size(name):
 
     model = options.shipped("model", name)
-    state = weights.random_state(model, 0)
+    state = weights.make_random_state(model, 0)
     inputs = feeds(model, 24, 16)
     reference, candidate = (outputs(model, state, variant, inputs) for variant in ("original", "split_einsum"))
     assert error(reference, candidate) < 1e-4

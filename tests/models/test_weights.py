@@ -25,7 +25,7 @@ PATH = {"kind": "path", "digest": "x", "allow_pickle": False}
 
 @pytest.fixture
 def gpt2_state():
-    return weights.random_state(GPT2, 1)
+    return weights.make_random_state(GPT2, 1)
 
 
 def store(folder, tensors, **config):
@@ -54,7 +54,7 @@ def test_a_tied_head_may_be_there_as_well_or_alone(tmp_path, gpt2_state):
 
 @pytest.mark.parametrize("prefix", ["", "bert."])
 def test_bert_with_prefix_old_names_and_other_heads(tmp_path, prefix):
-    state = weights.random_state(BERT, 1)
+    state = weights.make_random_state(BERT, 1)
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
            for name, tensor in state.items()}  # fmt: skip
     tensors = {prefix + name: tensor for name, tensor in old.items()}
@@ -157,9 +157,9 @@ def test_integers_are_not_weights(tmp_path, gpt2_state):
 
 def test_random_weights_depend_on_seed_and_name_alone():
     state = weights.load_state({"kind": "random", "digest": "random:1", "seed": 1}, None, GPT2)
-    assert same(state, weights.random_state(GPT2, 1))
-    assert not same(state, weights.random_state(GPT2, 2))
-    deeper = weights.random_state(GPT2 | {"arch": GPT2["arch"] | {"n_layer": 3}}, 1)
+    assert same(state, weights.make_random_state(GPT2, 1))
+    assert not same(state, weights.make_random_state(GPT2, 2))
+    deeper = weights.make_random_state(GPT2 | {"arch": GPT2["arch"] | {"n_layer": 3}}, 1)
     assert all(torch.equal(deeper[name], tensor) for name, tensor in state.items())
     first, second = deeper["transformer.h.0.mlp.c_fc.weight"], deeper["transformer.h.1.mlp.c_fc.weight"]
     assert not torch.equal(first, second)
@@ -167,14 +167,14 @@ def test_random_weights_depend_on_seed_and_name_alone():
 
 def test_random_weights_are_the_same_bits_everywhere():
     """Pinned: a cache key "random:0" promises these very numbers, on any machine."""
-    state = weights.random_state(GPT2, 0)
+    state = weights.make_random_state(GPT2, 0)
     assert [round(v, 7) for v in state["transformer.wte.weight"][0, :3].tolist()] == [-0.0252438, 0.0013762, -0.1567913]
 
 
 def test_random_weights_give_activations_that_fp16_can_hold():
     model = {"family": "gpt2", "task": "causal_lm",
              "arch": GPT2["arch"] | {"n_embd": 128, "n_head": 4, "n_layer": 8}}  # fmt: skip
-    module = models.get("gpt2").VARIANTS["original"](model, weights.random_state(model, 0), 8)
+    module = models.get("gpt2").VARIANTS["original"](model, weights.make_random_state(model, 0), 8)
     peaks = []
     for block in module.hf.transformer.h:
         block.register_forward_hook(lambda _m, _i, output: peaks.append(float(output.abs().max())))

@@ -60,7 +60,7 @@ def test_what_is_read_from_an_architecture_is_what_our_options_say(option):
     read = served._option("x", option["family"], serves, option["task"], option["arch"])
     for key in ("task", "layers", "max_seq_len", "cut_points", "texts", "arch_keys"):
         assert read[key] == option[key], key
-    few = option["parameters"] < 1e5  # norms and biases, which are left out, are more of a narrow model
+    few = option["parameters"] < 1e5  # biases, which are left out, are more of a narrow model
     assert read["parameters"] == pytest.approx(option["parameters"], rel=0.06 if few else 0.04)
 
 
@@ -203,3 +203,9 @@ def test_a_pinned_revision_in_the_cache_needs_no_hub(tmp_path):
     for name in ("me/a@v1", f"me/a@{COMMIT}"):
         assert "1 conversions" in plan(tmp_path, f"model={name}", HF_HUB_OFFLINE="1")
     assert "is not in the hub cache" in plan(tmp_path, "model=me/a", HF_HUB_OFFLINE="1")
+
+
+def test_a_window_that_no_variant_builds_is_refused_in_the_plan(here, capsys):
+    words = ["model=tiny-qwen2", "seq_len=8", "weights=random", "out=o"]
+    assert main(["plan", *words, "+model.arch.use_sliding_window=true"]) == 2
+    assert "model=tiny-qwen2: its config.json has use_sliding_window=true, and no variant" in capsys.readouterr().err

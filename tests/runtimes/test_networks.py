@@ -40,7 +40,7 @@ def module_of_torch(params, storage=None):
     from ane_sweep.worker.models import weights
 
     family = models.get(params["model"]["family"])
-    state = weights.random_state(params["model"], 0)
+    state = weights.make_random_state(params["model"], 0)
     if storage is not None:
         state = {name: storage.rounded(value) for name, value in state.items()}
     module = family.VARIANTS["original"](params["model"], state, params["seq_len"])

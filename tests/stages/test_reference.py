@@ -65,7 +65,7 @@ def test_synthetic_inputs_and_torchs_own_outputs(tmp_path, name):
     assert feeds["valid"].shape == (3, 16) and feeds["valid"].dtype == bool
     family = models.get(params["model"]["family"])
     ports = family.ports(params["model"], 16)
-    module = family.VARIANTS["original"](params["model"], weights.random_state(params["model"], 0), 16)
+    module = family.VARIANTS["original"](params["model"], weights.make_random_state(params["model"], 0), 16)
     with torch.no_grad():
         (expected,) = module(*(torch.from_numpy(feeds[port.name][1]) for port in ports.inputs))
     (got,) = (outputs[port.name] for port in ports.outputs)

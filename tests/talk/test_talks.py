@@ -33,7 +33,7 @@ def talking(out, *words, verb="generate"):
     """(whom, a session with it)."""
     tasks = cells.GENERATE if verb == "generate" else cells.CLASSIFY
     with (
-        cells.partners(verb, [], words, [], out, 1, tasks, None) as ((partner,), folder),
+        cells.prepare_partners(verb, [], words, [], out, 1, tasks, None) as ((partner,), folder),
         Session(verb, partner.params, partner.inputs, folder / "a") as session,
     ):
         yield partner, session
@@ -47,7 +47,7 @@ def written(session, *words, prompt=PROMPT):
 
 def same_as_hugging_face(out, *words):
     """How many of the tokens, and of how many."""
-    with cells.partners("generate", [], [*words, "precision=fp32"], [], out, 1, cells.GENERATE, None) as (
+    with cells.prepare_partners("generate", [], [*words, "precision=fp32"], [], out, 1, cells.GENERATE, None) as (
         (one,),
         folder,
     ):
@@ -112,7 +112,7 @@ def test_decoding_over_states_and_chunks_writes_what_the_whole_window_writes(out
 @pytest.mark.slow
 @pytest.mark.ci
 def test_what_was_made_to_be_talked_to_is_the_sweeps_own(out):
-    with cells.partners("generate", [], TINY, [], out, 1, cells.GENERATE, None):
+    with cells.prepare_partners("generate", [], TINY, [], out, 1, cells.GENERATE, None):
         _, _, plain = overview.make_plan_view(config.load(list(TINY)), out)
     assert [task["cached"] for task in plain["tasks"] if task["stage"] == "convert"] == [True]
     assert not (out / "runs").exists(), "and it is no run"

@@ -18,7 +18,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.bundles import delivery
 from ane_sweep.calibration import run as calibration
-from ane_sweep.calibration.figures import Found
+from ane_sweep.calibration.figures import CalibrationRows
 from ane_sweep.errors import StageError, TrackingError
 from ane_sweep.mil import package
 from ane_sweep.planner import help
@@ -184,7 +184,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
         case ("lint", 0 | 1):
             return [str(conv_chain(room.path / "m.mlpackage", 8 if code == 0 else 1))]
         case ("calibrate", 0 | 1 | 3):
-            done = calibration.Calibrated("m3", room.path, Found(), None, room.path / "c.zip", code)
+            done = calibration.Calibration("m3", room.path, CalibrationRows(), None, room.path / "c.zip", code)
             room.patch.setattr(calibration, "calibrate", lambda *_: done)
             return ["run"]
         case ("hwx", 0 | 3):
@@ -227,7 +227,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
         case ("generate" | "classify", 0 | 1):
             cell = SimpleNamespace(as_dict=dict)
             partner = cells.Partner("it", cell, {"seq_len": 8, "runtime": "reference"}, {}, "random")
-            room.patch.setattr(cells, "partners", lambda *_: nullcontext(([partner], room.path)))
+            room.patch.setattr(cells, "prepare_partners", lambda *_: nullcontext(([partner], room.path)))
             room.patch.setattr(session, "Session", Talking if code == 0 else raising(StageError("it died")))
             return ["text=I like cheese"] if verb == "classify" else ["prompt=Hello"]
         case ("fleet", 0):

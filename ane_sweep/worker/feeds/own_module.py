@@ -61,7 +61,7 @@ def _describe_drawn_weights(params: dict[str, object], inputs: dict[str, Path], 
     from ane_sweep.worker.models import module as own
 
     all_of_them = sum(1 for _ in module.inner.parameters())
-    if not (names := own.drawn_weights(params, inputs, module)):
+    if not (names := own.find_drawn_weights(params, inputs, module)):
         return {}
     some = f" ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})" if len(names) < all_of_them else ""
     return {DRAWN: f"{len(names)} of {all_of_them} parameters{some} are random numbers, drawn by the module's own code"}
@@ -72,7 +72,7 @@ def _draw_rows(module: Any, point: Any, seed: int, count: int, first: bool) -> l
     from ane_sweep.worker.models import module as own
 
     names = [port.name for port in module.ports.inputs]
-    rows = [dict(zip(names, own.draw(module.taken, point, seed * 1000 + number))) for number in range(count)]
+    rows = [dict(zip(names, own.draw_inputs(module.taken, point, seed * 1000 + number))) for number in range(count)]
     if first and rows:
         rows[0] = {name: value.numpy() for name, value in zip(names, module.example)}
     return rows

@@ -83,7 +83,7 @@ def whole(module: Any) -> Any:
     from ane_sweep.worker.grow import repeats
     from ane_sweep.worker.models import _lazy
 
-    return repeats.swapped(module, lambda name, tensor: _lazy.made(tensor))
+    return repeats.swapped(module, lambda name, tensor: _lazy.materialise(tensor))
 
 
 @dataclass(frozen=True)

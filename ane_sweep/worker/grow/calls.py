@@ -115,7 +115,7 @@ def calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on_meta
         def empty(name: str, tensor: Tensor) -> Tensor:
             held = tensor
             if not tensor.dtype.is_floating_point:
-                held = _lazy.made(tensor)  # such as a table of places: it is what it holds
+                held = _lazy.materialise(tensor)  # such as a table of places: it is what it holds
                 if on_meta:
                     held = writer.without_numbers(held)
             elif on_meta or name in parameters:

@@ -49,15 +49,15 @@ class Differing:
             raise Unlike(f"it has no {missing[0]}")
         if not self.held[names[0]].is_floating_point():
             return True  # whole numbers are compared where the module is run
-        first = _lazy.made(self.held[names[0]])
+        first = _lazy.materialise(self.held[names[0]])
         return all(
-            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.made(self.held[name]), first)
+            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.materialise(self.held[name]), first)
             for name in names
         )
 
     def real(self, name: str) -> np.ndarray:
         """Return the numbers of a tensor of the whole module."""
-        return _lazy.made(self.held[name]).detach().numpy()
+        return _lazy.materialise(self.held[name]).detach().numpy()
 
     def changed(self, name: str) -> np.ndarray:
         """Return other numbers for a tensor that differs, the same each time, and those of any other tensor as they are."""
@@ -65,7 +65,7 @@ class Differing:
 
     def change(self, name: str, tensor: Tensor) -> Tensor:
         """Return the tensor with each number scaled and moved away from zero at random; its sign stays, as of a variance."""
-        value = _lazy.made(tensor)
+        value = _lazy.materialise(tensor)
         if name not in self.names:
             return value
         drawn = torch.Generator().manual_seed(zlib.crc32(name.encode()))

@@ -1,4 +1,4 @@
-"""Model families, one file each; the file's name is its registration.
+"""Model families, one file each; the file's name registers the family.
 
 A family `models/<family>.py` holds
 

@@ -8,13 +8,15 @@
   heads, so that 'bchq,bkhc->bkhq' and 'bkhq,bchk->bchq' are the engine's own batched products: no reshape needed.
 - Weights are views of the Hugging Face state: building a module copies none of them.
 
-fp16 thoughts. Layer norm squares its input, which overflows fp16 from 256 on if run as separate ops; it is
+Precision in fp16. Layer norm squares its input, which overflows fp16 from 256 on if run as separate ops; it is
 written so that coremltools fuses it to one `layer_norm(axes=[1])` op, which accumulates in higher precision. BERT's
 epsilon 1e-12 is 0 in fp16; it is kept as the model has it (fp32 must agree with Hugging Face), and coremltools' fp16
 pass raises a constant that would vanish to the smallest fp16 number, 6e-8: for both variants alike. Queries are scaled
 before the product, not the scores after it, which keeps the product a factor sqrt(d) further from fp16's limit; the
 converter folds that factor into the query convolution.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +28,8 @@ from ane_sweep.worker.models._cache import Memory
 # sqrt(C)) is far under the 1e-4 of the output's peak to which the variants agree.
 _TINY_GAMMA = 1e-6
 
-_ACTIVATIONS = {
+Activation = Callable[[Tensor], Tensor]
+_ACTIVATIONS: dict[str, Activation] = {
     "gelu": F.gelu,
     "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
@@ -37,8 +40,8 @@ _ACTIVATIONS = {
 }
 
 
-def activation(name: str):
-    """The function behind Hugging Face's activation name. Raises ValueError naming the known ones."""
+def find_activation(name: str) -> Activation:
+    """Return the function behind Hugging Face's name of an activation. Raises ValueError that lists the known ones."""
     if name not in _ACTIVATIONS:
         raise ValueError(f"activation {name!r} has no split_einsum form; known: {', '.join(sorted(_ACTIVATIONS))}")
     return _ACTIVATIONS[name]
@@ -110,10 +113,14 @@ class HeadNorm(nn.Module):
 class Rotary(nn.Module):
     """Rotary positions on (B, heads * d, 1, S): x cos + turn(x) sin.
 
-    `turn` (d, d) holds 0, 1 and -1: which channel of a head, with which sign, is each channel's partner. As a grouped
-    1x1 convolution it moves all heads at once, exactly, where slices and concats would take several ops a head.
+    `turn` (d, d) holds 0, 1 and -1: it names each channel's partner within a head, and the sign. As a grouped 1x1
+    convolution it moves all heads at once, exactly; slices and concats would take several ops a head.
     `cos`, `sin` (d, S); channels that are not rotated have cos 1 and sin 0.
     """
+
+    cos: Tensor
+    sin: Tensor
+    turn: Tensor
 
     def __init__(self, cos: Tensor, sin: Tensor, turn: Tensor, heads: int):
         super().__init__()
@@ -127,13 +134,16 @@ class Rotary(nn.Module):
         return x * cos + F.conv2d(x, self.turn, groups=self.heads) * sin
 
 
+Mask = Tensor | tuple[Tensor, ...]
+
+
 class Attention(nn.Module):
-    """Attention on (B, C, 1, S), one head after the other; of itself, or of `context` (B, C, 1, S_key).
+    """Attention on (B, C, 1, S), head by head: to its own input, or to `context` (B, C, 1, S_key).
 
     With fewer key and value heads than query heads (`kv_heads`), neighbouring query heads share one.
-    What is added to a head's scores is laid out key by query: (1, S_key, 1, 1) for padding, (1, S_key, 1, S_query) for
-    causal; a tuple holds one for each head. With `memory`, keys and values of all positions come from there (layer
-    `layer` of it), after this call's own have been put there.
+    Masks are added to the scores and laid out key by query: (1, S_key, 1, 1) for padding, (1, S_key, 1, S_query) for
+    causal; a tuple holds one mask for each head. With `memory`, this call's keys and values are written to its layer
+    `layer`, and those of all positions are read from there.
     """
 
     def __init__(
@@ -155,7 +165,7 @@ class Attention(nn.Module):
         self.norms, self.rotary = (pair and nn.ModuleList(pair) for pair in (norms, rotary))
 
     def forward(
-        self, x: Tensor, *masks, context: Tensor | None = None, memory: Memory | None = None, layer: int = 0
+        self, x: Tensor, *masks: Mask, context: Tensor | None = None, memory: Memory | None = None, layer: int = 0
     ) -> Tensor:
         source = x if context is None else context
         query, key, value = self.query(x), self.key(source), self.value(source)
@@ -189,7 +199,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, up: Conv1x1, down: Conv1x1, act: str, gate: Conv1x1 | None = None):
         super().__init__()
-        self.up, self.down, self.gate, self.act = up, down, gate, activation(act)
+        self.up, self.down, self.gate, self.act = up, down, gate, find_activation(act)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:
@@ -198,40 +208,44 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """One block. `wiring` says where norms and residuals are:
+    """One block; `wiring` is the order of norms and residuals.
 
     pre       x + attention(norm(x)), then x + feed_forward(norm(x))
     post      norm(x + attention(x)), then norm(x + feed_forward(x))
     parallel  x + attention(first(x)) + feed_forward(second(x)); a second norm of None is the first
     """
 
-    def __init__(self, first: nn.Module, attention: Attention, second: nn.Module | None, feed_forward, wiring: str):
+    def __init__(
+        self, first: nn.Module, attention: Attention, second: nn.Module | None, feed_forward: FeedForward, wiring: str
+    ):
         super().__init__()
         self.first, self.attention, self.second, self.feed_forward = first, attention, second, feed_forward
         self.wiring = wiring
 
-    def forward(self, x: Tensor, *masks, **more) -> Tensor:
-        """`more` is the attention's: memory, layer."""
-        if self.wiring == "post":
-            x = self.first(self.attention(x, *masks, **more) + x)
-            return self.second(self.feed_forward(x) + x)
+    def forward(self, x: Tensor, *masks: Mask, memory: Memory | None = None, layer: int = 0) -> Tensor:
         if self.wiring == "parallel":
             normed = self.first(x)
             other = normed if self.second is None else self.second(x)
-            return self.feed_forward(other) + self.attention(normed, *masks, **more) + x
-        x = self.attention(self.first(x), *masks, **more) + x
+            return self.feed_forward(other) + self.attention(normed, *masks, memory=memory, layer=layer) + x
+        assert self.second is not None, f"a block with wiring {self.wiring!r} needs two norms"
+        if self.wiring == "post":
+            x = self.first(self.attention(x, *masks, memory=memory, layer=layer) + x)
+            return self.second(self.feed_forward(x) + x)
+        x = self.attention(self.first(x), *masks, memory=memory, layer=layer) + x
         return self.feed_forward(self.second(x)) + x
 
 
 class Embedding(nn.Module):
     """Token ids (B, S) -> (B, C, 1, S), with everything that depends on the position alone added as one constant.
 
-    Looks rows up in the table as (V, C, 1, 1), the shape of a 1x1 convolution's weight: where a language model's head
-    is tied to the table, both are one tensor in the package. `table` (V, C), `positions` (S, C) or None; `project`
-    is a convolution between the two. Floats (1, S, C) are embeddings looked up by the caller, scale included.
+    The table is (V, C, 1, 1), the shape of a 1x1 convolution's weight: if a language model's head is tied to the table,
+    both are one tensor in the package. `table` (V, C), `positions` (S, C) or None; `project` is a convolution between
+    the two. Floats (1, S, C) are embeddings that the caller has looked up and scaled.
     """
 
-    def __init__(self, table: Tensor, positions: Tensor | None = None, scale: float = 1.0, project=None):
+    def __init__(
+        self, table: Tensor, positions: Tensor | None = None, scale: float = 1.0, project: Conv1x1 | None = None
+    ):
         super().__init__()
         self.table = nn.Parameter(table[:, :, None, None], requires_grad=False)
         self.scale, self.project = scale, project
@@ -242,14 +256,14 @@ class Embedding(nn.Module):
         if tokens.is_floating_point():
             x = tokens.transpose(1, 2)[:, :, None, :]
         else:
-            x = self._looked_up(tokens)
+            x = self._look_up(tokens)
             x = x if self.scale == 1.0 else x * self.scale
         x = x if self.project is None else self.project(x)
         if self.positions is None:
             return x
         return x + (self.positions if memory is None else memory.row(self.positions, 3))
 
-    def _looked_up(self, tokens: Tensor) -> Tensor:
+    def _look_up(self, tokens: Tensor) -> Tensor:
         count, length = tokens.shape
         if count == 1:
             return torch.index_select(self.table, 0, tokens.squeeze(0)).permute(2, 1, 3, 0)  # from (S, C, 1, 1)
@@ -263,12 +277,25 @@ class Head(nn.Module):
     The engine takes no single weight of a vocabulary's size; pieces of it may fit (option lm_head_splits).
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, splits: int = 1, project=None, scale: float = 1.0):
+    parts: nn.ModuleList
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        splits: int = 1,
+        project: Conv1x1 | None = None,
+        scale: float = 1.0,
+    ):
         super().__init__()
         self.project, self.scale = project, scale
         rows = torch.arange(weight.shape[0]).tensor_split(splits)
         spans = [slice(int(part[0]), int(part[-1]) + 1) for part in rows]
         self.parts = nn.ModuleList([Conv1x1(weight[s], None if bias is None else bias[s]) for s in spans])
+
+    def tie(self, embedding: Embedding) -> None:
+        """Share the embedding's table as one parameter, so that the converter writes one tensor."""
+        self.parts[0].weight = embedding.table
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.project is None else self.project(x)
@@ -278,7 +305,7 @@ class Head(nn.Module):
 
 
 class Reader:
-    """Layers built from the tensors of a state under one prefix: `Reader(state, "transformer.h.0.").conv("mlp.c_fc")`.
+    """A builder of layers from a state's tensors under one prefix: `Reader(state, "transformer.h.0.").conv("mlp.c_fc")`.
 
     `transposed` for Hugging Face's Conv1D, which keeps (in, out); `rows` picks outputs. A missing bias is none.
     """
@@ -295,7 +322,7 @@ class Reader:
     def __getitem__(self, name: str) -> Tensor:
         return self.state[self.prefix + name]
 
-    def conv(self, name: str, rows=slice(None), *, transposed: bool = False) -> Conv1x1:
+    def conv(self, name: str, rows: slice | Tensor = slice(None), *, transposed: bool = False) -> Conv1x1:
         weight, bias = self[f"{name}.weight"], self.get(f"{name}.bias")
         return Conv1x1((weight.t() if transposed else weight)[rows], None if bias is None else bias[rows])
 
@@ -308,13 +335,13 @@ class Reader:
 
 
 def to_sequence(x: Tensor) -> Tensor:
-    """(B, C, 1, S) -> (B, S, C), the outer world's layout; the one transpose at the output's edge."""
+    """Return (B, C, 1, S) as (B, S, C), the layout of Hugging Face: the only transpose at the output."""
     return x.squeeze(2).transpose(1, 2)
 
 
 def pad_tokens(tokens: Tensor, more: int) -> Tensor:
-    """`more` positions on the right, of id 0 for ids (1,S), of zeros for embeddings (1,S,C).
+    """Return the tokens with `more` positions on the right: id 0 for ids (1,S), zeros for embeddings (1,S,C).
 
-    Joined, not padded: coremltools makes floats of integers that it pads.
+    They are joined, not padded: coremltools turns integers that it pads into floats.
     """
     return torch.cat([tokens, torch.zeros((tokens.shape[0], more, *tokens.shape[2:]), dtype=tokens.dtype)], dim=1)

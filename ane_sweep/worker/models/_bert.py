@@ -1,25 +1,24 @@
-"""BERT's shape, which RoBERTa shares."""
+"""The names of BERT's tensors, which RoBERTa shares."""
+
+from collections.abc import Callable
 
 from torch import nn
 
 from ane_sweep.worker.models import _encoder, _hf
+from ane_sweep.worker.models._types import Model
 
 
-def encoder(name: str):
-    """Builds transformers' `<name>Model` without its pooler: nothing downstream of last_hidden_state is in the graph."""
+def encoder(name: str) -> Callable[[Model], nn.Module]:
+    """Return a builder of transformers' `<name>Model` without its pooler, which last_hidden_state does not need."""
 
-    def build(model: dict) -> nn.Module:
-        import transformers
-
-        if model["task"] != "encoder":
-            raise ValueError(f"family {model['family']} knows the task 'encoder', not {model['task']!r}")
-        config = getattr(transformers, f"{name}Config")(**model["arch"], attn_implementation=_hf.ATTENTION)
-        return getattr(transformers, f"{name}Model")(config, add_pooling_layer=False)
+    def build(model: Model) -> nn.Module:
+        _hf.check_task(model, "encoder")
+        return _hf.build(f"{name}Model", _hf.configure(f"{name}Config", model), add_pooling_layer=False)
 
     return build
 
 
-FAMILY = _encoder.Family(
+FAMILY = _encoder.EncoderFamily(
     build=encoder("Bert"),
     config="BertConfig",
     table="embeddings.word_embeddings",

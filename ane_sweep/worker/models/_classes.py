@@ -1,5 +1,5 @@
-"""classes=labels: a classifier that leaves probabilities and its class's name, as Hugging Face's exporters wrote it
-(experiments-coreml-ane-distilbert, "Testing exported models"). In PyTorch it leaves the probabilities alone.
+"""classes=labels: a classifier that returns probabilities and its class's name, as Hugging Face's exporters wrote it
+(experiments-coreml-ane-distilbert, "Testing exported models"). In PyTorch it returns the probabilities alone.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ CLASS = "classLabel"
 
 
 class Probabilities(nn.Module):
-    """Of the one output of `inner`, its logits."""
+    """The softmax of the logits that `inner` returns as its only output."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()
@@ -22,17 +22,17 @@ class Probabilities(nn.Module):
 
     @property
     def hf(self) -> nn.Module:
-        return self.inner.hf
+        return self.inner.get_submodule("hf")
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         return (self.inner(*inputs)[0].softmax(dim=-1),)
 
 
-def ports(made: Ports) -> Ports:
+def name_ports(made: Ports) -> Ports:
     return Ports(made.inputs, tuple(Port(PROBABILITIES, port.shape, port.dtype) for port in made.outputs))
 
 
-def names(arch: Mapping[str, Any], count: int) -> list[str]:
-    """Of the classes, as the checkpoint has them (`id2label` of config.json), else as transformers would."""
+def class_names(arch: Mapping[str, Any], count: int) -> list[str]:
+    """Return the names of the classes: those of `id2label` in config.json, and transformers' LABEL_n for the rest."""
     given = {str(key): str(value) for key, value in (arch.get("id2label") or {}).items()}
     return [given.get(str(index), f"LABEL_{index}") for index in range(count)]

@@ -1,8 +1,8 @@
 """The decoder that all language models here share: input_ids (1,S) -> logits (1,S,V), the whole window at once.
 
-A family says in a `Family` what its checkpoint calls things and where it differs; this file builds both variants.
+A family declares in a `DecoderFamily` the names in its checkpoint and its differences; this file builds both variants.
 There is no attention mask by default: the causal one is a constant, and texts shorter than the window are padded on
-the right, where no real token sees them.
+the right, out of every real token's sight.
 """
 
 from collections.abc import Callable
@@ -16,29 +16,32 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import DECODE, PLAIN, POSITION, PREFILL, Options
 from ane_sweep.worker.models import _ane, _cache, _hf, _masks
-from ane_sweep.worker.models._layouts import Convs, first_of, head_width, key_heads
+from ane_sweep.worker.models._layouts import FindConvs, RotaryTables, head_width, key_heads
 from ane_sweep.worker.models._ports import Port, Ports
+from ane_sweep.worker.models._types import Dynamic, Model
+
+Follow = Callable[[nn.Module, _cache.Memory], None]
 
 
 @dataclass(frozen=True)
-class Family:
-    """What a family calls its tensors, and what is peculiar to it. Callables take Hugging Face's config first.
+class DecoderFamily:
+    """The names of a family's tensors and its peculiarities. Callables take Hugging Face's config first.
 
     hf, config     classes of transformers
-    table          of token embeddings; `positions` learned ones, read from row `position_offset` on
+    table          token embeddings; `positions` are learned ones, read from row `position_offset` on
     layer          prefix of a block, with {} for its index; `norms` of the block (the second None: one for both)
     attention      (config, reader of the block) -> query, key, value and output convolutions
     feed_forward   names: (up, down) or (gate, up, down)
-    final          the norm before the head, None: there is none; or config -> that
-    project        names of convolutions after the lookup and before the head (OPT), where the state has them
+    final          the norm before the head, or None; or a function of the config that returns either
+    project        names of convolutions after the lookup and before the head (OPT), if the state has them
     rotary         (config, S) -> cos (d,S), sin (d,S), turn (d,d)
-    alibi          config -> one slope a head; what is added to a score is slope * (key position - query position)
-    window         (config, layer) -> how many tokens a layer looks back on, or None for all
+    alibi          config -> one slope a head; slope * (key position - query position) is added to a score
+    window         (config, layer) -> number of tokens that a layer looks back on, or None for all
     scale          (config, layer) -> factor on the scores; None: 1 / sqrt(head dim)
     head_norms     names of RMS norms over each query head and each key head
-    takes_positions  whether Hugging Face's module takes position_ids
-    prepare        (Hugging Face's module, S): last touches so that it works with a ready mask
-    follow         (Hugging Face's module, memory): what it must be told of the position before each call with a cache
+    takes_positions  Hugging Face's module takes position_ids
+    prepare        (Hugging Face's module, S): changes the module so that it works with a ready mask
+    follow         (Hugging Face's module, memory): sets the position in the module before each call with a cache
     """
 
     hf: str
@@ -46,45 +49,40 @@ class Family:
     table: str
     layer: str
     norms: tuple[str, str | None]
-    attention: Callable[[Any, _ane.Reader], Convs]
+    attention: FindConvs
     feed_forward: tuple[str, ...]
-    final: str | Callable[[Any], str | None]
+    final: str | Callable[[Dynamic], str | None]
     positions: str | None = None
     position_offset: int = 0
     embedding_norm: str | None = None
-    embedding_scale: Callable[[Any], float] = lambda config: 1.0
+    embedding_scale: Callable[[Dynamic], float] = lambda config: 1.0
     project: tuple[str, str] | None = None
     head: str = "lm_head"
     rms: bool = False
     norm_offset: float = 0.0
-    eps: Callable[[Any], float] | None = None
+    eps: Callable[[Dynamic], float] | None = None
     activation: str | None = None
     transposed: bool = False
-    wiring: Callable[[Any], str] = lambda config: "pre"
-    rotary: Callable[[Any, int], tuple[Tensor, Tensor, Tensor]] | None = None
-    alibi: Callable[[Any], Tensor] | None = None
-    window: Callable[[Any, int], int | None] = lambda config, layer: None
-    scale: Callable[[Any, int], float] | None = None
+    wiring: Callable[[Dynamic], str] = lambda config: "pre"
+    rotary: Callable[[Dynamic, int], RotaryTables] | None = None
+    alibi: Callable[[Dynamic], Tensor] | None = None
+    window: Callable[[Dynamic, int], int | None] = lambda config, layer: None
+    scale: Callable[[Dynamic, int], float] | None = None
     head_norms: tuple[str, str] | None = None
     takes_positions: bool = True
     prepare: Callable[[nn.Module, int], None] | None = None
-    follow: Callable[[nn.Module, _cache.Memory], None] | None = None
+    follow: Follow | None = None
 
-    def configure(self, model: dict):
-        import transformers
+    def configure(self, model: Model) -> Dynamic:
+        return _hf.configure(self.config, model)
 
-        return getattr(transformers, self.config)(**model["arch"], attn_implementation=_hf.ATTENTION)
+    def skeleton(self, model: Model) -> nn.Module:
+        """Build Hugging Face's module with its language-model head. Raises ValueError for another task."""
+        _hf.check_task(model, "causal_lm")
+        return _hf.build(self.hf, self.configure(model))
 
-    def skeleton(self, model: dict) -> nn.Module:
-        """Hugging Face's module with its language-model head. Raises ValueError for another task."""
-        import transformers
-
-        if model["task"] != "causal_lm":
-            raise ValueError(f"family {model['family']} knows the task 'causal_lm', not {model['task']!r}")
-        return getattr(transformers, self.hf)(self.configure(model))
-
-    def ports(self, model: dict, seq_len: int, options: Options = PLAIN, function: str = PREFILL) -> Ports:
-        """Inputs and outputs under these options, the same for both variants; of prefill, or of decode (`_cache.py`)."""
+    def ports(self, model: Model, seq_len: int, options: Options = PLAIN, function: str = PREFILL) -> Ports:
+        """Return inputs and outputs of prefill or of decode (`_cache.py`), the same for both variants."""
         decode = function == DECODE
         length = 1 if decode else seq_len
         width = (1, length, _embedding_width(self.configure(model))) if options.embeddings == "out" else None
@@ -98,52 +96,65 @@ class Family:
 
     @property
     def variants(self) -> tuple[Callable[..., nn.Module], Callable[..., nn.Module]]:
-        return partial(_build, self, original), partial(_build, self, split_einsum)
+        """Builders of `original` and of `split_einsum`."""
+        return partial(_build, self, build_original), partial(_build, self, build_split_einsum)
 
 
-def _embedding_width(config) -> int:
+def _embedding_width(config: Dynamic) -> int:
     return getattr(config, "word_embed_proj_dim", None) or config.hidden_size
 
 
-def _build(family: Family, make, model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
-    """Either variant, in eval mode, padded inside where the options say so."""
+def _build(
+    family: DecoderFamily,
+    make: Callable[..., nn.Module],
+    model: Model,
+    state: dict[str, Tensor],
+    seq_len: int,
+    options: Options = PLAIN,
+) -> nn.Module:
+    """Build one variant, in eval mode, and pad it inside if the options say so."""
     length = options.padded(seq_len)
     inside = replace(options, mask="causal_input") if options.mask == "band_part" else options
     module = make(family, model, state, length, inside, seq_len - 1 if options.head == "last" else None)
     whole = _masks.BandPart(module) if options.mask == "band_part" else module
-    whole = whole if length == seq_len else Padded(whole, seq_len, length, options)
+    whole = whole if length == seq_len else PaddedDecoder(whole, seq_len, length, options)
     if options.cache != "none":
         config = family.configure(model)
         heads, width = key_heads(config), head_width(config)
-        shape, axis = ((1, heads, length, width), 2) if make is original else ((1, heads * width, 1, length), 3)
-        kind = _cache.Cached if options.cache == "stateful" else _cache.Explicit
+        shape, axis = ((1, heads, length, width), 2) if make is build_original else ((1, heads * width, 1, length), 3)
+        kind = _cache.StatefulCache if options.cache == "stateful" else _cache.ExplicitCache
         whole = kind(whole, module, config.num_hidden_layers, shape, axis, length - seq_len)
     return whole.eval()
 
 
-class Padded(nn.Module):
-    """`inner` works on `length` positions; those beyond seq_len are padding on the right, seen by no real token."""
+class PaddedDecoder(nn.Module):
+    """A module whose `inner` works on `length` positions; those beyond seq_len are padding that no real token sees."""
 
     def __init__(self, inner: nn.Module, seq_len: int, length: int, options: Options):
         super().__init__()
         self.inner, self.seq_len, self.more, self.options = inner, seq_len, length - seq_len, options
 
-    def forward(self, tokens: Tensor, *masks: Tensor, **more) -> tuple[Tensor, ...]:
+    def forward(self, tokens: Tensor, *masks: Tensor, **memory: _cache.Memory) -> tuple[Tensor, ...]:
         tokens = _ane.pad_tokens(tokens, self.more)
         if masks:
             causal = F.pad(masks[0], (0, self.more, 0, self.more), value=_hf.MASKED)
             masks = (causal, *(F.pad(mask, (0, self.more)) for mask in masks[1:]))
-        (logits,) = self.inner(tokens, *masks, **more)
+        (logits,) = self.inner(tokens, *masks, **memory)
         return (logits if self.options.head == "last" else logits[:, : self.seq_len],)
 
 
-class Original(nn.Module):
-    """The Hugging Face module, with the causal mask and positions given so that it need not build them.
+class OriginalDecoder(nn.Module):
+    """The Hugging Face module, which is given the causal mask and the positions ready.
 
     `follow` is the family's, for calls with a cache.
     """
 
-    def __init__(self, hf: nn.Module, mask: Tensor, takes_positions: bool, last: int | None, follow=None):
+    mask: Tensor
+    position_ids: Tensor
+
+    def __init__(
+        self, hf: nn.Module, mask: Tensor, takes_positions: bool, last: int | None, follow: Follow | None = None
+    ):
         super().__init__()
         self.hf, self.takes_positions, self.follow = hf, takes_positions, follow
         self.keep = None if last is None else torch.tensor([last])
@@ -151,7 +162,8 @@ class Original(nn.Module):
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, tokens: Tensor, *masks: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
-        position_ids, keep, more = self.position_ids, self.keep, {}
+        position_ids, keep = self.position_ids, self.keep
+        more: dict[str, object] = {}
         mask = masks[0] if masks else self.mask
         if memory is not None:
             more["past_key_values"] = _cache.HuggingFaceCache(memory)
@@ -161,7 +173,7 @@ class Original(nn.Module):
             if self.follow:
                 self.follow(self.hf, memory)
         if len(masks) > 1:
-            mask = mask + _hf.additive_mask(masks[1])
+            mask = mask + _hf.make_additive_mask(masks[1])
         more |= {"position_ids": position_ids} if self.takes_positions else {}
         more |= {} if keep is None else {"logits_to_keep": keep}
         name = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
@@ -169,13 +181,23 @@ class Original(nn.Module):
         return (output[0],)
 
 
-class SplitEinsum(nn.Module):
-    """Decoder on (B, C, 1, S). `kinds` gives each layer's masks: layers of one kind share them.
+class SplitEinsumDecoder(nn.Module):
+    """Decoder on (B, C, 1, S). `kinds` are the windows of the layers; layers with the same window share `masks`.
 
-    Where the causal mask is an input, it comes query by key, as Hugging Face lays it out, and is turned once.
+    A causal mask that is an input comes query by key, as Hugging Face lays it out, and is turned once.
     """
 
-    def __init__(self, embedding, embedding_norm, layers, kinds: list, masks: dict, norm, head, last: int | None):
+    def __init__(
+        self,
+        embedding: _ane.Embedding,
+        embedding_norm: nn.Module | None,
+        layers: list[_ane.Layer],
+        kinds: list[int | None],
+        masks: dict[int | None, list[Tensor]],
+        norm: nn.Module | None,
+        head: _ane.Head,
+        last: int | None,
+    ):
         super().__init__()
         self.embedding, self.embedding_norm, self.norm, self.head = embedding, embedding_norm, norm, head
         self.layers, self.kinds, self.last = nn.ModuleList(layers), kinds, last
@@ -184,38 +206,40 @@ class SplitEinsum(nn.Module):
             for head_index, term in enumerate(terms):
                 self.register_buffer(f"mask_{kind}_{head_index}", term, persistent=False)
 
-    def forward(self, tokens: Tensor, *given: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
+    def forward(self, tokens: Tensor, *masks: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
         x = self.embedding(tokens, memory)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
-        asked = [given[0].permute(0, 3, 1, 2)] if given else []  # (1, S_key, 1, S_query)
-        asked += [((1.0 - mask) * _hf.MASKED)[:, :, None, None] for mask in given[1:]]
+        turned = [masks[0].permute(0, 3, 1, 2)] if masks else []  # (1, S_key, 1, S_query)
+        turned += [((1.0 - mask) * _hf.MASKED)[:, :, None, None] for mask in masks[1:]]
         for i, (layer, kind) in enumerate(zip(self.layers, self.kinds)):
-            x = layer(x, *asked, *self._masks(kind, memory), memory=memory, layer=i)
+            x = layer(x, *turned, *self._masks(kind, memory), memory=memory, layer=i)
         x = x if self.last is None or x.shape[3] == 1 else x[:, :, :, self.last : self.last + 1]
         x = x if self.norm is None else self.norm(x)
         return (_ane.to_sequence(self.head(x)),)
 
-    def _masks(self, kind, memory: _cache.Memory | None) -> list:
-        terms = tuple(getattr(self, f"mask_{kind}_{i}") for i in range(self.sizes[kind]))
+    def _masks(self, kind: int | None, memory: _cache.Memory | None) -> list[_ane.Mask]:
+        terms: tuple[Tensor, ...] = tuple(getattr(self, f"mask_{kind}_{i}") for i in range(self.sizes[kind]))
         terms = terms if memory is None else tuple(memory.row(term, 3) for term in terms)
         return [terms[0] if len(terms) == 1 else terms] if terms else []
 
 
-def original(family: Family, model: dict, state: dict[str, Tensor], seq_len: int, options: Options, last: int | None):
-    """Hugging Face's module as it is."""
-    hf = _hf.filled(lambda: family.skeleton(model), state)
+def build_original(
+    family: DecoderFamily, model: Model, state: dict[str, Tensor], seq_len: int, options: Options, last: int | None
+) -> nn.Module:
+    """Build Hugging Face's module with its own layers."""
+    hf = _hf.build_filled(lambda: family.skeleton(model), state)
     if family.prepare:
         family.prepare(hf, seq_len)
     if options.cache != "none":
         _hf.tabulate_rotary(hf, seq_len)
-    mask = _masks.causal(hf.config, seq_len, options.mask)
-    return Original(hf, mask, family.takes_positions, last, family.follow)
+    mask = _masks.make_causal(family.configure(model), seq_len, options.mask)
+    return OriginalDecoder(hf, mask, family.takes_positions, last, family.follow)
 
 
-def split_einsum(
-    family: Family, model: dict, state: dict[str, Tensor], seq_len: int, options: Options, last: int | None
-):
-    """The same function in Neural Engine form, on the same tensors."""
+def build_split_einsum(
+    family: DecoderFamily, model: Model, state: dict[str, Tensor], seq_len: int, options: Options, last: int | None
+) -> nn.Module:
+    """Build the same function in Neural Engine form, on the same tensors."""
     config, read = family.configure(model), _ane.Reader(state)
     positions = None
     if family.positions:
@@ -226,20 +250,20 @@ def split_einsum(
     embedding = _ane.Embedding(table, positions, family.embedding_scale(config), into)
     weight, bias = read.get(f"{family.head}.weight"), read.get(f"{family.head}.bias")
     head = _ane.Head(table if weight is None else weight, bias, options.lm_head_splits, out)
-    if head.parts[0].weight.shape == embedding.table.shape and weight is None:
-        head.parts[0].weight = embedding.table  # one parameter, so that the converter writes one tensor
+    if weight is None and len(head.parts) == 1:
+        head.tie(embedding)
     final = family.final(config) if callable(family.final) else family.final
-    norms = [name and _norm(family, config, read, name) for name in (family.embedding_norm, final)]
+    norms = [_norm(family, config, read, name) if name else None for name in (family.embedding_norm, final)]
     layers = _layers(family, config, state, seq_len)
     kinds = [family.window(config, i) for i in range(config.num_hidden_layers)]
     masks = {kind: _mask(family, config, seq_len, kind, options.mask == "causal_const") for kind in set(kinds)}
-    return SplitEinsum(embedding, norms[0], layers, kinds, masks, norms[1], head, last)
+    return SplitEinsumDecoder(embedding, norms[0], layers, kinds, masks, norms[1], head, last)
 
 
-def _mask(family: Family, config, seq_len: int, window: int | None, causal: bool) -> list[Tensor]:
-    """What is added to the scores, (1, S_key, 1, S_query) each: nothing, one for all heads, or one a head.
+def _mask(family: DecoderFamily, config: Dynamic, seq_len: int, window: int | None, causal: bool) -> list[Tensor]:
+    """Return the masks that are added to the scores, (1, S_key, 1, S_query) each: none, one for all heads, or one a head.
 
-    Without `causal` (it comes as an input) only what that input does not know: the window and ALiBi.
+    Without `causal` the causal mask is an input, and the masks hold the window and ALiBi alone.
     ALiBi by distance, not by key position as Hugging Face has it: softmax sees no difference (each query's row is
     shifted by a constant), and fp16 keeps small distances exactly where positions in the thousands lose theirs.
     """
@@ -254,39 +278,47 @@ def _mask(family: Family, config, seq_len: int, window: int | None, causal: bool
     return [mask[None, :, None, :].contiguous()] if causal or (window or seq_len) < seq_len else []
 
 
-def _layers(family: Family, config, state: dict[str, Tensor], seq_len: int) -> list[_ane.Layer]:
+def _layers(family: DecoderFamily, config: Dynamic, state: dict[str, Tensor], seq_len: int) -> list[_ane.Layer]:
     heads, kv_heads = config.num_attention_heads, key_heads(config)
     rotary = None
     if family.rotary:
         cos, sin, turn = family.rotary(config, seq_len)
         each = {count: _ane.Rotary(cos, sin, turn, count) for count in (heads, kv_heads)}
         rotary = (each[heads], each[kv_heads])
-    found = []
+    layers = []
     for i in range(config.num_hidden_layers):
         read = _ane.Reader(state, family.layer.format(i))
         scale = family.scale(config, i) if family.scale else head_width(config) ** -0.5
         head_norms = None
         if family.head_norms:
-            head_norms = tuple(_ane.HeadNorm(read[f"{name}.weight"], eps(family, config)) for name in family.head_norms)
+            query, key = (
+                _ane.HeadNorm(read[f"{name}.weight"], norm_epsilon(family, config)) for name in family.head_norms
+            )
+            head_norms = query, key
         attention = _ane.Attention(*family.attention(config, read), heads, scale, kv_heads, head_norms, rotary)
-        first, second = (name and _norm(family, config, read, name) for name in family.norms)
-        found.append(_ane.Layer(first, attention, second, _feed_forward(family, config, read), family.wiring(config)))
-    return found
+        first = _norm(family, config, read, family.norms[0])
+        second = _norm(family, config, read, family.norms[1]) if family.norms[1] else None
+        layers.append(_ane.Layer(first, attention, second, _feed_forward(family, config, read), family.wiring(config)))
+    return layers
 
 
-def _feed_forward(family: Family, config, read: _ane.Reader) -> _ane.FeedForward:
+def _feed_forward(family: DecoderFamily, config: Dynamic, read: _ane.Reader) -> _ane.FeedForward:
     *gate, up, down = (read.conv(name, transposed=family.transposed) for name in family.feed_forward)
-    act = family.activation or first_of(config, "activation_function", "hidden_act")
+    act = family.activation or _first_attribute(config, "activation_function", "hidden_act")
     return _ane.FeedForward(up, down, act, *gate)
 
 
-def _norm(family: Family, config, read: _ane.Reader, name: str) -> nn.Module:
+def _first_attribute(config: Dynamic, *names: str) -> Any:
+    return next(value for name in names if (value := getattr(config, name, None)) is not None)
+
+
+def _norm(family: DecoderFamily, config: Dynamic, read: _ane.Reader, name: str) -> nn.Module:
     if family.rms:
-        return read.rms_norm(name, eps(family, config), family.norm_offset)
-    return read.layer_norm(name, eps(family, config))
+        return read.rms_norm(name, norm_epsilon(family, config), family.norm_offset)
+    return read.layer_norm(name, norm_epsilon(family, config))
 
 
-def eps(family: Family, config) -> float:
-    return (
-        family.eps(config) if family.eps else first_of(config, "layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")
-    )
+def norm_epsilon(family: DecoderFamily, config: Dynamic) -> float:
+    if family.eps:
+        return family.eps(config)
+    return _first_attribute(config, "layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")

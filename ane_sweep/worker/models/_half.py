@@ -1,8 +1,7 @@
-"""inputs=fp16: a module whose inputs come as fp16, as the notebooks fed them; ids turn back into integers inside."""
+"""inputs=fp16: a module takes fp16 inputs, as the notebooks fed them, and turns ids back into integers inside."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,17 +10,19 @@ from ane_sweep.worker.models._ports import Port, Ports
 
 
 def is_half(port: Port, options: Options) -> bool:
-    """Whether an input is fp16 by wish. Positions in a cache stay integers: nothing looks them up but us."""
+    """Return True if the option makes this input fp16. Positions in a cache stay integers: only our code sets them."""
     return options.inputs == "fp16" and port.name != POSITION
 
 
 @contextmanager
-def widened(module: nn.Module, ports: Ports) -> Iterator[None]:
-    """While this is open, `module` turns its inputs into the dtypes that its ports name. A hook and no module around
-    it, which would put a prefix before the names of its states."""
+def widen_inputs(module: nn.Module, ports: Ports) -> Iterator[None]:
+    """Make `module` turn its inputs into the dtypes of its ports while this is open.
+
+    It is a hook, as a module around `module` would put a prefix before the names of its states.
+    """
     kinds = [port.dtype for port in ports.inputs]
 
-    def widen(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    def widen(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(value.int() if kind == "int32" else value.float() for value, kind in zip(inputs, kinds))
 
     hook = module.register_forward_pre_hook(widen)

@@ -1,12 +1,16 @@
-"""Building Hugging Face modules around a state that is already in memory, without a second copy of the weights."""
+"""Building of Hugging Face modules around a state that is already in memory, without a second copy of the weights."""
 
 from collections.abc import Callable
+from itertools import chain
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-# Largest negative value that is still finite, and still exact, in fp16 for a mask that is *added* to attention scores:
-# the sum with any score below 5e4 does not overflow, and exp(-1e4) is 0 in fp16 and fp32.
+from ane_sweep.worker.models._types import Dynamic, Model
+
+# The largest negative value that fp16 holds exactly in a mask that is *added* to attention scores: the sum
+# with any score below 5e4 does not overflow, and exp(-1e4) is 0 in fp16 and fp32.
 MASKED = -1e4
 
 # Attention as the plain matmul-softmax-matmul that transformers calls "eager". "sdpa" gives a fused op whose lowering
@@ -15,40 +19,74 @@ MASKED = -1e4
 ATTENTION = "eager"
 
 
-def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
-    """Run a constructor with every tensor on the meta device: names and shapes, no memory, no initialisation."""
+M = TypeVar("M", bound=nn.Module)
+
+
+def check_task(model: Model, *tasks: str) -> None:
+    """Raise ValueError if the family does not build the model's task."""
+    if model["task"] not in tasks:
+        known = f"task {tasks[0]!r}" if len(tasks) == 1 else f"tasks {', '.join(tasks)}"
+        raise ValueError(f"family {model['family']} knows the {known}, not {model['task']!r}")
+
+
+def configure(name: str, model: Model) -> Dynamic:
+    """Return transformers' configuration `name` for the model's architecture."""
+    import transformers
+
+    config: Dynamic = getattr(transformers, name)(**model["arch"], attn_implementation=ATTENTION)
+    return config
+
+
+def build(name: str, config: Dynamic, **options: bool) -> nn.Module:
+    """Return transformers' module `name`."""
+    import transformers
+
+    module: nn.Module = getattr(transformers, name)(config, **options)
+    return module
+
+
+def build_on_meta(build: Callable[[], M]) -> M:
+    """Build a module with every tensor on the meta device: names and shapes, without memory or initialisation."""
     with torch.device("meta"):
         return build()
 
 
-def filled(build: Callable[[], nn.Module], state: dict[str, torch.Tensor]) -> nn.Module:
-    """Construct on the meta device and assign `state`'s own tensors, tied ones tied again. Eval mode, no grad."""
-    module = on_meta(build)
+def build_filled(build: Callable[[], M], state: dict[str, torch.Tensor]) -> M:
+    """Build a module on the meta device, give it `state`'s own tensors, and tie its weights. Eval mode, no grad."""
+    module = build_on_meta(build)
     _, unexpected = module.load_state_dict(state, strict=False, assign=True)
-    module.tie_weights()
+    tie_weights(module)
     _materialise_buffers(module)
-    left = [name for name, tensor in _tensors(module) if tensor.is_meta]
-    if left or unexpected:
-        raise ValueError(f"state does not fit the module: missing {left[:3]}, unexpected {list(unexpected)[:3]}")
+    tensors = chain(module.named_parameters(), module.named_buffers())
+    if (missing := [name for name, tensor in tensors if tensor.is_meta]) or unexpected:
+        raise ValueError(f"state does not fit the module: missing {missing[:3]}, unexpected {list(unexpected)[:3]}")
     return module.eval().requires_grad_(False)
 
 
-def additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:
-    """(1,S) of 1 = real, 0 = padding -> (1,1,1,S) of 0 and MASKED, to be added to scores (1,heads,S,S).
+def tie_weights(module: Dynamic) -> None:
+    """Let parameters that are tied in this architecture share one tensor."""
+    module.tie_weights()
 
-    transformers hands a 4-D mask through untouched. From a 2-D one it would build its own, with ops that
-    coremltools 9.0 cannot convert (`new_ones`; `diff` in causal models).
+
+def make_additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Turn a mask (1,S) of 1 = real, 0 = padding into (1,1,1,S) of 0 and MASKED, to be added to scores (1,heads,S,S).
+
+    transformers uses a 4-D mask untouched. From a 2-D one it would build its own, with ops that coremltools 9.0 cannot
+    convert (`new_ones`; `diff` in causal models).
     """
     return ((1.0 - attention_mask) * MASKED)[:, None, None, :]
 
 
-def causal_mask(seq_len: int) -> torch.Tensor:
-    """(1,1,S,S), query by key: MASKED above the diagonal, 0 elsewhere."""
+def make_causal_mask(seq_len: int) -> torch.Tensor:
+    """Return the mask (1,1,S,S), query by key: MASKED above the diagonal, 0 elsewhere."""
     return torch.full((seq_len, seq_len), MASKED).triu(1)[None, None]
 
 
 class RotaryTable(nn.Module):
-    """cos and sin of transformers' rotary modules as rows of tables (1, S, d), by position."""
+    """cos and sin of a rotary module of transformers, as tables (1, S, d) that are read by position."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
 
     def __init__(self, cos: torch.Tensor, sin: torch.Tensor):
         super().__init__()
@@ -60,21 +98,18 @@ class RotaryTable(nn.Module):
 
 
 def tabulate_rotary(module: nn.Module, seq_len: int) -> None:
-    """Put tables in the place of modules that compute angles from positions: as inputs of an fp16 program those would
-    lose the angles' fractions."""
+    """Replace modules that compute angles from positions by tables.
+
+    Positions that are inputs of an fp16 program would lose the angles' fractions.
+    """
     for name, child in list(module.named_modules()):
         if type(child).__name__.endswith("RotaryEmbedding"):
             table = RotaryTable(*child(torch.zeros(1), torch.arange(seq_len)[None]))
             module.set_submodule(name, table)
 
 
-def _tensors(module: nn.Module):
-    yield from module.named_parameters()
-    yield from module.named_buffers()
-
-
 def _materialise_buffers(module: nn.Module) -> None:
-    """Fill the non-persistent buffers, which are in no checkpoint, with what their owners would have put there."""
+    """Fill the non-persistent buffers, which no checkpoint holds, with the values that their owners give them."""
     owners = {name.rpartition(".")[0] for name, buffer in module.named_buffers() if buffer.is_meta}
     for path in sorted(owners):
         owner, blank = module.get_submodule(path), False
@@ -86,19 +121,19 @@ def _materialise_buffers(module: nn.Module) -> None:
                 blank = blank or value is None
                 if value is None and owner._parameters:
                     raise ValueError(f"do not know how to fill the buffer {path}.{leaf} {tuple(buffer.shape)}")
-        # transformers' own: rotary frequencies, sinusoidal tables. It would draw anew what weights are beneath the owner.
-        if blank and hasattr(module, "_init_weights"):
-            module._init_weights(owner)
+        # Rotary frequencies and sinusoidal tables are transformers' own. An owner with weights would have them drawn anew.
+        if blank and (fill := getattr(module, "_init_weights", None)):
+            fill(owner)
 
 
-def _known_buffer(owner: nn.Module, leaf: str, shape: torch.Size) -> torch.Tensor | None:
+def _known_buffer(owner: Dynamic, leaf: str, shape: torch.Size) -> torch.Tensor | None:
     if leaf == "position_ids":
         return torch.arange(shape[-1]).expand(shape)
     if leaf == "token_type_ids":
         return torch.zeros(shape, dtype=torch.long)
     if leaf == "embed_scale":  # Gemma
         return torch.tensor(owner.scalar_embed_scale)
-    if leaf == "bias":  # GPT-1, GPT-Neo and GPT-BigCode: what a query may see
+    if leaf == "bias":  # GPT-1, GPT-Neo and GPT-BigCode: the keys that a query may see
         seen = torch.ones(shape, dtype=torch.bool).tril()
         local = getattr(owner, "attention_type", None) == "local"
         return seen & ~seen.tril(-owner.config.window_size) if local else seen

@@ -1,71 +1,72 @@
-"""How checkpoints lay out what a decoder needs: where projections are, and how positions rotate.
+"""Layouts of decoders' checkpoints: how projections are stored, and how positions rotate.
 
-Callables for `_decoder.Family`; each takes Hugging Face's config first.
+The functions are values of `_decoder.DecoderFamily`; each takes Hugging Face's config first.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ane_sweep.worker.models import _ane
+from ane_sweep.worker.models._types import Dynamic
 
 Convs = tuple[_ane.Conv1x1, _ane.Conv1x1, _ane.Conv1x1, _ane.Conv1x1]
+FindConvs = Callable[[Dynamic, _ane.Reader], Convs]
+RotaryTables = tuple[Tensor, Tensor, Tensor]  # cos (d,S), sin (d,S), turn (d,d)
 
 
-def first_of(config, *names: str):
-    return next(value for name in names if (value := getattr(config, name, None)) is not None)
-
-
-def head_width(config) -> int:
+def head_width(config: Dynamic) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def key_heads(config) -> int:
+def key_heads(config: Dynamic) -> int:
     if getattr(config, "multi_query", False):
         return 1
     return getattr(config, "num_key_value_heads", None) or config.num_attention_heads
 
 
-def full_attention(config, layer: int) -> None:
-    """No window. Raises ValueError where the checkpoint asks for one: Hugging Face's module, given a ready mask, would
-    not apply it."""
+def refuse_window(config: Dynamic, layer: int) -> None:
+    """Return None, for no window. Raises ValueError if the checkpoint has one.
+
+    Hugging Face's module would not apply a window to the ready mask that it is given.
+    """
     if getattr(config, "use_sliding_window", False):
         raise ValueError("use_sliding_window=true is not built here; the Qwen sizes in conf/model have it off")
 
 
-def separate(query: str, key: str, value: str, out: str) -> Callable[[Any, _ane.Reader], Convs]:
-    """Four tensors."""
-    return lambda config, read: tuple(read.conv(name) for name in (query, key, value, out))
+def separate_projections(query: str, key: str, value: str, out: str) -> FindConvs:
+    """Return a reader of four tensors, one for each projection."""
+    return lambda config, read: (read.conv(query), read.conv(key), read.conv(value), read.conv(out))
 
 
-def stacked(fused: str, out: str, *, transposed: bool = False) -> Callable[[Any, _ane.Reader], Convs]:
-    """One tensor: all queries, then all keys, then all values."""
+def stacked_projection(fused: str, out: str, *, transposed: bool = False) -> FindConvs:
+    """Return a reader of one tensor that holds all queries, then all keys, then all values."""
 
-    def convs(config, read: _ane.Reader) -> Convs:
+    def read_convs(config: Dynamic, read: _ane.Reader) -> Convs:
         width = head_width(config)
         ends = [config.num_attention_heads * width]
         ends += [ends[0] + key_heads(config) * width, ends[0] + 2 * key_heads(config) * width]
         spans = [slice(start, end) for start, end in zip([0, *ends], ends)]
-        three = [read.conv(fused, span, transposed=transposed) for span in spans]
-        return (*three, read.conv(out, transposed=transposed))
+        query, key, value = (read.conv(fused, span, transposed=transposed) for span in spans)
+        return query, key, value, read.conv(out, transposed=transposed)
 
-    return convs
+    return read_convs
 
 
-def interleaved(fused: str, out: str) -> Callable[[Any, _ane.Reader], Convs]:
-    """One tensor: head by head, each its query, key and value."""
+def interleaved_projection(fused: str, out: str) -> FindConvs:
+    """Return a reader of one tensor that holds query, key and value of each head in turn."""
 
-    def convs(config, read: _ane.Reader) -> Convs:
+    def read_convs(config: Dynamic, read: _ane.Reader) -> Convs:
         rows = torch.arange(3 * config.hidden_size).view(config.num_attention_heads, 3, -1)
-        return (*(read.conv(fused, rows[:, part].flatten()) for part in range(3)), read.conv(out))
+        query, key, value = (read.conv(fused, rows[:, part].flatten()) for part in range(3))
+        return query, key, value, read.conv(out)
 
-    return convs
+    return read_convs
 
 
-def frequencies(config, seq_len: int, width: int) -> Tensor:
-    """Angles (width / 2, S) of the checkpoint's own rotary settings (transformers' rope_parameters), scaling included.
+def rotary_angles(config: Dynamic, seq_len: int, width: int) -> Tensor:
+    """Return the angles (width / 2, S) of the checkpoint's rotary settings (transformers' rope_parameters), scaled.
 
     Raises ValueError for a kind whose frequencies depend on the length of the text.
     """
@@ -83,25 +84,25 @@ def frequencies(config, seq_len: int, width: int) -> Tensor:
     return inverse[:, None] * torch.arange(seq_len).float()[None, :]
 
 
-def rotary_halves(config, seq_len: int) -> tuple[Tensor, Tensor, Tensor]:
-    """GPT-NeoX and Llama: channel i of the first half turns with channel i of the second."""
+def rotary_halves(config: Dynamic, seq_len: int) -> RotaryTables:
+    """Return the tables of GPT-NeoX and Llama: channel i of the first half turns with channel i of the second."""
     width = head_width(config)
     turned = int(width * config.rope_parameters.get("partial_rotary_factor", 1.0))
-    angles = frequencies(config, seq_len, turned)
+    angles = rotary_angles(config, seq_len, turned)
     first = torch.arange(turned // 2)
-    return _rotary(width, angles.repeat(2, 1), first, first + turned // 2)
+    return _rotary_tables(width, angles.repeat(2, 1), first, first + turned // 2)
 
 
-def rotary_pairs(config, seq_len: int) -> tuple[Tensor, Tensor, Tensor]:
-    """GPT-J and CodeGen: channel 2i turns with channel 2i + 1, at 10000's powers."""
+def rotary_pairs(config: Dynamic, seq_len: int) -> RotaryTables:
+    """Return the tables of GPT-J and CodeGen: channel 2i turns with channel 2i + 1, at powers of 10000."""
     turned = config.rotary_dim
     inverse = 1.0 / 10000 ** (torch.arange(0, turned, 2) / turned)
     angles = inverse[:, None] * torch.arange(seq_len).float()[None, :]
     first = torch.arange(0, turned, 2)
-    return _rotary(head_width(config), angles.repeat_interleave(2, 0), first, first + 1)
+    return _rotary_tables(head_width(config), angles.repeat_interleave(2, 0), first, first + 1)
 
 
-def _rotary(width: int, angles: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _rotary_tables(width: int, angles: Tensor, first: Tensor, second: Tensor) -> RotaryTables:
     rest = torch.zeros(width - angles.shape[0], angles.shape[1])
     turn = torch.zeros(width, width)
     turn[first, second], turn[second, first] = -1.0, 1.0

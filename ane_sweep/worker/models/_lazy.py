@@ -1,94 +1,103 @@
-"""Tensors that are not there yet: shape and dtype now, values when asked for, and again when asked for again.
+"""Lazy tensors: shape and dtype are known at once, values are made each time that they are asked for.
 
-What torch does with one gives another, so that a family builds its module of them as of any tensors: views, stacks, scales.
-What needs numbers (`item`, an index made of them) makes them.
+torch's operations on a lazy tensor return another, so that a family builds its module of them as of any tensors: views,
+stacks, scales. Operations that need numbers (`item`, an index made of them) make them.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-# Tensors of a source that are kept, and bytes of them: a stacked projection is asked for once a part.
+# How many tensors of a source, and bytes of them, stay in memory: a stacked projection is read once for each part.
 _KEPT, _BYTES = 4, 256 << 20
 
-
-USE = threading.local()  # `.refused`: in a thread that has this set, nothing may be done with a lazy tensor
+USE = threading.local()  # a thread that sets `.refused` may not compute with lazy tensors
 
 
 class Lazy(Tensor):
-    """`meta` says what it looks like, `make` gives it."""
+    """A tensor that looks like `meta` and whose values `make` returns."""
 
     meta: Tensor
     make: Callable[[], Tensor]
 
     @staticmethod
-    def __new__(cls, meta: Tensor, make: Callable[[], Tensor]):
-        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, meta.shape, strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype, device="cpu"
+    def __new__(cls, meta: Tensor, make: Callable[[], Tensor]) -> "Lazy":
+        made: Lazy = Tensor._make_wrapper_subclass(
+            cls,
+            meta.shape,
+            strides=meta.stride(),
+            storage_offset=meta.storage_offset(),
+            dtype=meta.dtype,
+            device=torch.device("cpu"),
         )
         made.meta, made.make = meta, make
         return made
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"Lazy({list(self.shape)})"
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         named = kwargs or {}
         if getattr(USE, "refused", False):
             raise NotImplementedError(f"{func} of a tensor whose numbers are not there yet")
 
-        def real() -> Any:
-            return func(*tree_map(made, args), **tree_map(made, named))
+        def compute() -> Any:
+            return func(*tree_map(materialise, args), **tree_map(materialise, named))
 
         if func is torch.ops.aten._local_scalar_dense.default:
-            return real()
+            return compute()
         if func._schema.is_mutable:
             raise NotImplementedError(f"{func} changes a tensor whose numbers are not there yet")
-        looks = func(*tree_map(_meta, args), **tree_map(_meta, _on_meta(named)))
+        looks = func(*tree_map(_to_meta, args), **tree_map(_to_meta, _move_to_meta(named)))
         if isinstance(looks, Tensor):
-            return cls(looks, real)
+            return cls(looks, compute)
         if isinstance(looks, (list, tuple)):
-            return type(looks)(cls(one, lambda i=i: real()[i]) for i, one in enumerate(looks))
+            return type(looks)(cls(part, partial(_nth, compute, i)) for i, part in enumerate(looks))
         return looks
 
 
-def _meta(value: Any) -> Any:
+def _nth(compute: Callable[[], Sequence[Tensor]], i: int) -> Tensor:
+    return compute()[i]
+
+
+def _to_meta(value: Any) -> Any:
     if isinstance(value, Lazy):
         return value.meta
     return value.to("meta") if isinstance(value, Tensor) else value
 
 
-def _on_meta(named: dict[str, Any]) -> dict[str, Any]:
+def _move_to_meta(named: dict[str, Any]) -> dict[str, Any]:
     return named | {"device": torch.device("meta")} if named.get("device") is not None else named
 
 
-def made(value: Any) -> Any:
-    """A lazy tensor's numbers; anything else as it is."""
+def materialise(value: Any) -> Any:
+    """Return the values of a lazy tensor, and any other value unchanged."""
     return value.make() if isinstance(value, Lazy) else value
 
 
-def state(shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    """fp32 tensors by name that `read` brings when they are asked for, by several threads it may be."""
-    kept: OrderedDict[str, Tensor] = OrderedDict()
+def make_lazy_state(shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Tensor]) -> dict[str, Tensor]:
+    """Return lazy fp32 tensors by name, which `read` reads when they are asked for; several threads may ask."""
+    cache: OrderedDict[str, Tensor] = OrderedDict()
     reading, changing = {name: threading.Lock() for name in shapes}, threading.Lock()
 
     def get(name: str) -> Tensor:
         with reading[name]:
-            found = kept.get(name)
-            if found is None:
-                found = read(name)
+            tensor = cache.get(name)
+            if tensor is None:
+                tensor = read(name)
                 with changing:
-                    kept[name] = found
-                    while len(kept) > _KEPT or (len(kept) > 1 and sum(one.nbytes for one in kept.values()) > _BYTES):
-                        kept.popitem(last=False)
-            return found
+                    cache[name] = tensor
+                    while len(cache) > _KEPT or (len(cache) > 1 and sum(t.nbytes for t in cache.values()) > _BYTES):
+                        cache.popitem(last=False)
+            return tensor
 
-    return {
-        name: Lazy(torch.empty(shape, device="meta"), lambda name=name: get(name)) for name, shape in shapes.items()
-    }
+    return {name: Lazy(torch.empty(shape, device="meta"), partial(get, name)) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Code of the user's own, run here: how it is found and loaded, and how whatever it does ends as one sentence about it."""
+"""Loading and calling of the user's own code, with every failure reported as one sentence."""
 
 import hashlib
 import importlib
@@ -16,60 +16,60 @@ from typing import Any
 from ane_sweep.bridge import installed_in, trouble
 from ane_sweep.errors import StageError
 
-_PRINTED_BYTES = 1 << 20  # of what it prints, this much is kept
+_PRINTED_BYTES = 1 << 20  # the user's output beyond this is cut off
 
 
 @contextmanager
-def theirs(what: str) -> Iterator[None]:
-    """Around every call of it. Raises StageError for whatever it raises, with the line of theirs where it did."""
+def user_code(what: str) -> Iterator[None]:
+    """Surround a call of the user's code. Raises StageError for whatever it raises, with the user's own line."""
     pid = os.getpid()
     try:
         yield
     except StageError:
         raise
     except SystemExit as error:
-        raise StageError(f"{what} called sys.exit({error.code!r}){_where(error)}") from None
+        raise StageError(f"{what} called sys.exit({error.code!r}){_locate_error(error)}") from None
     except BaseException as error:
-        raise StageError(f"{what} raised {_said(error)}{_where(error)}{_way(error)}") from error
+        raise StageError(f"{what} raised {_describe_error(error)}{_locate_error(error)}{_advise(error)}") from error
     finally:
-        if os.getpid() != pid:  # it forked, and this is the copy: one task has one result
+        if os.getpid() != pid:  # the user's code forked, and this is the copy: one task has one result
             os._exit(0)
-        _cut_what_was_printed()
+        _cut_output()
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     text = trouble.text_of(error).strip().splitlines()
-    said = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+    sentence = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
     cause = error.__cause__ if isinstance(error, ImportError) else None  # transformers says "could not import" alone
-    return said if cause is None else f"{said} Because: {_said(cause)}"
+    return sentence if cause is None else f"{sentence} Because: {_describe_error(cause)}"
 
 
-def _where(error: BaseException) -> str:
-    """` (nets.py line 12, in forward)`: the last line of the user's own on the way."""
+def _locate_error(error: BaseException) -> str:
+    """Return the last line of the user's own in the traceback: ` (nets.py line 12, in forward)`."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({Path(error.filename).name} line {error.lineno})"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if is_theirs(one.filename)]
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if is_user_code(one.filename)]
     return f" ({Path(frames[-1].filename).name} line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 
 
-def is_theirs(file: str) -> bool:
+def is_user_code(file: str) -> bool:
     return file.endswith(".py") and not installed_in.installed(Path(file))
 
 
-def _way(error: BaseException) -> str:
-    """What can be done where that is known."""
+def _advise(error: BaseException) -> str:
+    """Return a remedy for known errors, or nothing."""
     text = trouble.text_of(error)
     if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text or ("CUDA" in text and "device" in text):
         return "; it asks for a GPU, and it is built and traced on the CPU: leave .cuda() and device='cuda' out"
     if "no known parent package" in text:
         return "; a file alone has no package: give it as model.path=PACKAGE.MODULE:NAME from the folder that holds the package"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"; {error.name} is neither installed here nor beside it"
+        return f"; {error.name} is neither installed nor in the file's folder"
     return ""
 
 
-def _cut_what_was_printed() -> None:
-    """Both streams are files of the run's folder."""
+def _cut_output() -> None:
+    """Cut both output streams, which are files of the run's folder, to `_PRINTED_BYTES`."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -81,26 +81,28 @@ def _cut_what_was_printed() -> None:
             pass
 
 
-def load(arch: Mapping[str, Any], code: Path, file: Path | None) -> Callable[..., Any]:
-    """What model.path names. Raises StageError."""
+def load_object(arch: Mapping[str, Any], code: Path, file: Path | None) -> Callable[..., Any]:
+    """Return the object that model.path names. Raises StageError."""
     path: str = arch["path"]
     place, _, name = path.rpartition(":")
     _find_modules_in([*([file.parent] if file else []), code])
     _check_file(arch, path, file)
-    with theirs(f"model.path={path}: importing it"):
+    with user_code(f"model.path={path}: importing it"):
         module = _from_file(file) if file else importlib.import_module(place)
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            has = ", ".join(sorted(one for one in vars(found) if not one.startswith("_"))[:20])
-            raise StageError(f"model.path={path}: {place} has no {part!r}; it has: {has or 'nothing'}")
-        found = getattr(found, part)
-    return found
+        if not hasattr(value, part):
+            names = ", ".join(sorted(other for other in vars(value) if not other.startswith("_"))[:20])
+            raise StageError(f"model.path={path}: {place} has no {part!r}; it has: {names or 'nothing'}")
+        value = getattr(value, part)
+    return value
 
 
 def _find_modules_in(folders: list[Path]) -> None:
-    """After Python's own library, before what is installed. What was compiled earlier is not used, as its source may
-    have changed within the second; nothing is written beside it."""
+    """Let Python import from these folders, after its own library and before installed packages.
+
+    Earlier bytecode is not used, as its source may have changed within the second, and none is written beside the source.
+    """
     sys.dont_write_bytecode = True
     sys.pycache_prefix = os.path.join(os.environ.get("TMPDIR", "/tmp"), "pycache")
     library = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
@@ -116,13 +118,13 @@ def _check_file(arch: Mapping[str, Any], path: str, file: Path | None) -> None:
     except OSError as error:
         raise StageError(f"model.path={path}: {file} cannot be read any more: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != arch["files"][file.name]:
-        raise StageError(_changed(path, file.name))
+        raise StageError(_describe_change(path, file.name))
 
 
-def _changed(path: str, name: str) -> str:
+def _describe_change(path: str, name: str) -> str:
     return (
-        f"model.path={path}: {name} is not what it was when this was planned: somebody changed it, or it changes itself; "
-        "the same command plans anew"
+        f"model.path={path}: {name} has changed since this was planned, or it changes itself; run the same command again to "
+        "plan anew"
     )
 
 
@@ -136,15 +138,15 @@ def _from_file(file: Path) -> ModuleType:
     return module
 
 
-def check(arch: Mapping[str, Any], before: set[str]) -> None:
-    """That all it imported is what its key was made of. Raises StageError.
+def check_imports(arch: Mapping[str, Any], before: set[str]) -> None:
+    """Check that the user's code imported only files that its key holds. Raises StageError.
 
-    before   names of the modules that were there without it
+    before   names of the modules that were imported before it
     """
     planned = set(arch["files"].values())
     for name, module in [item for item in sys.modules.items() if item[0] not in before]:
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not is_theirs(file):
+        if not isinstance(file, str) or not is_user_code(file):
             continue
         try:
             content = Path(file).read_bytes()
@@ -153,7 +155,7 @@ def check(arch: Mapping[str, Any], before: set[str]) -> None:
         if hashlib.sha256(content).hexdigest() in planned:
             continue
         if {name, Path(file).name} & arch["files"].keys():
-            raise StageError(_changed(arch["path"], Path(file).name))
+            raise StageError(_describe_change(arch["path"], Path(file).name))
         raise StageError(
             f"model.path={arch['path']}: it imports {name} ({file}) in a way that is not seen by reading its import "
             f"statements, so a change of that file would go unnoticed; name it: model.sources=[{file}]"

@@ -1,7 +1,7 @@
-"""The weights of a user's own module: drawn anew, or from a file of theirs."""
+"""The weights of a user's own module: drawn anew, or read from the user's file."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,33 +13,37 @@ _SHOWN = 5  # names in a sentence
 
 
 def redraw(inner: nn.Module, seed: int) -> None:
+    """Draw all parameters anew, each by the seed and its name."""
     for name, value in inner.named_parameters():
         if value.dim() < 2:
             mean, std = (1.0, 0.02) if name.endswith("weight") else (0.0, 0.02)
         else:
             mean, std = 0.0, (value.numel() / value.shape[0]) ** -0.5
-        value.data.copy_(weights.random_tensor(f"{seed}:{name}", tuple(value.shape), mean, std))
+        value.data.copy_(weights.draw_tensor(f"{seed}:{name}", tuple(value.shape), mean, std))
 
 
-def settle_norms(module: Any) -> None:
-    """Batch norms take the statistics of one pass: without, what is drawn may shrink or grow from layer to layer, beyond
-    what fp16 holds."""
+def set_norm_statistics(inner: nn.Module, run: Callable[[], object]) -> None:
+    """Give batch norms the statistics of one pass, which `run` makes.
+
+    Random values may otherwise shrink or grow from layer to layer, beyond the range of fp16.
+    """
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    norms = [one for one in module.inner.modules() if isinstance(one, kinds) and one.track_running_stats]
-    for one in norms:
-        one.reset_running_stats()
-        one.momentum = None  # the mean over all passes, of which there is one
-        one.train()
+    norms = [norm for norm in inner.modules() if isinstance(norm, kinds) and norm.track_running_stats]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all passes, here a single one
+        norm.train()
     try:
         with torch.no_grad():
-            module(*module.example)
-    except StageError:  # one number a channel has no spread: those norms stay as they are
+            run()
+    except StageError:  # a single number a channel has no spread: those norms keep their statistics
         pass
-    for one in norms:
-        one.eval()
+    for norm in norms:
+        norm.eval()
 
 
-def load(inner: nn.Module, file: Path, path: str) -> None:
+def load_weights(inner: nn.Module, file: Path, path: str) -> None:
+    """Load a safetensors file into the module. Raises WeightsError that names tensors which do not fit."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

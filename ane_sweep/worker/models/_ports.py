@@ -1,4 +1,4 @@
-"""What goes into and comes out of a graph."""
+"""Inputs and outputs of a graph: names, shapes and dtypes."""
 
 from dataclasses import KW_ONLY, dataclass, replace
 
@@ -7,24 +7,26 @@ SHARED = ("causal_mask",)  # by all inputs of a batch
 
 @dataclass(frozen=True)
 class Seeded:
-    """An input that is no text: numbers between two, as the model's processor scales what it is given; of a picture or
-    a spectrum in tiles (feeds/seeds.py)."""
+    """An input that is no text: numbers from `low` to `high`, the range to which the model's processor scales them.
+
+    `tiled` numbers are laid out as a picture or a spectrum (feeds/seeds.py).
+    """
 
     low: float
     high: float
     tiled: bool = True
 
 
-NUMBERS = Seeded(-1.73, 1.73, tiled=False)  # of variance 1: what a model of features gets that says nothing else
+NUMBERS = Seeded(-1.73, 1.73, tiled=False)  # of variance 1, the default of a model of features
 
 
 @dataclass(frozen=True)
 class Port:
     """One graph input or output; `dtype` is "int32" or "float32" (the fp32 graph's; convert may narrow floats).
 
-    shapes   of an input that takes several: those, or one with sizes of (low, high); `shape` is its default
-    seeded  of an input that is no text: what is scored and timed on
-    last    of token ids: the one with which a text must end
+    shapes   the shapes of an input that takes several, or one with sizes of (low, high); `shape` is its default
+    seeded   the values of an input that is no text, for scoring and timing
+    last     the token id with which a text must end
     """
 
     name: str
@@ -43,8 +45,8 @@ class Ports:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
-    def of(self, batch: int) -> "Ports":
-        """With as many inputs side by side; what is added to all of them stays one."""
+    def with_batch(self, batch: int) -> "Ports":
+        """Return the ports for `batch` inputs at once; a mask that is added to all of them stays one."""
         wider = [
             tuple(port if port.name in SHARED else replace(port, shape=(batch, *port.shape[1:])) for port in some)
             for some in (self.inputs, self.outputs)
@@ -53,7 +55,7 @@ class Ports:
 
 
 def encoder_inputs(seq_len: int) -> tuple[Port, ...]:
-    """input_ids (1,S), attention_mask (1,S): 1 where a token is real, 0 where it is padding."""
+    """Return the ports input_ids (1,S) and attention_mask (1,S): 1 for a real token, 0 for padding."""
     return Port("input_ids", (1, seq_len), "int32"), Port("attention_mask", (1, seq_len), "float32")
 
 

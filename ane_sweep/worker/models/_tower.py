@@ -1,6 +1,6 @@
 """A pre-norm encoder of inputs of one size: images (ViT, CLIP), spectra (Whisper), texts of a fixed length (CLIP).
 
-What comes out is either every position, (1, S, C), or what a head makes of one of them, (1, C).
+The output is either every position, (1, S, C), or the output of a head on one of them, (1, C).
 """
 
 from dataclasses import dataclass
@@ -13,24 +13,26 @@ from ane_sweep.worker.models import _ane
 
 
 @dataclass(frozen=True)
-class Names:
-    """What a block's tensors are called: query, key, value, out; up, down; the norm before either of the two."""
+class BlockNames:
+    """The names of a block's tensors: query, key, value, out; up, down; the norm before either of the two."""
 
     attention: tuple[str, str, str, str]
     feed_forward: tuple[str, str]
     norms: tuple[str, str]
 
     def layer(self, read: _ane.Reader, heads: int, eps: float, activation: str) -> _ane.Layer:
-        convs = [read.conv(name) for name in self.attention]
+        query, key, value, out = (read.conv(name) for name in self.attention)
         up, down = (read.conv(name) for name in self.feed_forward)
         first, second = (read.layer_norm(name, eps) for name in self.norms)
-        scale = (convs[0].weight.shape[0] // heads) ** -0.5
+        scale = (query.weight.shape[0] // heads) ** -0.5
         feed_forward = _ane.FeedForward(up, down, activation)
-        return _ane.Layer(first, _ane.Attention(*convs, heads, scale), second, feed_forward, "pre")
+        return _ane.Layer(first, _ane.Attention(query, key, value, out, heads, scale), second, feed_forward, "pre")
 
 
-class Original(nn.Module):
-    """The Hugging Face module as it is: one input, one output of those that it gives, and a mask where it needs one."""
+class OriginalTower(nn.Module):
+    """The Hugging Face module with one input `takes`, one of its outputs `gives`, and a mask if it needs one."""
+
+    mask: Tensor | None
 
     def __init__(self, hf: nn.Module, takes: str, gives: str, mask: Tensor | None = None):
         super().__init__()
@@ -72,12 +74,12 @@ class Tower(nn.Module):
             x = layer(x, *self.masks())
         if self.head is None:
             return (_ane.to_sequence(self.norm(x)),)
-        return (self.head(self.norm(self.picked(inputs, x))).squeeze(3).squeeze(2),)
+        return (self.head(self.norm(self.pick_position(inputs, x))).squeeze(3).squeeze(2),)
 
     def masks(self) -> tuple[Tensor, ...]:
-        """What is added to the scores of every block."""
+        """Return the masks that are added to the scores of every block."""
         return ()
 
-    def picked(self, inputs: Tensor, x: Tensor) -> Tensor:
-        """The position (1, C, 1, 1) that the head looks at."""
+    def pick_position(self, inputs: Tensor, x: Tensor) -> Tensor:
+        """Return the position (1, C, 1, 1) that the head reads."""
         return x[..., :1]

@@ -1,42 +1,44 @@
-"""What a module says of several inputs while its weights are not all there: of each layer they are drawn or read once, serve
-every input, and are gone before the next layer's come.
+"""Running of a module with lazy weights on several inputs, layer by layer.
 
-The passes are threads that run one at a time, each up to the next layer; results are those of one pass after the other, bit by bit.
+The weights of each layer are drawn or read once, serve every input, and are freed before the next layer's are made. The
+passes are threads that run one at a time, each up to the next layer; the results are bit for bit those of passes in sequence.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ane_sweep.worker.models._lazy import USE, Lazy, made
+from ane_sweep.worker.models._lazy import USE, Lazy, materialise
 
 LARGE = 1 << 30  # bytes: weights that are smaller are all made before the first pass
 _AT_ONCE = 4  # passes: each is a thread, and holds what the layers hand on
 
 Inputs = tuple[Tensor, ...]
+Place = tuple[nn.Module, bool]  # a layer, and True at its begin, False at its end
 
 
-def results(module: nn.Module, feeds: Sequence[Inputs], large: int = LARGE) -> Iterator[Any]:
-    """`module(*feed)` for each feed, in inference mode; lazy weights of `large` bytes or more in all are made by layer.
+def run_in_turns(module: nn.Module, feeds: Sequence[Inputs], large: int = LARGE) -> Iterator[Any]:
+    """Yield `module(*feed)` for each feed, in inference mode.
 
-    Below that, and of a module whose layers read the weights of others, they are all made, and stay.
+    Lazy weights of `large` bytes or more in all are made layer by layer. Smaller ones, and those of a module whose layers
+    read the weights of others, are all made first and stay.
     """
-    asleep = {layer: held for layer in module.modules() if (held := _lazy(layer))}
-    weights = {id(one): one.numel() * one.element_size() for held in asleep.values() for one in held.values()}
+    asleep = {layer: lazy for layer in module.modules() if (lazy := _lazy_weights(layer))}
+    weights = {id(one): one.numel() * one.element_size() for lazy in asleep.values() for one in lazy.values()}
     if sum(weights.values()) >= large:
         try:
             for first in range(0, len(feeds), _AT_ONCE):
-                yield from _in_turns(module, feeds[first : first + _AT_ONCE], asleep)
+                yield from _run_layer_by_layer(module, feeds[first : first + _AT_ONCE], asleep)
             return
         except _Unlike:
             feeds = feeds[first:]
-    awake = {id(one): made(one) for held in asleep.values() for one in held.values()}
-    for layer, held in asleep.items():
-        _put(layer, {name: awake[id(one)] for name, one in held.items()})
+    awake = {id(one): materialise(one) for lazy in asleep.values() for one in lazy.values()}
+    for layer, lazy in asleep.items():
+        _set_weights(layer, {name: awake[id(one)] for name, one in lazy.items()})
     with torch.inference_mode():
         yield from (module(*feed) for feed in feeds)
 
@@ -46,25 +48,31 @@ class _Unlike(Exception):
 
 
 class _Ended(BaseException):
-    """Said to passes that wait while others have failed."""
+    """Raised in waiting passes when another pass has failed."""
 
 
-def _lazy(layer: nn.Module) -> dict[str, Lazy]:
-    return {name: one for name, one in layer._parameters.items() if isinstance(one, Lazy)}
+def _lazy_weights(layer: nn.Module) -> dict[str, Lazy]:
+    parameters: Mapping[str, object] = layer._parameters
+    return {name: value for name, value in parameters.items() if isinstance(value, Lazy)}
 
 
-def _put(layer: nn.Module, values: dict[str, Tensor]) -> None:
+def _set_weights(layer: nn.Module, values: dict[str, Tensor]) -> None:
     for name, value in values.items():
         layer._parameters[name] = nn.Parameter(value, requires_grad=False)
 
 
+def _set_lazy(layer: nn.Module, values: Mapping[str, Any]) -> None:
+    """Put lazy tensors, which torch does not take for parameters, into a layer's parameters."""
+    layer._parameters.update(values)
+
+
 class _Pass(threading.Thread):
-    """One pass over one input: `step` runs it to the next layer's begin or end, and says which, or (None, the result)."""
+    """One pass over one input. `step` runs it to the next layer's begin or end and returns that place, or the result."""
 
     def __init__(self, module: Callable[..., Any], feed: Inputs):
         super().__init__(daemon=True)
         self.module, self.feed, self.ended = module, feed, False
-        self.go, self.said = threading.Semaphore(0), SimpleQueue[Any]()
+        self.go, self.steps = threading.Semaphore(0), SimpleQueue[tuple[Place | None, Any] | BaseException]()
         self.start()
 
     def run(self) -> None:
@@ -72,24 +80,25 @@ class _Pass(threading.Thread):
         USE.refused = True
         try:
             with torch.inference_mode():
-                self.said.put((None, self.module(*self.feed)))
+                self.steps.put((None, self.module(*self.feed)))
         except _Ended:
             pass
         except BaseException as error:
-            self.said.put(error)
+            self.steps.put(error)
 
-    def pause(self, at: Any) -> None:
-        self.said.put((at, None))
+    def pause(self, place: Place) -> None:
+        self.steps.put((place, None))
         self.go.acquire()
         if self.ended:
             raise _Ended
 
-    def step(self) -> tuple[Any, Any]:
+    def step(self) -> tuple[Place | None, Any]:
+        """Run on, and return (the place at which the pass waits, None) or (None, the result). Raises _Unlike."""
         self.go.release()
-        said = self.said.get()
-        if isinstance(said, BaseException):
-            raise _Unlike from said
-        return said
+        step = self.steps.get()
+        if isinstance(step, BaseException):
+            raise _Unlike from step
+        return step
 
     def end(self) -> None:
         self.ended = True
@@ -97,35 +106,37 @@ class _Pass(threading.Thread):
         self.join()
 
 
-def _in_turns(module: nn.Module, feeds: Sequence[Inputs], asleep: dict[nn.Module, dict[str, Lazy]]) -> list[Any]:
-    def paused(layer: nn.Module, begins: bool) -> None:
+def _run_layer_by_layer(
+    module: nn.Module, feeds: Sequence[Inputs], asleep: dict[nn.Module, dict[str, Lazy]]
+) -> list[Any]:
+    def pause(layer: nn.Module, begins: bool) -> None:
         thread = threading.current_thread()
         if isinstance(thread, _Pass):
             thread.pause((layer, begins))
 
     hooks = []
     for layer in asleep:
-        hooks.append(layer.register_forward_pre_hook(lambda layer, _: paused(layer, True), prepend=True))
-        hooks.append(layer.register_forward_hook(lambda layer, *_: paused(layer, False)))
+        hooks.append(layer.register_forward_pre_hook(lambda layer, _: pause(layer, True), prepend=True))
+        hooks.append(layer.register_forward_hook(lambda layer, *_: pause(layer, False)))
     passes = [_Pass(module, feed) for feed in feeds]
     try:
         while True:
-            said = [one.step() for one in passes]
-            places = {at for at, _ in said}
+            steps = [one.step() for one in passes]
+            places = {place for place, _ in steps}
             if len(places) > 1:
                 raise _Unlike
             place = places.pop()
             if place is None:
-                return [result for _, result in said]
+                return [result for _, result in steps]
             layer, begins = place
             if begins:
-                _put(layer, {name: made(one) for name, one in asleep[layer].items()})
+                _set_weights(layer, {name: materialise(one) for name, one in asleep[layer].items()})
             else:
-                layer._parameters.update(asleep[layer])
+                _set_lazy(layer, asleep[layer])
     finally:
         for one in passes:
             one.end()
-        for layer, held in asleep.items():
-            layer._parameters.update(held)
+        for layer, lazy in asleep.items():
+            _set_lazy(layer, lazy)
         for hook in hooks:
             hook.remove()

@@ -3,20 +3,21 @@
 import torch
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _decoder, _layouts
+from ane_sweep.worker.models import _ane, _decoder, _layouts
+from ane_sweep.worker.models._types import Dynamic
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.causal_mask$",)
 
 _SHARDS = 4  # the fused projection is stored as four shards (a trace of the training hardware), each query, value, key
 
 
-def _attention(config, read):
+def _attention(config: Dynamic, read: _ane.Reader) -> _layouts.Convs:
     rows = torch.arange(3 * config.hidden_size).view(_SHARDS, 3, -1)
     query, key, value = (read.conv("attn.qkv_proj", rows[:, part].flatten()) for part in (0, 2, 1))
     return query, key, value, read.conv("attn.out_proj")
 
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="CodeGenForCausalLM",
     config="CodeGenConfig",
     table="transformer.wte",

@@ -11,6 +11,7 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
+from ane_sweep.worker.models._types import Dynamic, Model
 
 IGNORED = ()
 SERVES = Serves(
@@ -24,21 +25,17 @@ PIXELS = Seeded(-2.11, 2.64)  # black and white, as the processor scales them wi
 _EPS = 1e-6  # a literal in Hugging Face's module, but for the last norm
 
 
-def _config(model: dict):
-    from transformers import ConvNextConfig
-
-    if model["task"] != "image_classifier":
-        raise ValueError(f"family convnext knows the task 'image_classifier', not {model['task']!r}")
-    return ConvNextConfig(**model["arch"])
+def _config(model: Model) -> Dynamic:
+    _hf.check_task(model, "image_classifier")
+    return _hf.configure("ConvNextConfig", model)
 
 
-def skeleton(model: dict) -> nn.Module:
-    from transformers import ConvNextForImageClassification
+def skeleton(model: Model) -> nn.Module:
+    """Build Hugging Face's ConvNextForImageClassification."""
+    return _hf.build("ConvNextForImageClassification", _config(model))
 
-    return ConvNextForImageClassification(_config(model))
 
-
-def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     pixels = Port(
         "pixel_values", (1, config.num_channels, config.image_size, config.image_size), "float32", seeded=PIXELS
@@ -46,13 +43,13 @@ def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
 
 
-def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Hugging Face's module as it is."""
-    return _tower.Original(_hf.filled(lambda: skeleton(model), state), "pixel_values", "logits").eval()
+def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build Hugging Face's module with its own layers."""
+    return _tower.OriginalTower(_hf.build_filled(lambda: skeleton(model), state), "pixel_values", "logits").eval()
 
 
-class Conv(nn.Module):
-    """A convolution without overlap or, with `padding`, depthwise."""
+class ConvNextConv(nn.Module):
+    """A convolution without overlap or, with `padding`, a depthwise one."""
 
     def __init__(self, read: _ane.Reader, name: str, padding: int = 0):
         super().__init__()
@@ -66,12 +63,12 @@ class Conv(nn.Module):
         return F.conv2d(x, self.weight, self.bias, stride=self.weight.shape[2:])
 
 
-class Block(nn.Module):
+class ConvNextBlock(nn.Module):
     """x + scale * down(act(up(norm(depthwise(x))))), a scale for each channel."""
 
     def __init__(self, read: _ane.Reader, activation: str):
         super().__init__()
-        self.depthwise, self.norm = Conv(read, "dwconv", padding=3), read.layer_norm("layernorm", _EPS)
+        self.depthwise, self.norm = ConvNextConv(read, "dwconv", padding=3), read.layer_norm("layernorm", _EPS)
         self.feed_forward = _ane.FeedForward(read.conv("pwconv1"), read.conv("pwconv2"), activation)
         scale = read.get("layer_scale_parameter")
         self.scale = None if scale is None else nn.Parameter(scale[None, :, None, None], requires_grad=False)
@@ -81,8 +78,8 @@ class Block(nn.Module):
         return (made if self.scale is None else made * self.scale) + x
 
 
-class SplitEinsum(nn.Module):
-    """Everything on (1, C, H, W); the classifier on the mean of all positions."""
+class SplitEinsumConvNext(nn.Module):
+    """ConvNeXt on (1, C, H, W), with the classifier on the mean of all positions."""
 
     def __init__(self, body: list[nn.Module], norm: nn.Module, head: nn.Module):
         super().__init__()
@@ -93,18 +90,18 @@ class SplitEinsum(nn.Module):
         return (self.head(self.norm(x)).squeeze(3).squeeze(2),)
 
 
-def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """The same function, channels-first throughout."""
+def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build the same function, channels-first throughout."""
     config, read = _config(model), _ane.Reader(state, "convnext.")
     stem = read.under("embeddings.")
-    body = [Conv(stem, "patch_embeddings"), stem.layer_norm("layernorm", _EPS)]
+    body: list[nn.Module] = [ConvNextConv(stem, "patch_embeddings"), stem.layer_norm("layernorm", _EPS)]
     for number, depth in enumerate(config.depths):
         stage = read.under(f"encoder.stages.{number}.")
-        if number:  # the first stage follows the stem as it is
-            body += [stage.layer_norm("downsampling_layer.0", _EPS), Conv(stage, "downsampling_layer.1")]
-        body += [Block(stage.under(f"layers.{i}."), config.hidden_act) for i in range(depth)]
+        if number:  # the first stage follows the stem without downsampling
+            body += [stage.layer_norm("downsampling_layer.0", _EPS), ConvNextConv(stage, "downsampling_layer.1")]
+        body += [ConvNextBlock(stage.under(f"layers.{i}."), config.hidden_act) for i in range(depth)]
     norm = read.layer_norm("layernorm", config.layer_norm_eps)
-    return SplitEinsum(body, norm, _ane.Reader(state).conv("classifier")).eval()
+    return SplitEinsumConvNext(body, norm, _ane.Reader(state).conv("classifier")).eval()
 
 
 VARIANTS = {"original": original, "split_einsum": split_einsum}

@@ -3,22 +3,20 @@
 from torch import nn
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _encoder
+from ane_sweep.worker.models import _encoder, _hf
+from ane_sweep.worker.models._types import Model
 
 # The masked-language-model head of the base checkpoints, and a position counter.
 IGNORED = (r"vocab_(transform|layer_norm|projector)\.", r"(distilbert\.)?embeddings\.position_ids$")
 
 
-def _build(model: dict) -> nn.Module:
-    from transformers import DistilBertForSequenceClassification, DistilBertModel
-
-    tasks = {"encoder": DistilBertModel, "classifier": DistilBertForSequenceClassification}
-    if model["task"] not in tasks:
-        raise ValueError(f"family distilbert knows the tasks {', '.join(tasks)}, not {model['task']!r}")
-    return tasks[model["task"]](FAMILY.configure(model))
+def _build(model: Model) -> nn.Module:
+    classes = {"encoder": "DistilBertModel", "classifier": "DistilBertForSequenceClassification"}
+    _hf.check_task(model, *classes)
+    return _hf.build(classes[model["task"]], FAMILY.configure(model))
 
 
-FAMILY = _encoder.Family(
+FAMILY = _encoder.EncoderFamily(
     build=_build,
     config="DistilBertConfig",
     prefix=lambda task: "distilbert." if task == "classifier" else "",

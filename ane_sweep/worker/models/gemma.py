@@ -19,6 +19,8 @@ SERVES = Serves(
     model_types=("gemma",),
     layers="num_hidden_layers",
     longest="max_position_embeddings",
+    norms="rms",
+    gated=True,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports
 VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

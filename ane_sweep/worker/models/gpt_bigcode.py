@@ -1,17 +1,18 @@
 """GPT-BigCode (santacoder): GPT-2 with linear layers and, mostly, one key and value head for all query heads."""
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _decoder, _layouts
+from ane_sweep.worker.models import _ane, _decoder, _layouts
+from ane_sweep.worker.models._types import Dynamic
 
 IGNORED = (r"(transformer\.)?(h\.\d+\.attn\.)?(bias|masked_bias)$",)
 
 
-def _attention(config, read):
-    layout = _layouts.stacked if config.multi_query else _layouts.interleaved
+def _attention(config: Dynamic, read: _ane.Reader) -> _layouts.Convs:
+    layout = _layouts.stacked_projection if config.multi_query else _layouts.interleaved_projection
     return layout("attn.c_attn", "attn.c_proj")(config, read)
 
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="GPTBigCodeForCausalLM",
     config="GPTBigCodeConfig",
     table="transformer.wte",

@@ -1,16 +1,20 @@
 """GPT-Neo: every other layer looks back on 256 tokens alone; scores are not scaled."""
 
+from torch import Tensor
+
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
+from ane_sweep.worker.models._cache import Memory
+from ane_sweep.worker.models._types import Dynamic
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.attention\.(bias|masked_bias)$",)
 
 
-def _finite_masks(hf, seq_len: int) -> None:
-    """Widen what Hugging Face's layers mask by selection with fp32's lowest number to what only they know, the window.
+def _finite_masks(hf: Dynamic, seq_len: int) -> None:
+    """Let the masks of Hugging Face's layers hide only the tokens outside the window.
 
-    The causal part comes with our mask; a lowest fp32 number in the graph is minus infinity in fp16, where it
-    would be added to. Layers that look back on everything then select nothing and are left without the op's effect.
+    Those layers select fp32's lowest number for hidden tokens, which is minus infinity in fp16, and our causal mask would
+    be added to it. The causal part is left to our mask; layers that look back on everything then hide nothing.
     """
     for block in hf.transformer.h:
         owner = block.attn.attention
@@ -23,18 +27,20 @@ def _finite_masks(hf, seq_len: int) -> None:
 
 
 class _Rows:
-    """What Hugging Face's attention slices its rows out of: here those that it needs are all there are."""
+    """A table that returns its rows for every slice: Hugging Face's attention would cut them out of a longer one."""
 
-    def __init__(self, rows):
+    def __init__(self, rows: Tensor):
         self.rows = rows
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: object) -> Tensor:
         return self.rows
 
 
-def _windows(hf, memory) -> None:
-    """Hugging Face takes the last rows of each layer's window, as if its keys ended with the token at hand; in a cache
-    of fixed length they do not."""
+def _set_windows(hf: Dynamic, memory: Memory) -> None:
+    """Give each layer the rows of its window for the token at hand.
+
+    Hugging Face takes the last rows, as if the keys ended with that token; in a cache of fixed length they do not.
+    """
     length = memory.states[0][0].shape[2]
     for block in hf.transformer.h:
         owner = block.attn.attention
@@ -44,20 +50,20 @@ def _windows(hf, memory) -> None:
         owner.bias = _Rows(memory.row(owner.window, 2) > 0)
 
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="GPTNeoForCausalLM",
     config="GPTNeoConfig",
     table="transformer.wte",
     positions="transformer.wpe",
     layer="transformer.h.{}.",
     norms=("ln_1", "ln_2"),
-    attention=_layouts.separate(*(f"attn.attention.{name}_proj" for name in ("q", "k", "v", "out"))),
+    attention=_layouts.separate_projections(*(f"attn.attention.{name}_proj" for name in ("q", "k", "v", "out"))),
     feed_forward=("mlp.c_fc", "mlp.c_proj"),
     final="transformer.ln_f",
     window=lambda config, layer: config.window_size if config.attention_layers[layer] == "local" else None,
     scale=lambda config, layer: 1.0,
     prepare=_finite_masks,
-    follow=_windows,
+    follow=_set_windows,
 )
 SERVES = Serves(
     architectures={"GPTNeoForCausalLM": "causal_lm"},

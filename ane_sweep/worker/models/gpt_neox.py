@@ -5,15 +5,15 @@ from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(gpt_neox\.)?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$",)
 
-RENAMED = ((r"^embed_out\.", "lm_head."),)  # what checkpoints call it, and transformers 5
+RENAMED = ((r"^embed_out\.", "lm_head."),)  # the name in checkpoints, and in transformers 5
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="GPTNeoXForCausalLM",
     config="GPTNeoXConfig",
     table="gpt_neox.embed_in",
     layer="gpt_neox.layers.{}.",
     norms=("input_layernorm", "post_attention_layernorm"),
-    attention=_layouts.interleaved("attention.query_key_value", "attention.dense"),
+    attention=_layouts.interleaved_projection("attention.query_key_value", "attention.dense"),
     feed_forward=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     final="gpt_neox.final_layer_norm",
     wiring=lambda config: "parallel" if config.use_parallel_residual else "pre",

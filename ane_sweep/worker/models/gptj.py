@@ -5,13 +5,13 @@ from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",)
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="GPTJForCausalLM",
     config="GPTJConfig",
     table="transformer.wte",
     layer="transformer.h.{}.",
     norms=("ln_1", None),
-    attention=_layouts.separate(*(f"attn.{name}_proj" for name in ("q", "k", "v", "out"))),
+    attention=_layouts.separate_projections(*(f"attn.{name}_proj" for name in ("q", "k", "v", "out"))),
     feed_forward=("mlp.fc_in", "mlp.fc_out"),
     final="transformer.ln_f",
     wiring=lambda config: "parallel",

@@ -1,5 +1,6 @@
-"""Apple's reference transformer (apple/ml-ane-transformers, its module `reference`): an encoder and a decoder of embeddings
-that the caller looks up, post-norm, with masks and positions as inputs. Task: features. No trained weights exist.
+"""Apple's reference transformer (apple/ml-ane-transformers, its module `reference`): a post-norm encoder and decoder.
+
+The caller looks up the embeddings; masks and positions are inputs. Task: features. No trained weights exist.
 
     encoder_input, decoder_input, and the positions of either   (B, C, 1, S), channels first in both variants
     *_k_mask (B, S, 1, 1), *_qk_mask (B, S, 1, S)                added to the scores: zeros here, as in Apple's own test
@@ -11,14 +12,14 @@ more-ane-transformers (notes of 28 March 2023) scaled it up to the sizes of GPT-
 arch  embed_dim, ffn_dim, nb_attention_heads, nb_enc_layers, nb_dec_layers, max_seq_len
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
+from ane_sweep.worker.models._types import Model
 
 IGNORED = ()
 EPS = 1e-5
@@ -26,8 +27,8 @@ ZEROS = Seeded(0.0, 0.0, tiled=False)
 _SIDES = ("encoder", "decoder")
 
 
-class Attention(nn.Module):
-    """The parameters of one, and the norm after it."""
+class AttentionWeights(nn.Module):
+    """The parameters of an attention and of the norm after it."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -35,54 +36,58 @@ class Attention(nn.Module):
         self.norm = nn.LayerNorm(width, EPS)
 
 
-class Layer(nn.Module):
+class LayerWeights(nn.Module):
     def __init__(self, width: int, wide: int, crosses: bool):
         super().__init__()
-        self.attention = Attention(width)
+        self.attention = AttentionWeights(width)
         if crosses:
-            self.cross = Attention(width)
+            self.cross = AttentionWeights(width)
         self.up, self.down, self.norm = nn.Linear(width, wide), nn.Linear(wide, width), nn.LayerNorm(width, EPS)
 
 
-class Blocks(nn.Module):
+class LadderWeights(nn.Module):
     """The parameters, as linear layers."""
 
     base_model_prefix = "transformer"
     all_tied_weights_keys: dict[str, str] = {}
 
-    def __init__(self, arch: dict[str, Any]):
+    def __init__(self, arch: dict[str, int]):
         super().__init__()
         sizes = arch["embed_dim"], arch["ffn_dim"]
-        self.encoder = nn.ModuleList([Layer(*sizes, False) for _ in range(arch["nb_enc_layers"])])
-        self.decoder = nn.ModuleList([Layer(*sizes, True) for _ in range(arch["nb_dec_layers"])])
+        self.encoder = nn.ModuleList([LayerWeights(*sizes, False) for _ in range(arch["nb_enc_layers"])])
+        self.decoder = nn.ModuleList([LayerWeights(*sizes, True) for _ in range(arch["nb_dec_layers"])])
         self.norm = nn.LayerNorm(arch["embed_dim"], EPS)
 
     def tie_weights(self) -> None:
-        """Nothing is tied."""
+        """Do nothing: no weights are tied."""
 
 
-def skeleton(model: dict[str, Any]) -> nn.Module:
-    return Blocks(model["arch"])
+def skeleton(model: Model) -> nn.Module:
+    return LadderWeights(model["arch"])
 
 
-def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
-    whole, keys, pairs = (1, model["arch"]["embed_dim"], 1, seq_len), (1, seq_len, 1, 1), (1, seq_len, 1, seq_len)
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+    hidden, keys, pairs = (1, model["arch"]["embed_dim"], 1, seq_len), (1, seq_len, 1, 1), (1, seq_len, 1, seq_len)
     inputs = [
-        *(Port(f"{side}_input", whole, "float32", seeded=NUMBERS) for side in _SIDES),
-        *(Port(f"{side}_pos_embed", whole, "float32", seeded=NUMBERS) for side in _SIDES),
+        *(Port(f"{side}_input", hidden, "float32", seeded=NUMBERS) for side in _SIDES),
+        *(Port(f"{side}_pos_embed", hidden, "float32", seeded=NUMBERS) for side in _SIDES),
         *(Port(f"{side}_k_mask", keys, "float32", seeded=ZEROS) for side in _SIDES),
         *(Port(f"{side}_qk_mask", pairs, "float32", seeded=ZEROS) for side in _SIDES),
     ]
-    return Ports(tuple(inputs), tuple(Port(f"{side}_output", whole, "float32") for side in reversed(_SIDES)))
+    return Ports(tuple(inputs), tuple(Port(f"{side}_output", hidden, "float32") for side in reversed(_SIDES)))
 
 
-class Transformer(nn.Module):
-    """What both variants share: the order of things. They differ in `linear`, `heads` and norms, and in the layout of
-    what they pass on (`inside`, `outside`)."""
+class LadderNet(nn.Module):
+    """The order of operations, which both variants share.
 
-    def __init__(self, model: dict[str, Any], state: dict[str, Tensor]):
+    They differ in `linear`, `heads`, the norms, and the layout of hidden states (`inside`, `outside`).
+    """
+
+    blocks: LadderWeights
+
+    def __init__(self, model: Model, state: dict[str, Tensor]):
         super().__init__()
-        self.blocks = _hf.filled(lambda: skeleton(model), state)
+        self.blocks = _hf.build_filled(lambda: LadderWeights(model["arch"]), state)
         self.count = model["arch"]["nb_attention_heads"]
         self.scale = (model["arch"]["embed_dim"] // self.count) ** -0.5
 
@@ -94,25 +99,43 @@ class Transformer(nn.Module):
             self.inside(made[name]) for name in ("encoder_in", "decoder_in", "encoder_pos", "decoder_pos")
         )
         for layer in self.blocks.encoder:
+            assert isinstance(layer, LayerWeights)
             x = self.attend(layer.attention, x, x, before, before, made["encoder_qk"], made["encoder_k"])
             x = self.feed(layer, x)
         for layer in self.blocks.decoder:
+            assert isinstance(layer, LayerWeights)
             y = self.attend(layer.attention, y, y, after, after, made["decoder_qk"], made["decoder_k"])
             y = self.attend(layer.cross, y, x, after, before, made["encoder_k"])
             y = self.feed(layer, y)
         return self.outside(self.blocks.norm(y)), self.outside(x)
 
-    def attend(self, part: Attention, x: Tensor, source: Tensor, here: Tensor, there: Tensor, *masks: Tensor) -> Tensor:
+    def inside(self, x: Tensor) -> Tensor:
+        """Turn an input (B, C, 1, S) to the variant's layout."""
+        raise NotImplementedError
+
+    def outside(self, x: Tensor) -> Tensor:
+        """Turn a hidden state back to (B, C, 1, S)."""
+        raise NotImplementedError
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def heads(self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
+        raise NotImplementedError
+
+    def attend(
+        self, part: AttentionWeights, x: Tensor, source: Tensor, here: Tensor, there: Tensor, *masks: Tensor
+    ) -> Tensor:
         query, key = self.linear(part.q, x + here), self.linear(part.k, source + there)
         mixed = self.heads(query, key, self.linear(part.v, source), masks)
         return part.norm(self.linear(part.o, mixed) + x)
 
-    def feed(self, layer: Layer, x: Tensor) -> Tensor:
+    def feed(self, layer: LayerWeights, x: Tensor) -> Tensor:
         return layer.norm(self.linear(layer.down, torch.relu(self.linear(layer.up, x))) + x)
 
 
-class Original(Transformer):
-    """(B, S, C) inside, all heads in one product."""
+class OriginalLadder(LadderNet):
+    """The variant with hidden states (B, S, C) and all heads in one product."""
 
     def inside(self, x: Tensor) -> Tensor:
         return x.squeeze(2).transpose(1, 2)
@@ -132,19 +155,20 @@ class Original(Transformer):
         return (scores.softmax(dim=3) @ v).transpose(1, 2).reshape(rows, length, width)
 
 
-class SplitEinsum(Transformer):
-    """(B, C, 1, S) throughout, head by head."""
+class SplitEinsumLadder(LadderNet):
+    """The variant with hidden states (B, C, 1, S), head by head."""
 
-    def __init__(self, model: dict[str, Any], state: dict[str, Tensor]):
+    def __init__(self, model: Model, state: dict[str, Tensor]):
         super().__init__(model, state)
         for owner in self.blocks.modules():
             if isinstance(norm := getattr(owner, "norm", None), nn.LayerNorm):
-                owner.norm = _ane.LayerNorm(norm.weight, norm.bias, EPS)
+                owner.register_module("norm", _ane.LayerNorm(norm.weight, norm.bias, EPS))
 
     def inside(self, x: Tensor) -> Tensor:
         return x
 
-    outside = inside
+    def outside(self, x: Tensor) -> Tensor:
+        return x
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         return F.conv2d(x, layer.weight[:, :, None, None], layer.bias)
@@ -161,12 +185,12 @@ class SplitEinsum(Transformer):
         return torch.einsum("bkhq,bchk->bchq", scores.softmax(dim=1), v)
 
 
-def _original(model, state, seq_len, options=None) -> nn.Module:
-    return Original(model, state).eval()
+def _original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    return OriginalLadder(model, state).eval()
 
 
-def _split_einsum(model, state, seq_len, options=None) -> nn.Module:
-    return SplitEinsum(model, state).eval()
+def _split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    return SplitEinsumLadder(model, state).eval()
 
 
 VARIANTS = {"original": _original, "split_einsum": _split_einsum}

@@ -10,6 +10,8 @@ SERVES = Serves(
     model_types=("llama",),
     layers="num_hidden_layers",
     longest="max_position_embeddings",
+    norms="rms",
+    gated=True,
     tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports

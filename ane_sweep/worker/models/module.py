@@ -1,6 +1,6 @@
-"""A torch module of the user's own (model=module): built by their code, fed by name or in order, its outputs a tuple.
+"""A torch module of the user's own (model=module): built by the user's code, fed by name or in order; returns a tuple.
 
-arch   path, kwargs, inputs (bridge/shapes.py; null: what their code returns beside the module), files, packages, samples
+arch   path, kwargs, inputs (bridge/shapes.py; null: the code returns them beside the module), files, packages, samples
 """
 
 import hashlib
@@ -19,52 +19,57 @@ import torch
 from torch import nn
 
 from ane_sweep.bridge import shapes
+from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.worker.models import _own, _own_weights
 from ane_sweep.worker.models._ports import Port, Ports
+from ane_sweep.worker.models._types import Model
 
 _DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool}
 
 
-class Given(nn.Module):
-    """Graph inputs in order, in the dtypes of its ports; a tuple of tensors out.
+class OwnModule(nn.Module):
+    """The user's module behind graph inputs in order, in the dtypes of its ports; it returns a tuple of tensors.
 
-    taken    its inputs; `names` of forward's parameters where they are given by name
-    example  the first inputs that it was run on; `ports` what goes in and came out then
+    taken    its inputs
+    example  the first inputs that it was run on; `ports` are those inputs and their outputs
+    draws    building it with weights of its own drew random numbers
     """
 
     ports: Ports
     example: tuple[torch.Tensor, ...]
-    draws = False  # whether random numbers were drawn while it was built with weights of its own
+    draws = False
 
     def __init__(self, inner: nn.Module, taken: tuple[shapes.Input, ...], path: str):
         super().__init__()
         self.inner, self.taken, self.path = inner, taken, path
-        self.by_name = _by_name(inner, [one.name for one in taken], path)
+        self.by_name = _takes_names(inner, [one.name for one in taken], path)
 
-    def called(self, *values: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Outputs by name, in fp32 and int32."""
-        given = [value.to(_DTYPES[one.dtype]) for one, value in zip(self.taken, values, strict=True)]
-        with _own.theirs(f"model.path={self.path}: its forward"), _without_fast_path():
-            named = dict(zip([one.name for one in self.taken], given))
-            made = self.inner(**named) if self.by_name else self.inner(*given)
-        return {name: _narrow(value) for name, value in outputs(made, self.path).items()}
+    def call(self, *values: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Run the module and return its outputs by name, in fp32 and int32."""
+        inputs = [value.to(_DTYPES[one.dtype]) for one, value in zip(self.taken, values, strict=True)]
+        with _own.user_code(f"model.path={self.path}: its forward"), _without_fast_path():
+            by_name = dict(zip([one.name for one in self.taken], inputs))
+            made = self.inner(**by_name) if self.by_name else self.inner(*inputs)
+        return {name: _narrow_dtype(value) for name, value in name_outputs(made, self.path).items()}
 
     def weights_digest(self) -> str:
-        """Of its parameters and buffers: whether two processes built the same."""
+        """Return a digest of parameters and buffers, which shows if two processes built the same module."""
         sha256 = hashlib.sha256()
         for name, value in sorted(self.inner.state_dict().items()):
             sha256.update(name.encode() + b"\0" + value.contiguous().numpy().tobytes())
         return sha256.hexdigest()
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(self.called(*values).values())
+        return tuple(self.call(*values).values())
 
 
 @contextmanager
 def _without_fast_path() -> Iterator[None]:
-    """Have nn.MultiheadAttention and nn.TransformerEncoder compute with ops that convert. In eval mode torch takes one op of its
-    own for a whole layer, which coremltools lacks, and gives zeros where a padding mask hides a token."""
+    """Make nn.MultiheadAttention and nn.TransformerEncoder compute with ops that convert.
+
+    In eval mode torch takes one op for a whole layer, which coremltools lacks, and returns zeros for hidden tokens.
+    """
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -73,32 +78,31 @@ def _without_fast_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def given(params: dict[str, Any], inputs: dict[str, Path]) -> Given:
-    """The module, run once. Raises StageError with a sentence for whatever their code does, WeightsError."""
+def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
+    """Build the user's module and run it once. Raises StageError for any failure of the user's code, WeightsError."""
     arch, seed = params["model"]["arch"], int(params["weights"].get("seed", 0))
     before = set(sys.modules)
-    inner, example, draws = _built(arch, inputs, seed)
-    inner = _as_it_is_scored(inner, params["weights"], inputs.get("weights"), arch["path"])
-    module = Given(inner, _taken(arch, inner, example), arch["path"]).eval()
+    inner, example, draws = _build(arch, inputs, seed)
+    inner = _prepare_for_scoring(inner, params["weights"], inputs.get("weights"), arch["path"])
+    module = OwnModule(inner, _find_inputs(arch, inner, example), arch["path"]).eval()
     _run_once(module, example if arch["inputs"] is None else None)
     if params["weights"]["kind"] == "random":
-        _own_weights.settle_norms(module)
-    _own.check(arch, before)
+        _own_weights.set_norm_statistics(inner, lambda: module(*module.example))
+    _own.check_imports(arch, before)
     module.draws = draws and params["weights"]["kind"] == "own"
     return module
 
 
-def _built(arch: dict[str, Any], inputs: dict[str, Path], seed: int) -> tuple[nn.Module, Any, bool]:
-    """What their code makes: (module, its inputs or None, whether random numbers were drawn). Raises StageError."""
+def _build(arch: dict[str, Any], inputs: dict[str, Path], seed: int) -> tuple[nn.Module, Any, bool]:
+    """Run the user's code and return (module, its inputs or None, True if it drew random numbers). Raises StageError."""
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
     state = _random_state()
-    called = _own.load(arch, inputs["code"], inputs.get("file"))
-    made = called
-    if not isinstance(called, nn.Module):
-        with _own.theirs(f"model.path={arch['path']}: calling it"):
-            made = called(**arch["kwargs"])
+    made: Any = _own.load_object(arch, inputs["code"], inputs.get("file"))
+    if not isinstance(made, nn.Module):
+        with _own.user_code(f"model.path={arch['path']}: calling it"):
+            made = made(**arch["kwargs"])
     inner, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(inner, nn.Module):
         raise StageError(
@@ -108,62 +112,66 @@ def _built(arch: dict[str, Any], inputs: dict[str, Path], seed: int) -> tuple[nn
 
 
 def _random_state() -> tuple[bytes, str, str]:
-    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()[1:]), repr(random.getstate())
+    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state(legacy=False)), repr(random.getstate())
 
 
-def drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: Given) -> list[str]:
-    """Names of the parameters that follow the seed: what their code draws, as against what it reads from a file. The module is
-    built once more for that, with another seed, if building it has drawn any random number."""
+def find_drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: OwnModule) -> list[str]:
+    """Return the names of the parameters that follow the seed, as against those that the user's code reads from a file.
+
+    The module is built once more, with another seed, if building it has drawn any random number.
+    """
     if not module.draws:
         return []
     first = {name: _digest(value) for name, value in module.inner.named_parameters()}
-    inner, _, _ = _built(params["model"]["arch"], inputs, int(params["weights"].get("seed", 0)) + 1)
+    inner, _, _ = _build(params["model"]["arch"], inputs, int(params["weights"].get("seed", 0)) + 1)
     return [name for name, value in inner.named_parameters() if _digest(value.detach().float()) != first.get(name)]
 
 
 def _digest(value: torch.Tensor) -> str:
-    return hashlib.sha256(value.detach().contiguous().numpy()).hexdigest()
+    return hashlib.sha256(value.detach().contiguous().numpy().data).hexdigest()
 
 
-def _original(model, state, seq_len, options=None) -> nn.Module:
-    raise StageError("a module of the user's own is built by `given`")
+def _original(model: Model, state: dict[str, torch.Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    raise StageError("a module of the user's own is built by `build_given`")
 
 
 VARIANTS = {"original": _original}
 
 
-def _as_it_is_scored(inner: nn.Module, wish: dict[str, Any], file: Path | None, path: str) -> nn.Module:
-    """In fp32 on the CPU, without dropout, with the weights that were asked for."""
+def _prepare_for_scoring(inner: nn.Module, wish: dict[str, Any], file: Path | None, path: str) -> nn.Module:
+    """Return the module in fp32 on the CPU, in eval mode, with the requested weights."""
     placed = {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}
     if placed:
         raise StageError(
             f"model.path={path}: its parameters are on {', '.join(sorted(placed))}; it is traced on the CPU: build it there"
         )
-    with _own.theirs(f"model.path={path}: eval() and float()"):
+    with _own.user_code(f"model.path={path}: eval() and float()"):
         inner = inner.eval().float().requires_grad_(False)
     if wish["kind"] == "random":
         _own_weights.redraw(inner, int(wish["seed"]))
     if file is not None:
-        _own_weights.load(inner, file, path)
+        _own_weights.load_weights(inner, file, path)
     return inner
 
 
-def _taken(arch: dict[str, Any], inner: nn.Module, example: Any) -> tuple[shapes.Input, ...]:
+def _find_inputs(arch: dict[str, Any], inner: nn.Module, example: Any) -> tuple[shapes.Input, ...]:
     if arch["inputs"] is not None:
         return shapes.read(arch["inputs"])
     if example is None:
         raise StageError(
             f"model.path={arch['path']} gave a module and no inputs for it; say them: model.inputs={{NAME: [1,3,224,224]}}"
-            f", where forward takes {_takes(inner)}"
+            f", where forward takes {_describe_forward(inner)}"
         )
     try:
-        return shapes.read({name: _spec(value) for name, value in named(inner, example, arch["path"]).items()})
+        return shapes.read(
+            {name: _describe_input(value) for name, value in name_inputs(inner, example, arch["path"]).items()}
+        )
     except ConfigError as error:
         raise StageError(f"model.path={arch['path']}: of the inputs that it gave, {error}") from None
 
 
-def named(inner: nn.Module, example: Any, path: str) -> dict[str, torch.Tensor]:
-    """The inputs that their code gave, by name."""
+def name_inputs(inner: nn.Module, example: Any, path: str) -> dict[str, torch.Tensor]:
+    """Return the inputs that the user's code gave, by name. Raises StageError."""
     if isinstance(example, torch.Tensor):
         example = (example,)
     if isinstance(example, (tuple, list)):
@@ -177,7 +185,7 @@ def named(inner: nn.Module, example: Any, path: str) -> dict[str, torch.Tensor]:
     return dict(example)
 
 
-def _spec(value: torch.Tensor) -> dict[str, Any]:
+def _describe_input(value: torch.Tensor) -> dict[str, Any]:
     spec: dict[str, Any] = {"shape": list(value.shape), "dtype": "float32"}
     if value.dtype == torch.bool:
         spec["dtype"] = "bool"
@@ -190,12 +198,12 @@ def _parameters(inner: nn.Module) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(inner.forward).parameters
 
 
-def _takes(inner: nn.Module) -> str:
+def _describe_forward(inner: nn.Module) -> str:
     return f"({', '.join(map(str, _parameters(inner).values()))})"
 
 
-def _by_name(inner: nn.Module, names: list[str], path: str) -> bool:
-    """Inputs go by name where forward knows all names, in order where it knows none. Raises StageError between."""
+def _takes_names(inner: nn.Module, names: list[str], path: str) -> bool:
+    """Return True if forward knows all names, and False if it knows none. Raises StageError if it knows some."""
     known = _parameters(inner)
     if all(name in known for name in names):
         return True
@@ -205,12 +213,14 @@ def _by_name(inner: nn.Module, names: list[str], path: str) -> bool:
     if any(name in known for name in names) or (
         len(names) > len(known) and inspect.Parameter.VAR_POSITIONAL not in kinds
     ):
-        raise StageError(f"model.path={path}: its inputs are {', '.join(names)}, and forward takes {_takes(inner)}")
+        raise StageError(
+            f"model.path={path}: its inputs are {', '.join(names)}, and forward takes {_describe_forward(inner)}"
+        )
     return False
 
 
-def outputs(made: Any, path: str, name: str = "") -> dict[str, torch.Tensor]:
-    """Name -> tensor, from a tensor, a sequence, a mapping or a dataclass of such; what is None is left out."""
+def name_outputs(made: Any, path: str, name: str = "") -> dict[str, torch.Tensor]:
+    """Return tensors by name from a tensor, or a sequence, mapping or dataclass of such; None is left out."""
     if made is None:
         return {}
     if isinstance(made, torch.Tensor):
@@ -228,36 +238,36 @@ def outputs(made: Any, path: str, name: str = "") -> dict[str, torch.Tensor]:
             f"model.path={path}: its forward gave a {type(made).__name__} ({name or 'as its output'}); expected tensors, "
             "or tuples, lists and dicts of them"
         )
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for key, value in parts.items():
-        found |= outputs(value, path, re.sub(r"\W", "_", f"{name}_{key}" if name else key))
-    return found
+        tensors |= name_outputs(value, path, re.sub(r"\W", "_", f"{name}_{key}" if name else key))
+    return tensors
 
 
-def _narrow(value: torch.Tensor) -> torch.Tensor:
-    """Core ML has fp32 and int32 at a program's ends."""
+def _narrow_dtype(value: torch.Tensor) -> torch.Tensor:
+    """Convert to fp32 or int32, the dtypes of a Core ML program's inputs and outputs."""
     return value.float() if value.dtype.is_floating_point else value.to(torch.int32)
 
 
-def _run_once(module: Given, example: Any) -> None:
-    """Find out what comes out, and that it is finite. Raises StageError."""
+def _run_once(module: OwnModule, example: Any) -> None:
+    """Run the module on its first inputs and set its ports. Raises StageError if it returns no tensor."""
     point = shapes.points(module.taken)[0]
-    arrays = draw(module.taken, point, seed=0)
+    arrays = draw_inputs(module.taken, point, seed=0)
     if example is not None:
-        arrays = [_as_port(one) for one in named(module.inner, example, module.path).values()]
+        arrays = [_as_port(one) for one in name_inputs(module.inner, example, module.path).values()]
     module.example = tuple(map(torch.from_numpy, arrays))
     ins = tuple(
         Port(one.name, shape, _port_dtype(one), one.shapes if one.flexible else ())
         for one, shape in zip(module.taken, point)
     )
     with torch.inference_mode():
-        found = module.called(*module.example)
-    if not found:
+        made = module.call(*module.example)
+    if not made:
         raise StageError(f"model.path={module.path}: its forward gave no tensor")
     taken = {one.name for one in module.taken}
     outs = tuple(
         Port(f"{name}_out" if name in taken else name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
-        for name, value in found.items()
+        for name, value in made.items()
     )
     module.ports = Ports(ins, outs)
 
@@ -267,16 +277,16 @@ def _port_dtype(one: shapes.Input) -> str:
 
 
 def _as_port(value: torch.Tensor) -> np.ndarray:
-    return _narrow(value.detach().cpu()).contiguous().numpy()
+    return _narrow_dtype(value.detach().cpu()).contiguous().numpy()
 
 
-def draw(taken: tuple[shapes.Input, ...], point: tuple[tuple[int, ...], ...], seed: int) -> list[np.ndarray]:
-    """Seeded inputs of these shapes, in the dtypes of the program."""
+def draw_inputs(taken: tuple[shapes.Input, ...], point: tuple[tuple[int, ...], ...], seed: int) -> list[np.ndarray]:
+    """Draw seeded inputs of these shapes, in the dtypes of the program."""
     source = np.random.default_rng(seed)
-    return [_drawn(one, shape, source) for one, shape in zip(taken, point)]
+    return [_draw_input(one, shape, source) for one, shape in zip(taken, point)]
 
 
-def _drawn(one: shapes.Input, shape: tuple[int, ...], source: np.random.Generator) -> np.ndarray:
+def _draw_input(one: shapes.Input, shape: tuple[int, ...], source: np.random.Generator) -> np.ndarray:
     if one.dtype == "float32":
         if one.values is None:
             return source.standard_normal(shape, np.float32)

@@ -5,17 +5,18 @@ from torch import Tensor, nn
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _hf, _layouts
+from ane_sweep.worker.models._types import Model
 
 IGNORED = (r"(transformer\.)?h\.\d+\.attn\.bias$", r"(transformer\.)?position_ids$")
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="OpenAIGPTLMHeadModel",
     config="OpenAIGPTConfig",
     table="transformer.tokens_embed",
     positions="transformer.positions_embed",
     layer="transformer.h.{}.",
     norms=("ln_1", "ln_2"),
-    attention=_layouts.stacked("attn.c_attn", "attn.c_proj", transposed=True),
+    attention=_layouts.stacked_projection("attn.c_attn", "attn.c_proj", transposed=True),
     feed_forward=("mlp.c_fc", "mlp.c_proj"),
     transposed=True,
     final=lambda config: None,
@@ -24,8 +25,8 @@ FAMILY = _decoder.Family(
 )
 
 
-class Original(nn.Module):
-    """Hugging Face's module as it is, causal mask and all: it takes no mask of four dimensions."""
+class OriginalGpt(nn.Module):
+    """Hugging Face's module with its own causal mask: it takes no mask of four dimensions."""
 
     def __init__(self, hf: nn.Module, last: int | None):
         super().__init__()
@@ -33,14 +34,15 @@ class Original(nn.Module):
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
         name = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
-        hidden = self.hf.transformer(**{name: tokens}, return_dict=False)[0]
-        return (self.hf.lm_head(hidden if self.last is None else hidden[:, self.last : self.last + 1]),)
+        hidden = self.hf.get_submodule("transformer")(**{name: tokens}, return_dict=False)[0]
+        head = self.hf.get_submodule("lm_head")
+        return (head(hidden if self.last is None else hidden[:, self.last : self.last + 1]),)
 
 
-def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    length, hf = options.padded(seq_len), _hf.filled(lambda: skeleton(model), state)
-    whole = Original(hf, seq_len - 1 if options.head == "last" else None)
-    return (whole if length == seq_len else _decoder.Padded(whole, seq_len, length, options)).eval()
+def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    length, hf = options.padded(seq_len), _hf.build_filled(lambda: skeleton(model), state)
+    module = OriginalGpt(hf, seq_len - 1 if options.head == "last" else None)
+    return (module if length == seq_len else _decoder.PaddedDecoder(module, seq_len, length, options)).eval()
 
 
 SERVES = Serves(

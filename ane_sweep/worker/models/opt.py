@@ -2,15 +2,16 @@
 
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
+from ane_sweep.worker.models._types import Dynamic
 
 IGNORED = ()
 
 
-def _final(config) -> str | None:
+def _final(config: Dynamic) -> str | None:
     return "model.decoder.final_layer_norm" if config.do_layer_norm_before else None
 
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="OPTForCausalLM",
     config="OPTConfig",
     table="model.decoder.embed_tokens",
@@ -19,7 +20,7 @@ FAMILY = _decoder.Family(
     project=("model.decoder.project_in", "model.decoder.project_out"),
     layer="model.decoder.layers.{}.",
     norms=("self_attn_layer_norm", "final_layer_norm"),
-    attention=_layouts.separate(*(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))),
+    attention=_layouts.separate_projections(*(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))),
     feed_forward=("fc1", "fc2"),
     final=_final,
     eps=lambda config: 1e-5,  # nn.LayerNorm's own; no key of the config

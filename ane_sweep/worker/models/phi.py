@@ -5,13 +5,15 @@ from ane_sweep.worker.models import _decoder, _layouts
 
 IGNORED = (r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$",)
 
-FAMILY = _decoder.Family(
+FAMILY = _decoder.DecoderFamily(
     hf="PhiForCausalLM",
     config="PhiConfig",
     table="model.embed_tokens",
     layer="model.layers.{}.",
     norms=("input_layernorm", None),
-    attention=_layouts.separate("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense"),
+    attention=_layouts.separate_projections(
+        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense"
+    ),
     feed_forward=("mlp.fc1", "mlp.fc2"),
     final="model.final_layernorm",
     wiring=lambda config: "parallel",

@@ -1,4 +1,4 @@
-"""Probe: blocks x + down(gelu(up(x))) of any width and depth, to find the limits of a machine with. Not a trained model.
+"""Probe: blocks x + down(gelu(up(x))) of any width and depth, which find the limits of a machine. Not a trained model.
 
 The notebooks' test nets: linear, GELU, linear, with about as many parameters as the model in question, or small and
 hundreds of layers deep (more-ane-transformers notes, 30 March 2023). The branches are scaled by 1 / sqrt(blocks), so that
@@ -7,58 +7,61 @@ neither width nor depth moves the numbers out of fp16's range.
 arch  hidden_size, intermediate_size, num_hidden_layers (blocks; each is two layers)
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
 
+from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.worker.models import _hf
 from ane_sweep.worker.models._ports import Port, Ports
+from ane_sweep.worker.models._types import Model
 
 IGNORED = ()
 
 
-class Blocks(nn.Module):
+class ProbeWeights(nn.Module):
     """The parameters, as linear layers."""
 
     base_model_prefix = "probe"
     all_tied_weights_keys: dict[str, str] = {}
 
-    def __init__(self, arch: dict[str, Any]):
+    def __init__(self, arch: dict[str, int]):
         super().__init__()
         width, wide = arch["hidden_size"], arch["intermediate_size"]
         self.up = nn.ModuleList([nn.Linear(width, wide) for _ in range(arch["num_hidden_layers"])])
         self.down = nn.ModuleList([nn.Linear(wide, width) for _ in range(arch["num_hidden_layers"])])
 
     def tie_weights(self) -> None:
-        """Nothing is tied."""
+        """Do nothing: no weights are tied."""
 
 
-def skeleton(model: dict[str, Any]) -> nn.Module:
-    return Blocks(model["arch"])
+def skeleton(model: Model) -> nn.Module:
+    return ProbeWeights(model["arch"])
 
 
-def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
-    """x (1, S, C) to y (1, S, C)."""
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+    """Return the ports x (1, S, C) and y (1, S, C)."""
     shape = (1, seq_len, model["arch"]["hidden_size"])
     return Ports((Port("x", shape, "float32"),), (Port("y", shape, "float32"),))
 
 
 class Probe(nn.Module):
-    """`channels_first`: 1x1 convolutions over (1, C, 1, S) inside, in place of linear layers over (1, S, C)."""
+    """The net of linear layers over (1, S, C), or with `channels_first` of 1x1 convolutions over (1, C, 1, S)."""
 
-    def __init__(self, model: dict[str, Any], state: dict[str, torch.Tensor], *, channels_first: bool):
+    blocks: ProbeWeights
+
+    def __init__(self, model: Model, state: dict[str, torch.Tensor], *, channels_first: bool):
         super().__init__()
         scale = model["arch"]["num_hidden_layers"] ** -0.5
         scaled = {name: tensor * scale if name.startswith("down.") else tensor for name, tensor in state.items()}
-        self.blocks = _hf.filled(lambda: skeleton(model), scaled)
+        self.blocks = _hf.build_filled(lambda: ProbeWeights(model["arch"]), scaled)
         self.channels_first = channels_first
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
         if self.channels_first:
             x = x.transpose(1, 2).unsqueeze(2)
         for up, down in zip(self.blocks.up, self.blocks.down, strict=True):
+            assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
             x = x + self._layer(down, functional.gelu(self._layer(up, x)))
         return (x.squeeze(2).transpose(1, 2) if self.channels_first else x,)
 
@@ -68,11 +71,11 @@ class Probe(nn.Module):
         return functional.conv2d(x, linear.weight[:, :, None, None], linear.bias)
 
 
-def _original(model, state, seq_len, options=None) -> nn.Module:
+def _original(model: Model, state: dict[str, torch.Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
     return Probe(model, state, channels_first=False)
 
 
-def _split_einsum(model, state, seq_len, options=None) -> nn.Module:
+def _split_einsum(model: Model, state: dict[str, torch.Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
     return Probe(model, state, channels_first=True)
 
 

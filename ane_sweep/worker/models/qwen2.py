@@ -11,13 +11,16 @@ FAMILY = replace(
     _llama.FAMILY,
     hf="Qwen2ForCausalLM",
     config="Qwen2Config",
-    window=_layouts.full_attention,
+    window=_layouts.refuse_window,
 )
 SERVES = Serves(
     architectures={"Qwen2ForCausalLM": "causal_lm"},
     model_types=("qwen2",),
     layers="num_hidden_layers",
     longest="max_position_embeddings",
+    norms="rms",
+    gated=True,
+    unbuilt={"use_sliding_window": True},  # given a ready mask, transformers' module would leave the window out
     tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports

@@ -12,13 +12,16 @@ FAMILY = replace(
     hf="Qwen3ForCausalLM",
     config="Qwen3Config",
     head_norms=("self_attn.q_norm", "self_attn.k_norm"),
-    window=_layouts.full_attention,
+    window=_layouts.refuse_window,
 )
 SERVES = Serves(
     architectures={"Qwen3ForCausalLM": "causal_lm"},
     model_types=("qwen3",),
     layers="num_hidden_layers",
     longest="max_position_embeddings",
+    norms="rms",
+    gated=True,
+    unbuilt={"use_sliding_window": True},  # given a ready mask, transformers' module would leave the window out
     tied=False,
 )
 skeleton, ports = FAMILY.skeleton, FAMILY.ports

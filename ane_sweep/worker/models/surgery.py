@@ -1,18 +1,20 @@
-"""Nets that show what each tip of a model surgeon changes (coreml102, "Model Surgery Tips"): one that follows it, one that does
-not. Task: features. Both are what the tip is about between two layers of linear, GELU, linear; there is nothing to train.
+"""Nets that show the effect of each tip of a model surgeon (coreml102, "Model Surgery Tips"): one follows it, one does not.
 
-arch  tip; followed: whether the net follows it; width of the layers
+Task: features. Each net puts the tip's operation between two layers of linear, GELU, linear; there is nothing to train.
 
-    static    which positions are taken: known when it is converted, or an input
-    padding   a mean of the positions below an input count: the others multiplied by 0 at full length, or cut off, which
-              makes a shape that varies
-    float     the last input: numbers, or integers that nothing but a scale comes of
-    epsilon   of a norm of small values: 1e-5, or BERT's 1e-12, which fp16 does not hold
-    bigger    more than 64 values, or 8
-    lopsided  one axis of 50,000 as 200 by 250, or as it is
-    sine      a sine of the positions: looked up in a constant, or computed of the values
-    argsort   the order of the positions: known when it is converted, or by the values of the first channel
-    pad       the last axis: 128, or 100
+arch  tip; followed: true if the net follows it; width of the layers
+
+    tip       followed, or not
+    static    the positions of a slice are constants, or an input
+    padding   the mean of the positions below an input count multiplies the others by 0 at full length, or cuts them off,
+              which makes a shape that varies
+    float     the last input, a scale, is a number, or an integer
+    epsilon   a norm of small values has 1e-5, or BERT's 1e-12, which fp16 does not hold
+    bigger    there are more than 64 values, or 8
+    lopsided  one axis of 50,000 is 200 by 250, or undivided
+    sine      a sine of the positions is looked up in a constant, or computed from the values
+    argsort   the order of the positions is constant, or follows the values of the first channel
+    pad       the last axis is 128, or 100
 """
 
 from typing import Any
@@ -21,14 +23,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.worker.models import _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
+from ane_sweep.worker.models._types import Model
 
 IGNORED = ()
 TIPS = ("static", "padding", "float", "epsilon", "bigger", "lopsided", "sine", "argsort", "pad")
 LONG, PIECES = 50_000, 200
 TAKEN = 16  # positions of a slice
-SMALL = 1e-3  # what the values of `epsilon` are multiplied by: their variance is some 1e-6
+SMALL = 1e-3  # factor on the values of `epsilon`: their variance is some 1e-6
 
 
 class Layers(nn.Module):
@@ -42,11 +46,11 @@ class Layers(nn.Module):
         )
 
     def tie_weights(self) -> None:
-        """Nothing is tied."""
+        """Do nothing: no weights are tied."""
 
 
 def _sizes(arch: dict[str, Any], seq_len: int) -> tuple[int, int]:
-    """(channels, positions) of the input."""
+    """Return (channels, positions) of the input."""
     tip, followed = arch["tip"], arch["followed"]
     if tip == "bigger":
         return (arch["width"], seq_len) if followed else (8, 1)
@@ -55,15 +59,15 @@ def _sizes(arch: dict[str, Any], seq_len: int) -> tuple[int, int]:
     return arch["width"], {True: 128, False: 100}[followed] if tip == "pad" else seq_len
 
 
-def skeleton(model: dict[str, Any]) -> nn.Module:
-    """Raises ValueError for an unknown tip."""
+def skeleton(model: Model) -> Layers:
+    """Build the layers around the tip. Raises ValueError for an unknown tip."""
     if model["arch"]["tip"] not in TIPS:
         raise ValueError(f"no tip {model['arch']['tip']!r}; known: {', '.join(TIPS)}")
     return Layers(_sizes(model["arch"], 1)[0])
 
 
-def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
-    """x (1, C, 1, S) to y; some tips have a second input of shape (1,)."""
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+    """Return the ports x (1, C, 1, S) and y; some tips have a second input of shape (1,)."""
     arch = model["arch"]
     channels, length = _sizes(arch, seq_len)
     inputs = [Port("x", (1, channels, 1, length), "float32", seeded=NUMBERS)]
@@ -81,9 +85,16 @@ def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
 
 
 class Net(nn.Module):
-    def __init__(self, model: dict[str, Any], state: dict[str, Tensor], length: int):
+    """Layers, the tip's operation, and layers."""
+
+    layers: Layers
+    table: Tensor
+    steps: Tensor
+    places: Tensor
+
+    def __init__(self, model: Model, state: dict[str, Tensor], length: int):
         super().__init__()
-        self.layers = _hf.filled(lambda: skeleton(model), state)
+        self.layers = _hf.build_filled(lambda: skeleton(model), state)
         self.tip, self.followed = model["arch"]["tip"], model["arch"]["followed"]
         self.register_buffer("table", torch.arange(length).float().sin()[None, None, None], persistent=False)
         self.register_buffer("steps", torch.arange(min(TAKEN, length)), persistent=False)
@@ -93,17 +104,18 @@ class Net(nn.Module):
         return (self._part(self.layers.after, self._tip(self._part(self.layers.before, x), more)),)
 
     def _part(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        up, down = ((layer.weight[:, :, None, None], layer.bias) for layer in layers)
-        return x + functional.conv2d(functional.gelu(functional.conv2d(x, *up)), *down)
+        up, down = (layer for layer in layers if isinstance(layer, nn.Linear))
+        wide = functional.gelu(functional.conv2d(x, up.weight[:, :, None, None], up.bias))
+        return x + functional.conv2d(wide, down.weight[:, :, None, None], down.bias)
 
     def _tip(self, x: Tensor, more: Tensor | None) -> Tensor:
         if self.tip == "static":
             return x.index_select(3, self.steps if more is None else self.steps + more)
-        if self.tip == "float":
+        if self.tip == "float" and more is not None:
             return x * (1.0 + more.float() / 64.0)
-        if self.tip == "padding":
-            kept = x * (more - self.places).clamp(0.0, 1.0) if self.followed else x[..., : more[0]]
-            return x + kept.sum(dim=3, keepdim=True) / more
+        if self.tip == "padding" and more is not None:
+            part = x * (more - self.places).clamp(0.0, 1.0) if self.followed else x[..., : more[0]]
+            return x + part.sum(dim=3, keepdim=True) / more
         if self.tip == "epsilon":
             x = SMALL * x
             centred = x - x.mean(dim=1, keepdim=True)
@@ -116,7 +128,7 @@ class Net(nn.Module):
         return x
 
 
-def _net(model, state, seq_len, options=None) -> nn.Module:
+def _net(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
     return Net(model, state, _sizes(model["arch"], seq_len)[1]).eval()
 
 

@@ -14,6 +14,7 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import Port, Ports, encoder_inputs, hidden_output
+from ane_sweep.worker.models._types import Dynamic, Model
 
 IGNORED = (
     r"(encoder|decoder)\.embed_tokens\.weight$",  # `shared`, once more
@@ -21,49 +22,51 @@ IGNORED = (
 )
 
 
-def _config(model: dict):
-    from transformers import T5Config
-
-    if model["task"] != "seq2seq":
-        raise ValueError(f"family t5 knows the task 'seq2seq', not {model['task']!r}")
-    return T5Config(**model["arch"], attn_implementation=_hf.ATTENTION)
+def _config(model: Model) -> Dynamic:
+    _hf.check_task(model, "seq2seq")
+    return _hf.configure("T5Config", model)
 
 
-def skeleton(model: dict) -> nn.Module:
-    """Hugging Face's T5ForConditionalGeneration."""
-    from transformers import T5ForConditionalGeneration
-
+def skeleton(model: Model) -> nn.Module:
+    """Build Hugging Face's T5ForConditionalGeneration."""
     config = _config(model)
     if config.scale_decoder_outputs:
-        return T5ForConditionalGeneration(config)
+        return _hf.build("T5ForConditionalGeneration", config)
     # Flan-T5 has a head of its own. transformers 5 ties it to the table all the same and unties it when it finds both
     # in a checkpoint; here it is never tied.
     config.tie_word_embeddings = False
-    module = T5ForConditionalGeneration(config)
-    module.set_input_embeddings(module.shared)
+    module = _hf.build("T5ForConditionalGeneration", config)
+    _share_embeddings(module)
     return module
 
 
-def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
-    """Inputs and outputs, the same for both variants."""
+def _share_embeddings(module: Dynamic) -> None:
+    """Let both stacks use the one table."""
+    module.set_input_embeddings(module.shared)
+
+
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+    """Return inputs and outputs, the same for both variants."""
     config = _config(model)
     inputs = (*encoder_inputs(seq_len), Port("decoder_input_ids", (1, seq_len), "int32"))
     logits = Port("logits", (1, seq_len, config.vocab_size), "float32")
     return Ports(inputs, (*hidden_output(seq_len, config.d_model), logits))
 
 
-class Original(nn.Module):
-    """The Hugging Face module, with both masks ready."""
+class OriginalT5(nn.Module):
+    """The Hugging Face module, which is given both masks ready."""
+
+    causal: Tensor
 
     def __init__(self, hf: nn.Module, seq_len: int):
         super().__init__()
         self.hf = hf
-        self.register_buffer("causal", _hf.causal_mask(seq_len), persistent=False)
+        self.register_buffer("causal", _hf.make_causal_mask(seq_len), persistent=False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> tuple[Tensor, ...]:
         output = self.hf(
             input_ids=input_ids,
-            attention_mask=_hf.additive_mask(attention_mask),
+            attention_mask=_hf.make_additive_mask(attention_mask),
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=self.causal,
             use_cache=False,
@@ -74,7 +77,13 @@ class Original(nn.Module):
 class CrossLayer(nn.Module):
     """A decoder's block: attention to itself, to the encoder, and the feed-forward, each after a norm."""
 
-    def __init__(self, norms: list[nn.Module], attention, cross, feed_forward):
+    def __init__(
+        self,
+        norms: list[_ane.RMSNorm],
+        attention: _ane.Attention,
+        cross: _ane.Attention,
+        feed_forward: _ane.FeedForward,
+    ):
         super().__init__()
         self.norms = nn.ModuleList(norms)
         self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
@@ -85,10 +94,19 @@ class CrossLayer(nn.Module):
         return self.feed_forward(self.norms[2](x)) + x
 
 
-class SplitEinsum(nn.Module):
-    """Both stacks on (B, C, 1, S). `biases` are what is added to the scores, one (1, S_key, 1, S_query) a head."""
+class SplitEinsumT5(nn.Module):
+    """Both stacks on (B, C, 1, S). `biases` are added to each stack's scores, one (1, S_key, 1, S_query) a head."""
 
-    def __init__(self, embedding, encoder, encoder_norm, decoder, decoder_norm, head, biases: list[list[Tensor]]):
+    def __init__(
+        self,
+        embedding: _ane.Embedding,
+        encoder: list[_ane.Layer],
+        encoder_norm: nn.Module,
+        decoder: list[CrossLayer],
+        decoder_norm: nn.Module,
+        head: _ane.Head,
+        biases: list[list[Tensor]],
+    ):
         super().__init__()
         self.embedding, self.head = embedding, head
         self.encoder, self.encoder_norm = nn.ModuleList(encoder), encoder_norm
@@ -113,14 +131,14 @@ class SplitEinsum(nn.Module):
         return tuple(getattr(self, f"{stack}_bias_{i}") for i in range(self.heads))
 
 
-def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Hugging Face's module as it is."""
+def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build Hugging Face's module with its own layers."""
     length = options.padded(seq_len)
-    return _fitted(Original(_hf.filled(lambda: skeleton(model), state), length), seq_len, length)
+    return _fit(OriginalT5(_hf.build_filled(lambda: skeleton(model), state), length), seq_len, length)
 
 
-def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """The same function in Neural Engine form, on the same tensors."""
+def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build the same function in Neural Engine form, on the same tensors."""
     config, length = _config(model), options.padded(seq_len)
     read = _ane.Reader(state)
     table = read["shared.weight"]
@@ -129,17 +147,17 @@ def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: O
     weight = read.get("lm_head.weight")
     head = _ane.Head(table if weight is None else weight, scale=scale)
     if weight is None:
-        head.parts[0].weight = embedding.table  # one parameter, so that the converter writes one tensor
+        head.tie(embedding)
     encoder = [_encoder_layer(config, read.under(f"encoder.block.{i}.")) for i in range(config.num_layers)]
     decoder = [_decoder_layer(config, read.under(f"decoder.block.{i}.")) for i in range(config.num_decoder_layers)]
     norms = [read.rms_norm(f"{stack}.final_layer_norm", config.layer_norm_epsilon) for stack in ("encoder", "decoder")]
     biases = [_bias(config, read, stack, length) for stack in ("encoder", "decoder")]
-    module = SplitEinsum(embedding, encoder, norms[0], decoder, norms[1], head, biases)
-    return _fitted(module, seq_len, length)
+    module = SplitEinsumT5(embedding, encoder, norms[0], decoder, norms[1], head, biases)
+    return _fit(module, seq_len, length)
 
 
-class Padded(nn.Module):
-    """`inner` works on more positions than there are: those beyond are masked in the encoder, unseen in the decoder."""
+class PaddedT5(nn.Module):
+    """A module whose `inner` works on `more` further positions: masked in the encoder, unseen in the decoder."""
 
     def __init__(self, inner: nn.Module, seq_len: int, more: int):
         super().__init__()
@@ -150,16 +168,16 @@ class Padded(nn.Module):
         return tuple(value[:, : self.seq_len] for value in made)
 
 
-def _fitted(module: nn.Module, seq_len: int, length: int) -> nn.Module:
-    return (module if length == seq_len else Padded(module, seq_len, length - seq_len)).eval()
+def _fit(module: nn.Module, seq_len: int, length: int) -> nn.Module:
+    return (module if length == seq_len else PaddedT5(module, seq_len, length - seq_len)).eval()
 
 
-def _attention(config, read: _ane.Reader, name: str) -> _ane.Attention:
-    # T5 does not scale its scores: the factor is in its weights.
-    return _ane.Attention(*(read.conv(f"{name}.{part}") for part in "qkvo"), config.num_heads, 1.0)
+def _attention(config: Dynamic, read: _ane.Reader, name: str) -> _ane.Attention:
+    query, key, value, out = (read.conv(f"{name}.{part}") for part in "qkvo")
+    return _ane.Attention(query, key, value, out, config.num_heads, 1.0)  # T5 does not scale its scores
 
 
-def _feed_forward(config, read: _ane.Reader) -> _ane.FeedForward:
+def _feed_forward(config: Dynamic, read: _ane.Reader) -> _ane.FeedForward:
     if config.is_gated_act:
         gate, up = read.conv("DenseReluDense.wi_0"), read.conv("DenseReluDense.wi_1")
     else:
@@ -167,20 +185,20 @@ def _feed_forward(config, read: _ane.Reader) -> _ane.FeedForward:
     return _ane.FeedForward(up, read.conv("DenseReluDense.wo"), config.dense_act_fn, gate)
 
 
-def _encoder_layer(config, read: _ane.Reader) -> _ane.Layer:
+def _encoder_layer(config: Dynamic, read: _ane.Reader) -> _ane.Layer:
     first, second = (read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(2))
     attention = _attention(config, read, "layer.0.SelfAttention")
     return _ane.Layer(first, attention, second, _feed_forward(config, read.under("layer.1.")), "pre")
 
 
-def _decoder_layer(config, read: _ane.Reader) -> CrossLayer:
+def _decoder_layer(config: Dynamic, read: _ane.Reader) -> CrossLayer:
     norms = [read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(3)]
-    attentions = [_attention(config, read, name) for name in ("layer.0.SelfAttention", "layer.1.EncDecAttention")]
-    return CrossLayer(norms, *attentions, _feed_forward(config, read.under("layer.2.")))
+    attention, cross = (_attention(config, read, name) for name in ("layer.0.SelfAttention", "layer.1.EncDecAttention"))
+    return CrossLayer(norms, attention, cross, _feed_forward(config, read.under("layer.2.")))
 
 
-def _bias(config, read: _ane.Reader, stack: str, seq_len: int) -> list[Tensor]:
-    """The learned bias of each head, (1, S_key, 1, S_query), in the decoder with the causal mask in it."""
+def _bias(config: Dynamic, read: _ane.Reader, stack: str, seq_len: int) -> list[Tensor]:
+    """Return the learned bias of each head, (1, S_key, 1, S_query); the decoder's holds the causal mask too."""
     from transformers.models.t5.modeling_t5 import T5Attention
 
     steps = torch.arange(seq_len)
@@ -200,5 +218,7 @@ SERVES = Serves(
     layers="num_layers",
     longest="n_positions",
     otherwise=512,
+    norms="rms",
+    gated="feed_forward_proj",
 )
 VARIANTS = {"original": original, "split_einsum": split_einsum}

@@ -2,13 +2,14 @@
 
     sample (2,4,H,W), timestep (2,), encoder_hidden_states (2,768,1,77) -> noise_pred (2,4,H,W)
 
-Two rows: the text and no text, as guidance takes them. `original` is diffusers' module as it is. In `split_einsum` its
+Two rows: the text and no text, as guidance takes them. `original` is diffusers' module unchanged. In `split_einsum` its
 transformers are channels-first and go head by head; in `split_einsum_v2` each head's queries also come in parts of 512.
 The forms are those that apple/ml-stable-diffusion named and described; the code is ours.
 
-arch  what diffusers' UNet2DConditionModel is built of
+arch  the arguments of diffusers' UNet2DConditionModel
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,17 +19,19 @@ from torch import Tensor, nn
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
+from ane_sweep.worker.models._types import Dynamic, Model
 
 IGNORED = ()
 ROWS, WORDS = 2, 77
 STEPS = Seeded(0.0, 999.0, tiled=False)
 PART = 512  # queries at once
+MakeSpatial = Callable[[nn.Module], nn.Module]
 
 
-def skeleton(model: dict[str, Any]) -> nn.Module:
-    """diffusers' UNet2DConditionModel, with attention in plain ops."""
+def skeleton(model: Model) -> nn.Module:
+    """Build diffusers' UNet2DConditionModel, with attention in plain ops."""
     try:
-        from diffusers import UNet2DConditionModel
+        import diffusers
         from diffusers.models.attention_processor import AttnProcessor
     except ImportError as error:
         raise ValueError(
@@ -36,14 +39,15 @@ def skeleton(model: dict[str, Any]) -> nn.Module:
         ) from None
 
     arch = {key: value for key, value in model["arch"].items() if key != "layers"}
-    module = UNet2DConditionModel(**arch)
+    module: Any = diffusers.UNet2DConditionModel
+    module = module(**arch)
     module.set_attn_processor(AttnProcessor())
     module.tie_weights = lambda: None
     module.all_tied_weights_keys = {}
     return module
 
 
-def ports(model: dict[str, Any], seq_len: int, options: Options = PLAIN) -> Ports:
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     arch = model["arch"]
     image = (ROWS, arch["in_channels"], arch["sample_size"], arch["sample_size"])
     words = (ROWS, arch["cross_attention_dim"], 1, WORDS)
@@ -58,27 +62,30 @@ def ports(model: dict[str, Any], seq_len: int, options: Options = PLAIN) -> Port
 
 
 class Unet(nn.Module):
-    """diffusers' module. `spatial` replaces each of its transformers; None: they stay, and take (B, 77, C)."""
+    """diffusers' module; `spatial` replaces each of its transformers, which otherwise take (B, 77, C)."""
 
-    def __init__(self, unet: nn.Module, spatial=None):
+    def __init__(self, unet: nn.Module, spatial: MakeSpatial | None = None):
         super().__init__()
         self.unet, self.turned = unet, spatial is None
-        found = [name for name, part in unet.named_modules() if type(part).__name__ == "Transformer2DModel"]
-        for name in found if spatial else ():
-            unet.set_submodule(name, spatial(unet.get_submodule(name)))
+        if spatial is not None:
+            parts = [name for name, part in unet.named_modules() if type(part).__name__ == "Transformer2DModel"]
+            for name in parts:
+                unet.set_submodule(name, spatial(unet.get_submodule(name)))
 
     def forward(self, sample: Tensor, timestep: Tensor, words: Tensor) -> tuple[Tensor, ...]:
         words = words.squeeze(2).transpose(1, 2) if self.turned else words
         return self.unet(sample, timestep, words, return_dict=False)
 
 
-class Attention(nn.Module):
-    """Of (B, C, 1, S) to itself or to words (B, C', 1, 77), head by head."""
+class UnetAttention(nn.Module):
+    """Attention of (B, C, 1, S) to itself or to words (B, C', 1, 77), head by head."""
 
-    def __init__(self, part: nn.Module, in_parts: bool):
+    def __init__(self, part: Dynamic, in_parts: bool):
         super().__init__()
-        self.query, self.key, self.value = (_conv(one) for one in (part.to_q, part.to_k, part.to_v))
-        self.out, self.heads, self.scale, self.in_parts = _conv(part.to_out[0]), part.heads, part.scale, in_parts
+        self.query, self.key, self.value = (_conv(layer) for layer in (part.to_q, part.to_k, part.to_v))
+        self.out, self.in_parts = _conv(part.to_out[0]), in_parts
+        self.heads: int = part.heads
+        self.scale: float = part.scale
 
     def forward(self, x: Tensor, source: Tensor) -> Tensor:
         query, key, value = self.query(x), self.key(source).transpose(1, 3), self.value(source)
@@ -95,14 +102,14 @@ class Attention(nn.Module):
         return made[0] if len(made) == 1 else torch.cat(made, dim=3)
 
 
-class Block(nn.Module):
+class UnetBlock(nn.Module):
     """Attention to the picture, attention to the words, a gated feed-forward; each after a norm."""
 
-    def __init__(self, block: nn.Module, in_parts: bool):
+    def __init__(self, block: Dynamic, in_parts: bool):
         super().__init__()
         norms = (block.norm1, block.norm2, block.norm3)
         self.norms = nn.ModuleList([_ane.LayerNorm(norm.weight, norm.bias, norm.eps) for norm in norms])
-        self.own, self.cross = Attention(block.attn1, in_parts), Attention(block.attn2, in_parts)
+        self.own, self.cross = UnetAttention(block.attn1, in_parts), UnetAttention(block.attn2, in_parts)
         self.up, self.down = _conv(block.ff.net[0].proj), _conv(block.ff.net[2])
 
     def forward(self, x: Tensor, words: Tensor) -> Tensor:
@@ -114,14 +121,14 @@ class Block(nn.Module):
 
 
 class Spatial(nn.Module):
-    """In the place of a Transformer2DModel, which it is called as: (B, C, H, W) through blocks on (B, C, 1, H W)."""
+    """A replacement of Transformer2DModel with the same call: (B, C, H, W) through blocks on (B, C, 1, H W)."""
 
-    def __init__(self, part: nn.Module, in_parts: bool = False):
+    def __init__(self, part: Dynamic, in_parts: bool = False):
         super().__init__()
         self.norm, self.into, self.out = part.norm, part.proj_in, part.proj_out
-        self.blocks = nn.ModuleList([Block(block, in_parts) for block in part.transformer_blocks])
+        self.blocks = nn.ModuleList([UnetBlock(block, in_parts) for block in part.transformer_blocks])
 
-    def forward(self, x: Tensor, encoder_hidden_states: Tensor, **unused: Any) -> tuple[Tensor]:
+    def forward(self, x: Tensor, encoder_hidden_states: Tensor, **unused: object) -> tuple[Tensor]:
         flat = self.into(self.norm(x)).flatten(2).unsqueeze(2)
         for block in self.blocks:
             flat = block(flat, encoder_hidden_states)
@@ -132,20 +139,20 @@ def _conv(linear: nn.Linear) -> _ane.Conv1x1:
     return _ane.Conv1x1(linear.weight, linear.bias)
 
 
-def _built(model: dict[str, Any], state: dict[str, Tensor], spatial=None) -> nn.Module:
-    return Unet(_hf.filled(lambda: skeleton(model), state), spatial).eval()
+def _build(model: Model, state: dict[str, Tensor], spatial: MakeSpatial | None = None) -> nn.Module:
+    return Unet(_hf.build_filled(lambda: skeleton(model), state), spatial).eval()
 
 
-def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return _built(model, state)
+def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    return _build(model, state)
 
 
-def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return _built(model, state, Spatial)
+def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    return _build(model, state, Spatial)
 
 
-def split_einsum_v2(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return _built(model, state, lambda part: Spatial(part, in_parts=True))
+def split_einsum_v2(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    return _build(model, state, lambda part: Spatial(part, in_parts=True))
 
 
 VARIANTS = {"original": original, "split_einsum": split_einsum, "split_einsum_v2": split_einsum_v2}

@@ -9,10 +9,11 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
+from ane_sweep.worker.models._types import Dynamic, Model
 
-# A pooler that neither task reads, and for the encoder the classifier.
+# A pooler that no task uses, and for the encoder the classifier.
 IGNORED = (r"(vit\.)?pooler\.", r"classifier\.")
-# What the files on the hub call it, and transformers 5.
+# The names in files on the hub, and in transformers 5.
 RENAMED = (
     (r"^(vit\.)?encoder\.layer\.", r"\1layers."),
     (r"\.attention\.attention\.(query|key|value)\.", lambda found: f".attention.{found[1][0]}_proj."),
@@ -27,30 +28,26 @@ SERVES = Serves(
     longest=None,
 )
 PIXELS = Seeded(-1.0, 1.0)  # mean 0.5 and deviation 0.5 of the processor
-NAMES = _tower.Names(
+NAMES = _tower.BlockNames(
     attention=("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj"),
     feed_forward=("mlp.fc1", "mlp.fc2"),
     norms=("layernorm_before", "layernorm_after"),
 )
 
 
-def _config(model: dict):
-    from transformers import ViTConfig
-
-    if model["task"] not in ("image_encoder", "image_classifier"):
-        raise ValueError(f"family vit knows the tasks image_encoder, image_classifier, not {model['task']!r}")
-    return ViTConfig(**model["arch"], attn_implementation=_hf.ATTENTION)
+def _config(model: Model) -> Dynamic:
+    _hf.check_task(model, "image_encoder", "image_classifier")
+    return _hf.configure("ViTConfig", model)
 
 
-def skeleton(model: dict) -> nn.Module:
-    from transformers import ViTForImageClassification, ViTModel
-
+def skeleton(model: Model) -> nn.Module:
+    """Build Hugging Face's module for the task, without its pooler."""
     if model["task"] == "image_classifier":
-        return ViTForImageClassification(_config(model))
-    return ViTModel(_config(model), add_pooling_layer=False)
+        return _hf.build("ViTForImageClassification", _config(model))
+    return _hf.build("ViTModel", _config(model), add_pooling_layer=False)
 
 
-def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     (height, width), (down, across) = _pair(config.image_size), _pair(config.patch_size)
     pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", seeded=PIXELS)
@@ -60,14 +57,14 @@ def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
     return Ports((pixels,), (Port("last_hidden_state", (1, positions, config.hidden_size), "float32"),))
 
 
-def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Hugging Face's module as it is."""
-    (given,) = ports(model, seq_len).outputs
-    return _tower.Original(_hf.filled(lambda: skeleton(model), state), "pixel_values", given.name).eval()
+def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build Hugging Face's module with its own layers."""
+    (output,) = ports(model, seq_len).outputs
+    return _tower.OriginalTower(_hf.build_filled(lambda: skeleton(model), state), "pixel_values", output.name).eval()
 
 
-def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """The same function in Neural Engine form, on the same tensors."""
+def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build the same function in Neural Engine form, on the same tensors."""
     config, classifies = _config(model), model["task"] == "image_classifier"
     read = _ane.Reader(state, "vit." if classifies else "")
     patch = "embeddings.patch_embeddings.projection"

@@ -1,13 +1,13 @@
-"""From a checkpoint folder, or a seed, to a state: Hugging Face tensor names -> fp32 tensors, complete and finite.
+"""Reading or drawing of a model's state: Hugging Face tensor names -> fp32 tensors, complete and finite.
 
 A state holds one tensor per parameter of the family's skeleton; tied weights appear once, under the name the module
-lists first (`transformer.wte.weight`, never also `lm_head.weight`). Everything that does not fit is a WeightsError.
+lists first (`transformer.wte.weight`, never also `lm_head.weight`). A state that does not fit raises WeightsError.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from ane_sweep.errors import WeightsError
 from ane_sweep.mil import untrusted
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, _lazy, _nanogpt
+from ane_sweep.worker.models._types import Dynamic, Model, Tensors
 
+Renamed = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
 _SAFETENSORS = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
 # TensorFlow's names for layer norm's weight and bias, still in some BERT checkpoints (bert-base-uncased among them).
@@ -28,74 +30,75 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def load_state(
-    weights: dict[str, Any], checkpoint: Path | None, model: dict[str, Any], *, lazy: bool = False
+    weights: dict[str, Any], checkpoint: Path | None, model: Model, *, lazy: bool = False
 ) -> dict[str, torch.Tensor]:
-    """The state for `model`, from `checkpoint` or, for weights of kind "random", from `weights["seed"]`.
+    """Return the state for `model`, from `checkpoint` or, for weights of kind "random", from `weights["seed"]`.
 
-    lazy   of tensors that are drawn or read when they are asked for (_lazy.py); a value that is not finite is found then
+    lazy   the tensors are drawn or read when they are used (_lazy.py); a value that is not finite is found then
 
-    Raises WeightsError: nothing there, a pickle not allowed by name, a corrupt file, tensors missing, unknown or of
+    Raises WeightsError for no files, a pickle not allowed by name, a corrupt file, tensors missing, unknown or of
     another shape, values that are not finite, or a config.json that contradicts the model.
     """
     if weights["kind"] == "random":
-        return random_state(model, int(weights.get("seed", 0)), lazy=lazy)
+        return make_random_state(model, int(weights.get("seed", 0)), lazy=lazy)
     if checkpoint is None:
         raise WeightsError(f"weights of kind {weights['kind']!r} need a checkpoint folder and none was given")
     checkpoint = Path(checkpoint)
     _check_config(checkpoint, model)
-    source: Any = _Checkpoint(checkpoint, bool(weights.get("allow_pickle")))
+    source: Tensors = _Checkpoint(checkpoint, bool(weights.get("allow_pickle")))
     if nanogpt.is_checkpoint(checkpoint):
-        source = _nanogpt.Checkpoint(source)
-    wanted = parameters(model)
-    chosen = _match(wanted, source, model)
+        source = _nanogpt.NanogptTensors(source)
+    wanted = parameter_shapes(model)
+    chosen = _match_names(wanted, source, model)
     if lazy:
-        return _lazy.state(wanted, lambda name: _read(source, {name: chosen[name]})[name])
+        return _lazy.make_lazy_state(wanted, lambda name: _read(source, {name: chosen[name]})[name])
     return _read(source, chosen)
 
 
-def parameters(model: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every parameter, tied ones once; built on the meta device, so it costs no memory."""
-    module = meta_skeleton(model)
+def parameter_shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter by name, tied ones once; built on the meta device, without memory."""
+    module = build_meta_skeleton(model)
     return {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
 
 
-def random_state(model: dict[str, Any], seed: int, *, lazy: bool = False) -> dict[str, torch.Tensor]:
-    """Seeded weights with activations of sensible size; a tensor depends on (seed, its name, its shape), nothing else.
+def make_random_state(model: Model, seed: int, *, lazy: bool = False) -> dict[str, torch.Tensor]:
+    """Draw weights that keep activations of sensible size; a tensor depends on (seed, its name, its shape) alone.
 
     Uniform, not normal: the same bits on every machine, as no logarithm or cosine of the CPU at hand is involved.
     """
-    module = meta_skeleton(model)
+    module = build_meta_skeleton(model)
     shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
 
-    def drawn(name: str) -> torch.Tensor:
-        return random_tensor(f"{seed}:{name}", shapes[name], *_spread(module, name))
+    def draw(name: str) -> torch.Tensor:
+        return draw_tensor(f"{seed}:{name}", shapes[name], *_choose_spread(module, name))
 
-    return _lazy.state(shapes, drawn) if lazy else {name: drawn(name) for name in shapes}
+    return _lazy.make_lazy_state(shapes, draw) if lazy else {name: draw(name) for name in shapes}
 
 
-def meta_skeleton(model: dict[str, Any]) -> nn.Module:
-    """The family's Hugging Face module without memory behind it, tied weights tied."""
+def build_meta_skeleton(model: Model) -> nn.Module:
+    """Build the family's Hugging Face module on the meta device, with tied weights. Raises WeightsError."""
     try:
-        module = _hf.on_meta(lambda: models.get(model["family"]).skeleton(model))
+        module: nn.Module = _hf.build_on_meta(lambda: models.get(model["family"]).skeleton(model))
     except Exception as error:  # transformers checks an architecture in ways and with errors of its own
         why = " ".join(str(error).split())[:300]
         raise WeightsError(f"no {model['family']} can be built of this architecture: {why}") from error
-    module.tie_weights()
+    _hf.tie_weights(module)
     return module
 
 
-def _spread(module: nn.Module, name: str) -> tuple[float, float]:
-    """(mean, standard deviation) for a parameter: unit gain through linear layers, layer norms near identity."""
+def _choose_spread(module: nn.Module, name: str) -> tuple[float, float]:
+    """Return (mean, standard deviation) for a parameter: unit gain through linear layers, layer norms near identity."""
     owner, _, leaf = name.rpartition(".")
-    layer = module.get_submodule(owner)
+    layer: Dynamic = module.get_submodule(owner)
     if leaf == "bias":
         return 0.0, 0.02
     if leaf != "weight":  # a parameter of a module's own: positions, a class's token, the scale of a residual
         return 0.0, layer.get_parameter(leaf).shape[-1] ** -0.5
     if isinstance(layer, nn.Conv1d | nn.Conv2d):
         return 0.0, layer.weight[0].numel() ** -0.5
-    if layer.weight.dim() == 1:  # a norm; built afresh it holds what it takes for no change: 1, or 0 for Gemma
-        return (1.0 if isinstance(layer, nn.GroupNorm) else type(layer)(1).weight.item()), 0.02
+    if layer.weight.dim() == 1:  # a norm; a fresh one holds the weight that changes nothing: 1, or 0 for Gemma
+        kind: Any = type(layer)
+        return (1.0 if isinstance(layer, nn.GroupNorm) else kind(1).weight.item()), 0.02
     if isinstance(layer, nn.Linear):
         return 0.0, layer.in_features**-0.5
     if isinstance(layer, nn.Embedding):
@@ -103,7 +106,7 @@ def _spread(module: nn.Module, name: str) -> tuple[float, float]:
     return 0.0, layer.weight.shape[0] ** -0.5  # Hugging Face's Conv1D keeps (in, out)
 
 
-def random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
+def draw_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> torch.Tensor:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
     half_width = std * 3**0.5
     generator = torch.Generator().manual_seed(seed)
@@ -111,15 +114,15 @@ def random_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> 
 
 
 class _Checkpoint:
-    """The tensors of a folder: `shapes` by name, `open` for reading them file by file."""
+    """The tensors of a folder, as `_types.Tensors`, read file by file."""
 
     def __init__(self, folder: Path, allow_pickle: bool):
         self.folder = folder
         self.files: dict[str, Path] = {}
         self.pickled = False
-        paths = _listed(folder, _SAFETENSORS)
+        paths = _list_files(folder, _SAFETENSORS)
         if not paths:
-            paths, self.pickled = _listed(folder, _PICKLE) or _listed(folder, nanogpt.CKPT), True
+            paths, self.pickled = _list_files(folder, _PICKLE) or _list_files(folder, nanogpt.CKPT), True
             if not paths:
                 raise WeightsError(f"no {_SAFETENSORS} (or {_SAFETENSORS}.index.json) in {folder}")
             if not allow_pickle:
@@ -133,7 +136,7 @@ class _Checkpoint:
                 self.shapes[name], self.files[name] = shape, path
 
     def tensors(self, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, tensor) for each name, each file opened once."""
+        """Yield (name, tensor) for each name, and open each file once."""
         for path in sorted({self.files[name] for name in names}):
             here = [name for name in names if self.files[name] == path]
             if self.pickled:
@@ -152,8 +155,8 @@ class _Checkpoint:
                 yield name, tuple(file.get_slice(name).get_shape())
 
 
-def _listed(folder: Path, name: str) -> list[Path]:
-    """The file `name`, or the shards its index lists, or nothing."""
+def _list_files(folder: Path, name: str) -> list[Path]:
+    """Return the file `name`, or the shards that its index lists, or nothing. Raises WeightsError."""
     if (folder / name).exists():
         return [folder / name]
     index = folder / f"{name}.index.json"
@@ -163,14 +166,14 @@ def _listed(folder: Path, name: str) -> list[Path]:
         shards = list(untrusted.read_json(index)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{index} is not a weight index ({error!r})") from error
-    there = [untrusted.is_file_name(shard) and os.path.exists(folder / shard) for shard in shards]
-    strange = sorted({str(shard)[:80] for shard, is_there in zip(shards, there) if not is_there})
-    if strange:
-        raise WeightsError(f"{index} lists {len(strange)} file(s) that are not beside it, e.g. {strange[0]!r}")
+    present = [untrusted.is_file_name(shard) and os.path.exists(folder / shard) for shard in shards]
+    missing = sorted({str(shard)[:80] for shard, is_present in zip(shards, present) if not is_present})
+    if missing:
+        raise WeightsError(f"{index} lists {len(missing)} file(s) that are not beside it, e.g. {missing[0]!r}")
     return [folder / shard for shard in sorted(set(shards))]
 
 
-def _open_safetensors(path: Path):
+def _open_safetensors(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -192,9 +195,9 @@ def _unpickle(path: Path) -> dict[str, torch.Tensor]:
     return content
 
 
-def _match(wanted: dict[str, tuple[int, ...]], source: Any, model: dict[str, Any]) -> dict[str, str]:
-    """Parameter -> the checkpoint's name for it. Raises WeightsError naming a few of those that do not fit."""
-    module = meta_skeleton(model)
+def _match_names(wanted: dict[str, tuple[int, ...]], source: Tensors, model: Model) -> dict[str, str]:
+    """Return the checkpoint's name of each parameter. Raises WeightsError naming a few of those that do not fit."""
+    module: Dynamic = build_meta_skeleton(model)
     tied = {alias: target for alias, target in module.all_tied_weights_keys.items() if target in wanted}
     family = models.get(model["family"])
     ignored, renamed = family.IGNORED, getattr(family, "RENAMED", ())
@@ -203,7 +206,8 @@ def _match(wanted: dict[str, tuple[int, ...]], source: Any, model: dict[str, Any
     unexpected = []
     for name in source.shapes:
         target = next(
-            (s for s in _spellings(name, f"{module.base_model_prefix}.", renamed) if s in wanted or s in tied), None
+            (s for s in _list_spellings(name, f"{module.base_model_prefix}.", renamed) if s in wanted or s in tied),
+            None,
         )
         if target in tied:
             aliases[tied[target]] = name
@@ -217,7 +221,7 @@ def _match(wanted: dict[str, tuple[int, ...]], source: Any, model: dict[str, Any
         for name, shape in wanted.items()
         if name in found and source.shapes[found[name]] != shape
     ]
-    _refuse(
+    _raise_misfits(
         model,
         source,
         {
@@ -229,7 +233,7 @@ def _match(wanted: dict[str, tuple[int, ...]], source: Any, model: dict[str, Any
     return found
 
 
-def _refuse(model: dict[str, Any], source: Any, problems: dict[str, list[str]]) -> None:
+def _raise_misfits(model: Model, source: Tensors, problems: dict[str, list[str]]) -> None:
     texts = [
         f"{len(items)} tensor(s) {what}: {', '.join(items[:3])}{' ...' if len(items) > 3 else ''}"
         for what, items in problems.items()
@@ -242,8 +246,8 @@ def _refuse(model: dict[str, Any], source: Any, problems: dict[str, list[str]]) 
         )
 
 
-def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, Any], ...]) -> Iterator[str]:
-    """The ways in which a checkpoint's name may be written in the module: as it is, without prefix, with it."""
+def _list_spellings(name: str, prefix: str, renamed: Renamed) -> Iterator[str]:
+    """Yield the names in the module that a checkpoint's name may stand for: the same, without prefix, with it."""
     for pattern, new in renamed:
         name = re.sub(pattern, new, name)
     for old, new in _OLD_NAMES:
@@ -255,7 +259,7 @@ def _spellings(name: str, prefix: str, renamed: tuple[tuple[str, Any], ...]) -> 
     yield prefix + name
 
 
-def _read(source: Any, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
+def _read(source: Tensors, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = {}
     parameters_by_name = {name: parameter for parameter, name in chosen.items()}
     for name, tensor in source.tensors(list(parameters_by_name)):
@@ -271,8 +275,8 @@ def _read(source: Any, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
     return state
 
 
-def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
-    """A checkpoint of the same shapes may still be of another model (heads, activation, epsilon): compare configs."""
+def _check_config(checkpoint: Path, model: Model) -> None:
+    """Compare config.json with the model: equal shapes may still belong to another one (heads, activation, epsilon)."""
     path = checkpoint / "config.json"
     if not path.exists():
         return
@@ -280,13 +284,13 @@ def _check_config(checkpoint: Path, model: dict[str, Any]) -> None:
         config = dict(untrusted.read_json(path))
     except (OSError, ValueError, TypeError) as error:
         raise WeightsError(f"{path} is no JSON object ({error})") from error
-    if differ := list(_differing(config, model["arch"], "")):
+    if differ := list(_find_differences(config, model["arch"], "")):
         raise WeightsError(f"{path} describes another model: {'; '.join(differ[:4])}")
 
 
-def _differing(config: dict[str, Any], arch: dict[str, Any], prefix: str) -> Iterator[str]:
+def _find_differences(config: dict[str, Any], arch: dict[str, Any], prefix: str) -> Iterator[str]:
     for key, value in arch.items():
         if key.endswith("_config") and isinstance(config.get(key), dict):  # of a part, such as CLIP's towers
-            yield from _differing(config[key], value, f"{prefix}{key}.")
+            yield from _find_differences(config[key], value, f"{prefix}{key}.")
         elif key in config and config[key] != value:
             yield f"{prefix}{key} is {repr(config[key])[:80]}, the model's is {repr(value)[:80]}"

@@ -3,6 +3,8 @@
 input_features (1,80,3000), the logarithmic mel spectrum of 30 s -> last_hidden_state (1,1500,C).
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded, hidden_output
+from ane_sweep.worker.models._types import Dynamic, Model
 
 IGNORED = (r"(model\.)?decoder\.", r"proj_out\.")
 RENAMED = ((r"^(model\.)?encoder\.", ""),)
@@ -20,7 +23,7 @@ SERVES = Serves(
     longest="max_source_positions",
 )
 SPECTRUM = Seeded(-1.0, 1.0)  # the processor clamps to the loudest less 8, adds 4 and divides by 4: two wide
-NAMES = _tower.Names(
+NAMES = _tower.BlockNames(
     attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"),
     feed_forward=("fc1", "fc2"),
     norms=("self_attn_layer_norm", "final_layer_norm"),
@@ -28,22 +31,20 @@ NAMES = _tower.Names(
 EPS = 1e-5  # torch's own, as Hugging Face's module has it
 
 
-def _config(model: dict):
-    from transformers import WhisperConfig
-
-    if model["task"] != "audio_encoder":
-        raise ValueError(f"family whisper knows the task 'audio_encoder', not {model['task']!r}")
-    return WhisperConfig(**model["arch"], attn_implementation=_hf.ATTENTION)
+def _config(model: Model) -> Dynamic:
+    _hf.check_task(model, "audio_encoder")
+    return _hf.configure("WhisperConfig", model)
 
 
-def skeleton(model: dict) -> nn.Module:
-    """Hugging Face's WhisperEncoder."""
+def skeleton(model: Model) -> nn.Module:
+    """Build Hugging Face's WhisperEncoder."""
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-    return WhisperEncoder(_config(model))
+    config: Any = _config(model)
+    return WhisperEncoder(config)
 
 
-def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
+def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     frames = 2 * config.max_source_positions  # the second convolution has a stride of two
     spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", seeded=SPECTRUM)
@@ -51,7 +52,12 @@ def ports(model: dict, seq_len: int, options: Options = PLAIN) -> Ports:
 
 
 class Spectrum(nn.Module):
-    """(1, mel, 2 S) -> (1, C, 1, S): two convolutions over time, and the positions."""
+    """The embedding (1, mel, 2 S) -> (1, C, 1, S): two convolutions over time, and the positions."""
+
+    conv1_weight: Tensor
+    conv1_bias: Tensor
+    conv2_weight: Tensor
+    conv2_bias: Tensor
 
     def __init__(self, read: _ane.Reader):
         super().__init__()
@@ -69,14 +75,14 @@ class Spectrum(nn.Module):
         return x + self.positions
 
 
-def original(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Hugging Face's module as it is."""
-    hf = _hf.filled(lambda: skeleton(model), state)
-    return _tower.Original(hf, "input_features", "last_hidden_state").eval()
+def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build Hugging Face's module with its own layers."""
+    hf = _hf.build_filled(lambda: skeleton(model), state)
+    return _tower.OriginalTower(hf, "input_features", "last_hidden_state").eval()
 
 
-def split_einsum(model: dict, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """The same function in Neural Engine form, on the same tensors."""
+def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+    """Build the same function in Neural Engine form, on the same tensors."""
     config, read = _config(model), _ane.Reader(state)
     heads, act = config.encoder_attention_heads, config.activation_function
     layers = [NAMES.layer(read.under(f"layers.{i}."), heads, EPS, act) for i in range(config.encoder_layers)]

@@ -49,7 +49,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     """Answer requests. Raises Unavailable if this host lacks the runtime, ConfigError without a tokenizer."""
     channel = Channel(Params.read(params).channel)
     classifier = channel.open(lambda: Classifier(params, inputs))
-    channel.say("ready", load_ms=classifier.load_ms, tokenizer=classifier.source, realised=dict(classifier.realised))
+    channel.send("ready", load_ms=classifier.load_ms, tokenizer=classifier.source, realised=dict(classifier.realised))
 
     def answer(values: dict[str, object]) -> None:
         request = Request.read(values)
@@ -59,9 +59,9 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         else:
             made, timing = [classifier.predict(row) for row in rows], None
         for number, (row, (logits, model_ms)) in enumerate(zip(rows, made)):
-            channel.say("label", number=number, **row.figures, model_ms=model_ms, **classifier.describe(logits))
+            channel.send("label", number=number, **row.figures, model_ms=model_ms, **classifier.describe(logits))
         if timing:
-            channel.say("timing", **timing)
+            channel.send("timing", **timing)
 
     channel.serve(answer)
     return StageResult(realised=dict(classifier.realised))
@@ -80,14 +80,14 @@ class Classifier:
 
     def __init__(self, params: dict[str, object], inputs: dict[str, Path]):
         self.params = Params.read(params)
-        programs.check(self.params.runtime)
-        self.tokenizer, self.source = tokens.find(params, inputs)
-        self.feeds = programs.Feeds(params, inputs)
+        programs.check_runtime(self.params.runtime)
+        self.tokenizer, self.source = tokens.load_tokenizer(params, inputs)
+        self.feeds = programs.GraphInputs(params, inputs)
         began = time.perf_counter()
         self.runtime = runtimes.load(params, inputs)
         self.load_ms = 1000 * (time.perf_counter() - began)
         self.realised = self.runtime.realised
-        self.names = programs.config(msgspec.to_builtins(self.params.model)).id2label
+        self.names = programs.load_config(msgspec.to_builtins(self.params.model)).id2label
 
     def prepare(self, text: str) -> Row:
         """Prepare a text; one that is too long is cut. Raises ConfigError for a text of no token."""
@@ -112,7 +112,7 @@ class Classifier:
         """Return the likeliest label and the probability of each. Raises StageError if there is only one number."""
         from scipy.special import softmax
 
-        row = programs.finite(logits.reshape(-1))
+        row = programs.check_finite(logits.reshape(-1))
         if row.size < 2:
             raise StageError("the model gives one number and no classes to choose between")
         shares = softmax(row.astype("float64")).tolist()

@@ -126,16 +126,16 @@ def _convert_functions(jobs: Mapping[str, Job], package: Path) -> Facts:
 
 def _convert(job: Job, package: Path) -> Facts:
     """Convert one function to `package` and return its facts; grown from a few of its blocks if that gives the same bytes."""
-    from ane_sweep.worker.models._cache import present
+    from ane_sweep.worker.models._cache import select_present
 
     module = job.module
 
     def plain(target: Path) -> grow.Converted:
         states = {name: state for name, state in job.states.items() if name in module.names}
-        return _convert_plainly(replace(job, ports=present(module, job.ports), states=states), target)
+        return _convert_plainly(replace(job, ports=select_present(module, job.ports), states=states), target)
 
     def examples() -> tuple["torch.Tensor", ...]:
-        return _make_examples(module, present(module, job.ports), job.options)
+        return _make_examples(module, select_present(module, job.ports), job.options)
 
     try:
         if os.environ.get(grow.VARIABLE) == "0":
@@ -174,7 +174,7 @@ def _trace(module: Any, ports: Ports, options: building.Options) -> "torch.jit.S
     from ane_sweep.worker.models import _half
 
     halves = any(_half.is_half(port, options) for port in ports.inputs)
-    widened = _half.widened(module, ports) if halves else nullcontext()
+    widened = _half.widen_inputs(module, ports) if halves else nullcontext()
     examples = _make_examples(module, ports, options)
     with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
@@ -244,7 +244,7 @@ def _configure_classifier(ct: Any, job: Job) -> Any:
 
     (output,) = job.ports.outputs
     return ct.ClassifierConfig(
-        _classes.names(job.settings.model.arch, output.shape[-1]),
+        _classes.class_names(job.settings.model.arch, output.shape[-1]),
         predicted_feature_name=_classes.CLASS,
         predicted_probabilities_output=output.name,
     )

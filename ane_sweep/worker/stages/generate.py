@@ -62,14 +62,14 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
     settings = Params.read(params)
     channel = Channel(settings.channel)
-    tokenizer, source = channel.open(lambda: tokens.find(params, inputs))
+    tokenizer, source = channel.open(lambda: tokens.load_tokenizer(params, inputs))
     began = time.perf_counter()
-    program = programs.load(params, inputs)
+    program = programs.load_program(params, inputs)
     load_ms = 1000 * (time.perf_counter() - began)
     vocabulary = model_tasks.vocabulary(settings.model.task, settings.model.arch)
-    talker = decoding.Talker(program)
+    talker = decoding.ProgramModel(program)
     is_bytes = settings.tokenizer is None and settings.weights.kind == "random"
-    end = None if is_bytes else programs.config(msgspec.to_builtins(settings.model)).eos_token_id
+    end = None if is_bytes else programs.load_config(msgspec.to_builtins(settings.model)).eos_token_id
 
     def answer(values: dict[str, Any]) -> None:
         request = Request.read(values)
@@ -77,8 +77,8 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         prompt = tokens.encode(tokenizer, request.prompt, vocabulary)
         prompt_s = time.perf_counter() - before
         limit = _choose_limit(len(prompt), len(program.begin(prompt)), request.max_new_tokens, settings)
-        channel.say("prompt", tokens=len(prompt))
-        generation = decoding.settings(values, limit, end)
+        channel.send("prompt", tokens=len(prompt))
+        generation = decoding.make_settings(values, limit, end)
         for number in range(request.samples):
             set_seed(request.seed + number)
             talker.kept = [] if request.keep else None
@@ -86,20 +86,20 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             ids = decoding.decode(talker, tokenizer, program.begin(prompt), generation, send)
             if talker.kept is not None:
                 np.save(out / f"logits-{number}.npy", np.stack(talker.kept))
-            channel.say(
+            channel.send(
                 "sample", sample=number, ids=ids, text=tokenizer.decode(ids, skip_special_tokens=True),
                 pieces=[tokenizer.decode([token]) for token in ids],
                 stopped=_name_stop(ids, limit, request.max_new_tokens, end),
-                timing=decoding.summary(talker.times.rows, prompt_s),
+                timing=decoding.summarise(talker.times.rows, prompt_s),
             )  # fmt: skip
 
-    channel.say("ready", load_ms=load_ms, tokenizer=source, realised=dict(program.realised))
+    channel.send("ready", load_ms=load_ms, tokenizer=source, realised=dict(program.realised))
     channel.serve(answer)
     return StageResult(realised=dict(program.realised))
 
 
 def _send_text(channel: Channel, number: int, text: str) -> None:
-    channel.say("text", sample=number, text=text)
+    channel.send("text", sample=number, text=text)
 
 
 def _choose_limit(prompt: int, start: int, wished: int | None, settings: Params) -> int:

@@ -66,7 +66,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         write_stacks(out / name, {**feeds, "valid": valid})
     rows = [tuple(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs) for index in range(len(valid))]
     with StackWriter(out / "outputs.npz", len(valid)) as stack:
-        for index, results in enumerate(_turns.results(module, rows)):
+        for index, results in enumerate(_turns.run_in_turns(module, rows)):
             stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
     digest = hashlib.sha256((out / "inputs.npz").read_bytes()).hexdigest()[:16]
     return StageResult(realised={**realised, "texts_count": len(valid), "texts_digest": digest})
@@ -115,9 +115,9 @@ def make_feed(name: str, ids: np.ndarray, valid: np.ndarray, model: dict[str, An
     if name in ("attention_mask", "key_mask"):
         return valid[:, None].astype(np.float32)
     if name == "causal_mask":
-        from ane_sweep.worker.models._hf import causal_mask
+        from ane_sweep.worker.models._hf import make_causal_mask
 
-        mask: np.ndarray = np.repeat(causal_mask(ids.shape[1]).numpy()[None], len(ids), axis=0)
+        mask: np.ndarray = np.repeat(make_causal_mask(ids.shape[1]).numpy()[None], len(ids), axis=0)
         return mask
     if name == "decoder_input_ids":  # the same text, one to the right, as in training
         start = np.full((len(ids), 1), model["arch"].get("decoder_start_token_id", 0), np.int32)
@@ -127,7 +127,7 @@ def make_feed(name: str, ids: np.ndarray, valid: np.ndarray, model: dict[str, An
         from ane_sweep.worker.models import _turns
 
         hf = getattr(module, "inner", module).hf  # beneath the padding, where there is one
-        (rows,) = _turns.results(hf.get_input_embeddings(), [(torch.from_numpy(ids),)])
+        (rows,) = _turns.run_in_turns(hf.get_input_embeddings(), [(torch.from_numpy(ids),)])
         embeddings: np.ndarray = rows.numpy()[:, None]
         return embeddings
     raise ValueError(f"do not know what to feed the graph input {name!r} with")

@@ -1,1 +1,1 @@
-"""A model that is talked to: its tokenizer, one prediction after the other, and the line to whoever asks."""
+"""The worker of a session: the model's tokenizer, its predictions one by one, and the channel to the planner's side."""

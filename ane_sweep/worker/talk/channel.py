@@ -1,11 +1,10 @@
-"""The line between a session and its worker: a socket that both have from the start, a JSON object a line each way.
+"""The channel between a session and its worker: a socket with one JSON object a line each way.
 
-    asked      {...}: one request, as the stage understands it
-    answered   {"event": NAME, ...} any number of times, then {"event": "done"}, or {"event": "refused", "reason"} where what
-               was asked cannot be answered and the next request may be. Before anything is asked: {"event": "ready", ...},
-               or refused
+    request    {...}, in the words of the stage
+    answer     {"event": NAME, ...} any number of times, then {"event": "done"}; or {"event": "refused", "reason"} if this
+               request cannot be answered. Before the first request: {"event": "ready", ...}, or refused
 
-The worker ends where the asking does.
+The worker ends when the session closes the socket.
 """
 
 import json
@@ -19,29 +18,29 @@ T = TypeVar("T")
 
 
 class Channel:
-    """The worker's end; `number` is the socket's descriptor, which it was started with."""
+    """The worker's end; `number` is the descriptor of the socket that it inherits."""
 
     def __init__(self, number: int):
         self._socket = socket.socket(fileno=number)
         self._lines = self._socket.makefile("r", encoding="ascii")
 
-    def say(self, event: str, **more: Any) -> None:
+    def send(self, event: str, **more: object) -> None:
         self._socket.sendall((json.dumps({"event": event, **more}, allow_nan=False) + "\n").encode("ascii"))
 
     def open(self, make: Callable[[], T]) -> T:
-        """What `make` makes. A ConfigError of it is told as well, as it is no failure of the worker's."""
+        """Return what `make` makes, and report its ConfigError to the session before raising it."""
         try:
             return make()
         except ConfigError as error:
-            self.say("refused", reason=str(error))
+            self.send("refused", reason=str(error))
             raise
 
     def serve(self, answer: Callable[[dict[str, Any]], None]) -> None:
-        """Answer what is asked until nobody asks any more. A ConfigError of `answer` refuses its request alone."""
+        """Answer requests until the session ends. A ConfigError of `answer` refuses its request alone."""
         for line in self._lines:
             try:
                 answer(json.loads(line))
             except ConfigError as error:
-                self.say("refused", reason=str(error))
+                self.send("refused", reason=str(error))
             else:
-                self.say("done")
+                self.send("done")

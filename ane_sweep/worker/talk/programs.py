@@ -1,8 +1,8 @@
-"""What is asked for the next token, or for a label: a program on any runtime, fed with ids.
+"""Programs on any runtime that compute the next token, or a label, from ids.
 
-Window    all of the text anew for each token, padded on the right to seq_len, where no real token sees it
-Stateful  with cache=stateful: the prompt at once, then one token after the other over the states
-Pair      encoder and decoder in one program: the prompt goes to the one, what was written so far to the other
+WindowProgram    computes all of the text anew for each token, padded on the right to seq_len
+StatefulProgram  with cache=stateful: computes the prompt at once, then one token after the other over the states
+PairProgram      encoder and decoder in one program: the prompt goes to the encoder, the new text to the decoder
 """
 
 from pathlib import Path
@@ -12,6 +12,7 @@ from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.worker import runtimes
+from ane_sweep.worker.models._types import Dynamic, Model
 from ane_sweep.worker.runtimes._decoding import slice_step
 from ane_sweep.worker.stages import reference
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Next(Protocol):
-    """Logits (vocabulary,) of the token behind `ids`. `begin` is told the prompt before the first of them.
+class TextProgram(Protocol):
+    """A program that writes text.
 
-    start   the ids that the text begins with: the prompt's, or of a decoder that has an encoder its own
+    begin    takes the prompt and returns the first ids of the text: the prompt's, or the decoder's own start
+    logits   returns the logits (vocabulary,) of the token that follows `ids`
     """
 
     realised: dict[str, Any]
@@ -31,8 +33,8 @@ class Next(Protocol):
     def logits(self, ids: list[int]) -> "np.ndarray": ...
 
 
-class Feeds:
-    """Graph inputs for ids, as the stage that makes references feeds them."""
+class GraphInputs:
+    """Graph inputs made of ids, as the stage `reference` makes them."""
 
     def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
         from ane_sweep.worker import models
@@ -46,12 +48,12 @@ class Feeds:
         self.module = _build.build(params, inputs, "original")[0] if looks_up else None
 
     def __call__(self, ids: list[int]) -> "dict[str, np.ndarray]":
-        """One window; ids are at most as many as it holds."""
+        """Return the inputs of one window; it must be long enough for the ids."""
         rows, valid = self.padded(ids)
         return {name: reference.make_feed(name, rows, valid, self.model, self.module)[0] for name in self.names}
 
     def padded(self, ids: list[int]) -> "tuple[np.ndarray, np.ndarray]":
-        """(1, S) ids and which of them hold a token."""
+        """Return the ids (1, S), and a mask (1, S) that is true for tokens."""
         import numpy as np
 
         rows = np.zeros((1, self.length), np.int32)
@@ -59,9 +61,9 @@ class Feeds:
         return rows, np.arange(self.length)[None] < len(ids)
 
 
-class Window:
+class WindowProgram:
     def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
-        self.feeds, self.runtime = Feeds(params, inputs), runtimes.load(params, inputs)
+        self.feeds, self.runtime = GraphInputs(params, inputs), runtimes.load(params, inputs)
         self.realised = self.runtime.realised
 
     def begin(self, prompt: list[int]) -> list[int]:
@@ -69,10 +71,10 @@ class Window:
 
     def logits(self, ids: list[int]) -> "np.ndarray":
         made = self.runtime.predict(self.runtime.prepare(self.feeds(ids)))
-        return finite(made["logits"][0, len(ids) - 1])
+        return check_finite(made["logits"][0, len(ids) - 1])
 
 
-class Pair(Window):
+class PairProgram(WindowProgram):
     def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
         super().__init__(params, inputs)
         self.start = params["model"]["arch"].get("decoder_start_token_id", 0)
@@ -84,12 +86,12 @@ class Pair(Window):
 
     def logits(self, ids: list[int]) -> "np.ndarray":
         fed = {**self.feeds(self.prompt), "decoder_input_ids": self.feeds.padded(ids)[0]}
-        return finite(self.runtime.predict(self.runtime.prepare(fed))["logits"][0, len(ids) - 1])
+        return check_finite(self.runtime.predict(self.runtime.prepare(fed))["logits"][0, len(ids) - 1])
 
 
-class Stateful:
+class StatefulProgram:
     def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
-        self.feeds = Feeds(params, inputs)
+        self.feeds = GraphInputs(params, inputs)
         made = runtimes.get(params["runtime"]).functions(params, inputs, (PREFILL, DECODE))
         self.prefill, self.decode = made[PREFILL], made[DECODE]
         self.realised = {**self.decode.realised, "functions": [PREFILL, DECODE]}
@@ -101,50 +103,50 @@ class Stateful:
 
     def logits(self, ids: list[int]) -> "np.ndarray":
         if self.seen and ids[:-1] == self.seen:
-            found = self._decoded(ids)
+            row = self._decode(ids)
         else:
             self.prefill.reset()
             self.decode.states = self.prefill.states  # both functions go on from the same
             made = self.prefill.predict(self.prefill.prepare(self.feeds(ids)))["logits"][0]
-            # head=last: of the window's last position alone, which is padding
-            found = made[len(ids) - 1] if len(made) >= len(ids) else self._decoded(ids)
+            # head=last gives the window's last position alone, which is padding
+            row = made[len(ids) - 1] if len(made) >= len(ids) else self._decode(ids)
         self.seen = ids
-        return finite(found)
+        return check_finite(row)
 
-    def _decoded(self, ids: list[int]) -> "np.ndarray":
+    def _decode(self, ids: list[int]) -> "np.ndarray":
         fed = slice_step(self.feeds(ids), len(ids) - 1)
         return self.decode.predict(self.decode.prepare(fed))["logits"][0, 0]
 
 
-def load(params: dict[str, Any], inputs: dict[str, Path]) -> Next:
-    """Raises Unavailable where this host has no such runtime."""
-    check(params["runtime"])
+def load_program(params: dict[str, Any], inputs: dict[str, Path]) -> TextProgram:
+    """Load the program that the cell's options ask for. Raises Unavailable if this host lacks the runtime."""
+    check_runtime(params["runtime"])
     if building.options(params).cache == "stateful":
-        return Stateful(params, inputs)
-    return Pair(params, inputs) if params["model"]["task"] == "seq2seq" else Window(params, inputs)
+        return StatefulProgram(params, inputs)
+    return PairProgram(params, inputs) if params["model"]["task"] == "seq2seq" else WindowProgram(params, inputs)
 
 
-def config(model: dict[str, Any]) -> Any:
-    """transformers' configuration of a model: its end of text, its labels."""
+def load_config(model: Model) -> Dynamic:
+    """Return transformers' configuration of a model, which holds its end of text and its labels."""
     from ane_sweep.worker.models import weights
 
-    skeleton: Any = weights.meta_skeleton(model)
+    skeleton: Dynamic = weights.build_meta_skeleton(model)
     return skeleton.config
 
 
-def check(runtime: str) -> None:
+def check_runtime(runtime: str) -> None:
     if reason := runtimes.get(runtime).available():
         raise Unavailable(f"runtime={runtime} {reason}")
 
 
-def finite(row: "np.ndarray") -> "np.ndarray":
+def check_finite(row: "np.ndarray") -> "np.ndarray":
     import numpy as np
 
     row = row.astype(np.float32)
     if not np.isfinite(row).all():
         bad = int(row.size - np.isfinite(row).sum())
         raise StageError(
-            f"the program gives {bad} of {row.size} logits that are NaN or infinite; an fp16 program overflows "
-            "there, which precision=fp32 would show; an fp32 one gives what the model itself gives"
+            f"{bad} of the program's {row.size} logits are NaN or infinite. An fp16 program may overflow: try precision=fp32. "
+            "If that has them too, they are the model's own"
         )
     return row

@@ -1,4 +1,4 @@
-"""The tokenizer of whom is talked to: the checkpoint's own, one that was given, or bytes where weights are random."""
+"""The tokenizer of a session's model: the checkpoint's own, one from a folder, or bytes for random weights."""
 
 from pathlib import Path
 from typing import Any
@@ -10,35 +10,38 @@ from ane_sweep.worker.feeds import tokens
 BYTES = 256
 
 
-def find(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, str]:
-    """(a tokenizer of transformers, what it is). Raises ConfigError where there is none, or none that can be read."""
+def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, str]:
+    """Return a tokenizer of transformers and its description. Raises ConfigError if it is missing or unreadable."""
     from transformers import PreTrainedTokenizerFast
 
     model = params["model"]
     vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
     if params["tokenizer"] is not None:
-        made, said = _read(Path(params["tokenizer"])), params["tokenizer"]
+        made, label = _read_tokenizer(Path(params["tokenizer"])), params["tokenizer"]
     elif params["weights"]["kind"] == "random":
-        made, said = byte_level(vocabulary), "bytes (random weights have no tokenizer: their text means nothing)"
+        made, label = (
+            make_byte_tokenizer(vocabulary),
+            "bytes (random weights have no tokenizer: their text means nothing)",
+        )
     else:
-        made, said = _read(inputs["checkpoint"]), "the checkpoint's"
+        made, label = _read_tokenizer(inputs["checkpoint"]), "the checkpoint's"
     made.no_truncation()
     made.no_padding()
-    return PreTrainedTokenizerFast(tokenizer_object=made), said
+    return PreTrainedTokenizerFast(tokenizer_object=made), label
 
 
-def _read(folder: Path) -> Any:
+def _read_tokenizer(folder: Path) -> Any:
     try:
-        found = tokens.find_tokenizer(folder)
+        tokenizer = tokens.find_tokenizer(folder)
     except StageError as error:
         raise ConfigError(str(error)) from error
-    if found is None:
+    if tokenizer is None:
         raise ConfigError(f"{folder} has no tokenizer any more")
-    return found
+    return tokenizer
 
 
-def byte_level(vocabulary: int) -> Any:
-    """A token a byte. Ids beyond, which a model of random weights makes as well, are written as <id>."""
+def make_byte_tokenizer(vocabulary: int) -> Any:
+    """Return a tokenizer with one token a byte. Higher ids, which random weights produce too, are written as <id>."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     if vocabulary < BYTES:
@@ -55,10 +58,10 @@ def byte_level(vocabulary: int) -> Any:
 
 
 def encode(tokenizer: Any, text: str, vocabulary: int) -> list[int]:
-    """Ids of a text. Raises ConfigError for a text of none, and for ids that the model does not have."""
+    """Return the ids of a text. Raises ConfigError for a text without tokens, and for ids that the model lacks."""
     ids: list[int] = tokenizer(text)["input_ids"]
     if not ids:
-        raise ConfigError("the text is empty: no token comes of it")
+        raise ConfigError("the text is empty: the tokenizer makes no token of it")
     if max(ids) >= vocabulary:
         raise ConfigError(
             f"the tokenizer gives id {max(ids)}, but the model's vocabulary has {vocabulary} entries: tokenizer and model do "

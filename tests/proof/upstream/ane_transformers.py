@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep.worker.models._types import Model
+
 PINS = (
     "ane_transformers==0.1.3", "transformers==4.30.2", "tokenizers==0.13.3", "huggingface-hub==0.36.0", "numpy<2",
     "certifi", "charset_normalizer", "filelock", "fsspec", "idna", "packaging", "pyyaml", "regex", "requests", "safetensors",
@@ -56,14 +58,14 @@ def inputs() -> dict[str, Any]:
     random = np.random.default_rng(SEED)
     masks = (np.arange(SEQ_LEN)[None] < np.array(LENGTHS)[:, None]).astype(np.float32)
     ids = random.integers(0, CONFIG["vocab_size"], masks.shape, dtype=np.int64)
-    state = weights.random_state(model(), SEED)
+    state = weights.make_random_state(model(), SEED)
     return {
         "config": np.array(json.dumps(CONFIG)), "input_ids": ids, "attention_mask": masks,
         **{f"state/{name}": tensor.numpy() for name, tensor in state.items()},
     }  # fmt: skip
 
 
-def model() -> dict[str, Any]:
+def model() -> Model:
     """What our own families call it."""
     arch = {**CONFIG, "id2label": {str(i): str(i) for i in range(CONFIG["num_labels"])}}
     del arch["num_labels"]

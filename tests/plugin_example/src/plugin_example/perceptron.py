@@ -39,7 +39,7 @@ def ports(model: dict[str, Any], seq_len: int, options: Any = None) -> Ports:
 class Perceptron(nn.Module):
     def __init__(self, model: dict[str, Any], state: dict[str, torch.Tensor]):
         super().__init__()
-        self.inner = _hf.filled(lambda: skeleton(model), state)
+        self.inner = _hf.build_filled(lambda: skeleton(model), state)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
         for layer in self.inner.layers:

@@ -1,0 +1,33 @@
+"""Types that the families share."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Model(TypedDict):
+    """A model as a task describes it; `arch` is the architecture in the words of its config.json."""
+
+    family: str
+    task: str
+    arch: dict[str, Any]
+
+
+class Dynamic(Protocol):
+    """A configuration or module of transformers, whose attributes depend on the architecture."""
+
+    def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any, /) -> None: ...
+
+
+class Tensors(Protocol):
+    """The tensors of a checkpoint's folder: their shapes by name, and a way to read some of them."""
+
+    folder: Path
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+    def tensors(self, names: list[str]) -> "Iterator[tuple[str, Tensor]]": ...
