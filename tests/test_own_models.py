@@ -70,7 +70,7 @@ class Two(nn.Module):
 class Deep(nn.Module):
     def __init__(self, depth):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(depth))
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(depth))
 
     def forward(self, x):
         for layer in self.layers:
@@ -196,7 +196,7 @@ def test_a_net_of_a_collection_comes_through_the_door(swept, tmp_path, package, 
 @pytest.mark.slow
 def test_a_record_says_how_many_blocks_were_grown(swept):
     _, records = swept(
-        "model.path=nets.py:Deep", "model.inputs={x: [1,8]}", "variant=original", "+model.kwargs.depth=12"
+        "model.path=nets.py:Deep", "model.inputs={x: [1,32]}", "variant=original", "+model.kwargs.depth=12"
     )
     assert [record.realised["grown_blocks"] for record in records] == [9]
     assert records[0].status in (Status.OK, Status.DEGRADED), records[0].reason
