@@ -57,7 +57,7 @@ def main(args: Sequence[str]) -> int:
         say(f"error: {error}")
         return NOT_ALL_OK if isinstance(error, (TrackingError, Unfinished)) else BAD_CONFIGURATION
     except OSError as error:
-        from ane_sweep.bridge.trouble import explained
+        from ane_sweep.native_errors import explained
 
         say(f"error: {explained(error)}")
         return BAD_CONFIGURATION

@@ -14,9 +14,9 @@ from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.bridge.trouble import explained
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
+from ane_sweep.native_errors import explained
 from ane_sweep.outward import visible
 from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request

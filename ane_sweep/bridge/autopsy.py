@@ -5,7 +5,7 @@ import re
 import signal
 from pathlib import Path
 
-from ane_sweep.bridge import trouble
+from ane_sweep import native_errors
 from ane_sweep.bridge.protocol import EXIT_NO_SPACE
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
@@ -50,7 +50,7 @@ def cause_of_death(
     name = exit_name(code)
     if name == "SIGKILL" and ran_out:
         return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
-    refused_memory = limit is not None and trouble.reports_no_memory(tail)
+    refused_memory = limit is not None and native_errors.reports_no_memory(tail)
     if refused_memory and name != "SIGKILL" and not _runs_users_code(task):
         return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
     if name == "SIGKILL":
@@ -64,7 +64,7 @@ def cause_of_death(
         hint = _PRINTED.format(stage=stage, limit=_gib(limit)) if refused_memory else ""
         return "crashed", f"{stage} crashed with {name}{_where(tail)}{hint}"
     if code == EXIT_NO_SPACE:
-        return "failed", trouble.no_space_reason(task.result)
+        return "failed", native_errors.no_space_reason(task.result)
     return "failed", f"{stage} exited with code {name} and left no result: {_last(tail) or 'nothing on stderr'}"
 
 

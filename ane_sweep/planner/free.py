@@ -28,7 +28,7 @@ _PROBED = 40  # values of a range that are looked at one by one before anything 
 def space(args: Sequence[str]) -> Space | None:
     """Return the space of a search, or None if no word has free values. Raises ConfigError with every problem."""
     given = help.grammar().read([word for word in args if not _BITS.fullmatch(word)])
-    overrides = compose.parse(map(compose.spelled, given.overrides))
+    overrides = compose.parse(map(compose.expand_short_key, given.overrides))
     free = {o.key_or_group: one for o in overrides if (one := _free(o._value, str(o.input_line)))}
     free |= dict(one for word in args if (bits := _BITS.fullmatch(word)) for one in _bits(*bits.groups()))
     composer = Composer(given.config_dir)

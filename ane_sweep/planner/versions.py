@@ -33,7 +33,7 @@ DECIDE_NOTHING = (
     "ane_sweep.bridge.runtimes",
     "ane_sweep.bridge.stages",
     "ane_sweep.bridge.task",
-    "ane_sweep.bridge.trouble",
+    "ane_sweep.native_errors",
 )
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(ane_sweep[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",

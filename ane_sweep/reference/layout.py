@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ane_sweep.bridge import trouble
+from ane_sweep import native_errors
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op
 from ane_sweep.reference.numerics import Mode
@@ -142,7 +142,7 @@ FAILURES = (
 
 def _explain_failure(error: Exception, where: str, op: Op) -> Exception:
     """The error of a step, saying which op it was; running out of memory stays what it is."""
-    if trouble.is_out_of_memory(error):
+    if native_errors.is_out_of_memory(error):
         return MemoryError(f"{where}: {op}: {error}")
     return PackageError(f"{where}: {op} failed while it ran: {error}")
 

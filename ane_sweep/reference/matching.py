@@ -146,7 +146,7 @@ class _Side:
             for index, name in enumerate(op.names(parameter)):
                 message = self._constant(op, parameter, index, name) if self._is_constant(name) else None
                 kind = None if message is None else element_types.tensor_type(message.type)
-                if kind is None or kind.dtype not in _FLOATS:
+                if message is None or kind is None or kind.dtype not in _FLOATS:
                     continue
                 flat = np.asarray(graph.decode(message, self.program.package)).reshape(-1)
                 with np.errstate(over="ignore"):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ane_sweep.bridge import autopsy, disk, protocol, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import autopsy, disk, protocol
 from ane_sweep.bridge.protocol import PARENT_VARIABLE, STDERR, WAITING_VARIABLES, Interrupted
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.machine import processes, stand_in
@@ -265,8 +266,8 @@ def _explain_death(
 
 
 def _not_started(task: TaskRequest, error: OSError) -> TaskResult:
-    full = trouble.is_out_of_space(error)
-    reason = trouble.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
+    full = native_errors.is_out_of_space(error)
+    reason = native_errors.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
     return TaskResult(task.stage, task.key, "failed", reason)
 
 

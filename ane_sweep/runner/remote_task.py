@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from ane_sweep.bridge import conversion, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import conversion
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
@@ -115,7 +116,7 @@ def run_remote_task(text: str) -> str:
         except Interrupted:
             result.stopped = True
         except OSError as error:
-            result.unable = trouble.explained(error)
+            result.unable = native_errors.explained(error)
         except StoreError as error:
             result.unable = str(error)
     return msgspec.json.encode(result).decode()
@@ -152,7 +153,7 @@ def _run(remote: RemoteTask, result: RemoteResult) -> None:
     try:
         outcome = _perform(remote, outcomes, folder, store)
         _fill_in(result, task, outcome, folder)
-        if outcome.status == StageStatus.FAILED and trouble.is_no_space_reason(outcome.reason):
+        if outcome.status == StageStatus.FAILED and native_errors.is_no_space_reason(outcome.reason):
             result.unable = outcome.reason
         if outcome.done and task.stage not in UNSTORED:
             shared_store.push(store, task.stage, task.key, again=remote.again)

@@ -18,7 +18,7 @@ from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
-from ane_sweep.bridge.trouble import explained
+from ane_sweep.native_errors import explained
 from ane_sweep.runner import remote_task
 from ane_sweep.runner.ready_queue import LostAttempt
 from ane_sweep.runner.task_runner import UNSTORED, Display, QuietDisplay, TaskRunner

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from ane_sweep.bridge import trouble
+from ane_sweep import native_errors
 from ane_sweep.bridge.outcome import DONE, Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.protocol import STDERR
@@ -215,8 +215,8 @@ class TaskRunner:
             self.run.make_task_folder(task)
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:  # costs this task, not the sweep
-            full = trouble.is_out_of_space(error)
-            return Outcome(StageStatus.FAILED, trouble.no_space_reason(out) if full else str(error))
+            full = native_errors.is_out_of_space(error)
+            return Outcome(StageStatus.FAILED, native_errors.no_space_reason(out) if full else str(error))
         heavy = task.alone or task.work >= _HEAVY_BYTES
         request = TaskRequest(
             stage=task.stage,
@@ -284,4 +284,4 @@ def decide_further_timing(first: Outcome) -> Outcome | None:
 
 def _is_worth_retrying(earlier: TaskResult) -> bool:
     """Return True if an earlier failure may have passed: a disk that was full and has room by now."""
-    return earlier.status == "failed" and trouble.is_no_space_reason(earlier.reason)
+    return earlier.status == "failed" and native_errors.is_no_space_reason(earlier.reason)

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ane_sweep import outward
-from ane_sweep.bridge import trouble
+from ane_sweep import native_errors, outward
 from ane_sweep.errors import StoreError, Unfit
 
 T = TypeVar("T")
@@ -177,7 +176,7 @@ def is_refusal(error: Exception) -> bool:
 
 def _is_full(error: Exception) -> bool:
     """Return True if the store has no space left; clients of stores often say that in words alone."""
-    return trouble.is_out_of_space(error) or trouble.reports_no_space(trouble.text_of(error))
+    return native_errors.is_out_of_space(error) or native_errors.reports_no_space(native_errors.text_of(error))
 
 
 def is_forbidden(error: Exception) -> bool:

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ane_sweep.bridge import disk, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import disk
 from ane_sweep.errors import StoreError
 from ane_sweep.store import locks
 
@@ -63,8 +64,8 @@ def explain_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if trouble.is_out_of_space(error):
-            raise StoreError(trouble.no_space_reason(root)) from error
+        if native_errors.is_out_of_space(error):
+            raise StoreError(native_errors.no_space_reason(root)) from error
         reasons = {
             errno.EROFS: "is on a read-only file system",
             errno.EACCES: "may not be written by this user",

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ane_sweep import outward
-from ane_sweep.bridge import disk, kept, trouble
+from ane_sweep import native_errors, outward
+from ane_sweep.bridge import disk, kept
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import ConfigError, StoreError, Unfit
@@ -135,7 +135,7 @@ class Shared:
             self._say(f"store={self.url}: {stage} {key[:12]} is refused: {error}; it is made again, and replaced there")
             return None
         except OSError as error:  # this disk, or a manifest that names what no disk can hold
-            self._not_pulled(stage, key, trouble.explained(error))
+            self._not_pulled(stage, key, native_errors.explained(error))
             return None
         except StoreError as error:
             self._not_pulled(stage, key, str(error))
@@ -268,8 +268,8 @@ class Shared:
         except Exception as error:  # file systems have no error in common, and none costs a cell
             if self._stop.is_set():
                 return None
-            if to is not None and trouble.is_out_of_space(error):
-                raise StoreError(trouble.no_space_reason(to)) from error
+            if to is not None and native_errors.is_out_of_space(error):
+                raise StoreError(native_errors.no_space_reason(to)) from error
             reason = remote.why(error)
             rest = float("inf") if remote.is_forbidden(error) else REST_S
             self._rests[side] = (time.monotonic() + rest, reason)

@@ -36,7 +36,8 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from ane_sweep.bridge import conversion, disk, protocol, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import conversion, disk, protocol
 from ane_sweep.bridge.figures import Metric, Placement, Timing
 from ane_sweep.bridge.protocol import EXIT_NO_SPACE, MEMORY_VARIABLE, PARENT_VARIABLE
 from ane_sweep.bridge.task import TaskRequest, TaskResult
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
     try:
         result.write(task.result)
     except OSError as error:
-        if not trouble.is_out_of_space(error):
+        if not native_errors.is_out_of_space(error):
             raise
         return EXIT_NO_SPACE
     return 0 if result.status == "ok" else 1
@@ -203,17 +204,17 @@ def run_stage(task: TaskRequest) -> StageResult:
 
 def explain_failure(error: BaseException, out: Path) -> tuple[End, str]:
     """Return status and reason (one sentence) for an exception that left a stage, looking at all its causes."""
-    for link in trouble.error_chain(error):
-        if trouble.is_out_of_memory(link):
+    for link in native_errors.error_chain(error):
+        if native_errors.is_out_of_memory(link):
             return "out_of_memory", f"a memory allocation was refused: {describe_error(link)}"
-        if trouble.is_out_of_space(link) or _is_disk_full(link, out):
-            return "failed", trouble.no_space_reason(getattr(link, "filename", None) or out)
+        if native_errors.is_out_of_space(link) or _is_disk_full(link, out):
+            return "failed", native_errors.no_space_reason(getattr(link, "filename", None) or out)
     if isinstance(error, Unavailable):
-        return "unavailable", trouble.text_of(error) or "this host cannot do it"
+        return "unavailable", native_errors.text_of(error) or "this host cannot do it"
     if isinstance(error, Died):
-        return error.status, trouble.text_of(error)
+        return error.status, native_errors.text_of(error)
     if isinstance(error, StageError):
-        return "failed", trouble.text_of(error) or type(error).__name__
+        return "failed", native_errors.text_of(error) or type(error).__name__
     if isinstance(error, SystemExit):
         return "failed", f"the stage called sys.exit({error.code!r})"
     return "failed", describe_error(error)
@@ -232,7 +233,7 @@ def _is_disk_full(error: BaseException, out: Path) -> bool:
 
 def describe_error(error: BaseException) -> str:
     """Return 'TypeError: first line of the message', cut to a readable length."""
-    text = trouble.text_of(error).strip().splitlines()
+    text = native_errors.text_of(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     return line if len(line) <= _REASON_CHARS else line[: _REASON_CHARS - 3] + "..."
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import nights
 import pytest
 
-from ane_sweep import engine
+from ane_sweep import engine, native_errors
 from ane_sweep.__main__ import main
-from ane_sweep.bridge import trouble
 from ane_sweep.bridge.record import read_records
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import StoreError, Unfinished
@@ -137,7 +136,7 @@ def test_what_the_system_refuses_in_the_midst_of_a_sweep_leaves_it_unfinished(ca
     monkeypatch.setattr(verb, "sweep", perform)
     assert main(["model=tiny-gpt2"]) == NOT_ALL_OK
     assert "no space left on device while writing /out/runs/x/records.jsonl; free space" in capsys.readouterr().err
-    assert trouble.explained(PermissionError(13, "Permission denied", "/x")) == "/x: Permission denied"
+    assert native_errors.explained(PermissionError(13, "Permission denied", "/x")) == "/x: Permission denied"
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ import numpy as np
 import psutil
 import pytest
 
-from ane_sweep.bridge import disk, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import StageError, Unavailable, WeightsError
 from ane_sweep.worker import child as worker
@@ -92,14 +93,16 @@ def test_explain(error, status, reason, tmp_path):
 def test_explain_a_full_disk(error, tmp_path):
     status, reason = worker.explain_failure(error, tmp_path)
     assert status == "failed"
-    assert reason in (trouble.no_space_reason("/x/weight.bin"), trouble.no_space_reason(tmp_path))
+    assert reason in (native_errors.no_space_reason("/x/weight.bin"), native_errors.no_space_reason(tmp_path))
 
 
 def test_a_disk_is_not_full_because_an_exception_of_the_users_says_so(tmp_path):
     error = raised_by_python(RuntimeError("No space left on device, says my table of errors"))
     reason = worker.explain_failure(error, tmp_path)[1]
     assert reason == "RuntimeError: No space left on device, says my table of errors"
-    assert not trouble.is_no_space_reason(reason) and trouble.is_no_space_reason(trouble.no_space_reason(tmp_path))
+    assert not native_errors.is_no_space_reason(reason) and native_errors.is_no_space_reason(
+        native_errors.no_space_reason(tmp_path)
+    )
 
 
 def test_a_native_writer_that_only_says_it_could_not(monkeypatch, tmp_path):
@@ -107,7 +110,7 @@ def test_a_native_writer_that_only_says_it_could_not(monkeypatch, tmp_path):
     assert worker.explain_failure(error, tmp_path) == ("failed", "RuntimeError: Unable to write to weight file")
     full = os.statvfs_result((4096, 4096, 1000, 3, 3, 10, 10, 10, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    assert worker.explain_failure(error, tmp_path) == ("failed", trouble.no_space_reason(tmp_path))
+    assert worker.explain_failure(error, tmp_path) == ("failed", native_errors.no_space_reason(tmp_path))
 
 
 def test_a_very_long_message_is_cut():

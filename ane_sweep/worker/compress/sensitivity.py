@@ -145,13 +145,14 @@ def _measure_curve(
             continue
         bits = allot.allot_bits(weights, average)
         reached = closeness(bits).figures()
-        rows.append(
-            {
-                "average_bits": allot.compute_average_bits(weights, bits),
-                "bytes": int(sum(weights[name]["elements"] * bits[name] for name in bits) / 8),
-                **{name: db for name, db in reached.items() if name != "cosine"},
-                "expected_db": allot.estimate_db(weights, peak, bits),
-                "bits": bits,
-            }
-        )
+        row: allot.Point = {
+            "average_bits": allot.compute_average_bits(weights, bits),
+            "bytes": int(sum(weights[name]["elements"] * bits[name] for name in bits) / 8),
+            "psnr_db": reached["psnr_db"],
+            "expected_db": allot.estimate_db(weights, peak, bits),
+            "bits": bits,
+        }
+        if "psnr_worst_db" in reached:
+            row["psnr_worst_db"] = reached["psnr_worst_db"]
+        rows.append(row)
     return rows

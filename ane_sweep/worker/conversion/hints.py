@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import data
-from ane_sweep.bridge import installed_in, trouble
+from ane_sweep import data, native_errors
+from ane_sweep.bridge import installed_in
 from ane_sweep.errors import StageError
 
 TABLE = Path(data.__file__).parent / "op_hints.csv"
@@ -78,7 +78,7 @@ def explain_error(error: BaseException) -> str | None:
     if node is None:
         return None
     kind: str = node.kind
-    text = " ".join(trouble.text_of(error).split())
+    text = " ".join(native_errors.text_of(error).split())
     line = find_line((node.meta or {}).get("source", ""))
     place = f"torch op {kind!r}{f' ({line})' if line else ''}"
     if _MISSING.search(text):

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from ane_sweep.bridge import trouble
+from ane_sweep import native_errors
 from ane_sweep.errors import StageError
 from ane_sweep.worker.grow import reading, repeats
 from ane_sweep.worker.grow.repeats import MOST_PERIOD, Repeat, Trial
@@ -148,7 +148,7 @@ def _said(error: BaseException, it: str) -> Unlike:
     if isinstance(error, DataDependentOutputException):
         return Unlike(f"{it} asks for the numbers of a tensor as it runs")
     return Unlike(
-        f"{it} cannot be run without numbers ({type(error).__name__}: {' '.join(trouble.text_of(error).split())[:100]})"
+        f"{it} cannot be run without numbers ({type(error).__name__}: {' '.join(native_errors.text_of(error).split())[:100]})"
     )
 
 

@@ -79,7 +79,8 @@ def _holds_numbers(tensor: Tensor) -> bool:
 
 
 def _traced(tensor: Tensor) -> Any:
-    return torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None
+    native: Any = torch._C  # whose types do not name this function
+    return native._get_value_trace(tensor) if native._is_tracing() else None
 
 
 @contextmanager

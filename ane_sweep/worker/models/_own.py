@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ane_sweep.bridge import installed_in, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import installed_in
 from ane_sweep.errors import StageError
 
 _PRINTED_BYTES = 1 << 20  # the user's output beyond this is cut off
@@ -38,7 +39,7 @@ def user_code(what: str) -> Iterator[None]:
 
 
 def _describe_error(error: BaseException) -> str:
-    text = trouble.text_of(error).strip().splitlines()
+    text = native_errors.text_of(error).strip().splitlines()
     sentence = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
     cause = error.__cause__ if isinstance(error, ImportError) else None  # transformers says "could not import" alone
     return sentence if cause is None else f"{sentence} Because: {_describe_error(cause)}"
@@ -58,7 +59,7 @@ def is_user_code(file: str) -> bool:
 
 def _advise(error: BaseException) -> str:
     """Return a remedy for known errors, or nothing."""
-    text = trouble.text_of(error)
+    text = native_errors.text_of(error)
     if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text or ("CUDA" in text and "device" in text):
         return "; it asks for a GPU, and it is built and traced on the CPU: leave .cuda() and device='cuda' out"
     if "no known parent package" in text:

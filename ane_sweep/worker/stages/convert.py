@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ane_sweep.bridge import building, trouble
+from ane_sweep import native_errors
+from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
@@ -148,7 +149,7 @@ def _convert(job: Job, package: Path) -> Facts:
     except grow.Unlike as error:
         why = str(error)
     except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
-        why = f"{type(error).__name__}: {' '.join(trouble.text_of(error).split())[:200]}"
+        why = f"{type(error).__name__}: {' '.join(native_errors.text_of(error).split())[:200]}"
     print(f"all blocks are converted: {why}")
     with grow.whole(module):
         return plain(package).facts | {"not_grown": why}

@@ -58,7 +58,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)
 
 
-def _to_entry(item: trace.Seen) -> dict[str, object]:
+def _to_entry(item: trace.ObservedValue) -> dict[str, object]:
     kept = {name: getattr(item, name) for name in ("index", "type", "name", "own", "drift", "jump")}
     return {**kept, "psnr_db": recorded_db(item.psnr_db or 0.0)}
 

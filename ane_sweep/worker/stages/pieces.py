@@ -14,7 +14,7 @@ import numpy as np
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.mil import package, pipeline
+from ane_sweep.mil import chain, package, pipeline
 from ane_sweep.worker import params
 from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.feeds.arrays import Inputs, StackWriter

@@ -1,4 +1,4 @@
-"""What went wrong beneath us: how native code says that memory or a disk is full."""
+"""Recognise errors of native code and of the system: refused memory, a full disk."""
 
 import dis
 import errno
