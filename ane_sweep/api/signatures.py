@@ -6,7 +6,7 @@ from typing import Any
 
 from ane_sweep.bridge.cell import AXES
 
-_SETTINGS = ("chips", "score", "latency", "budget_minutes", "out", "sweep")
+_SETTINGS = ("chips", "latency", "budget_minutes", "out", "sweep")
 
 
 def name_axes(*functions: Callable[..., Any]) -> None:

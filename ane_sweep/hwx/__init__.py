@@ -1,15 +1,35 @@
-"""The Neural Engine's own programs, as Core ML's compiler leaves them: .hwx files and the net.plist they are made from.
+"""Read the Neural Engine's own programs, as Core ML's compiler leaves them: .hwx files and the net.plist they are made from.
 
-    container   the file: chip family, sections, names, programs, the compiler's words      [bytes that are checked]
-    tensors     what goes in and out, with its layout and the padding that costs
-    stream      the task descriptors: register by register, as each generation writes them
-    meaning     what the registers say: geometry, engine, operation, DMA
-    program     all of it together: `read`
-    kept        what Core ML leaves behind on a Mac, copied
-    files       many of them at once
-    beside      several programs side by side, a prediction beside a program
-    netplist    the compiler's input
+    from pathlib import Path
+    from ane_sweep.hwx import comparison, files, program
 
-What is known of the format is data (`data/`), a row a fact, each with its source. Nothing here is Apple's documentation:
-the files were read by others and by us, and what no table explains is shown as numbers. Standard library only.
+    compiled = program.read(Path("model.hwx"))
+    print(compiled.generation.name, compiled.compiler.version, compiled.bytes)
+    for tensor in compiled.tensors:                  # inputs and outputs: role, element, shape, strides, padding
+        print(tensor.role, tensor.name, tensor.shape, tensor.bytes, tensor.wasted)
+    for task in compiled.tasks:                      # in the order that the engine runs them
+        print(task.engine, task.operation, task.shape("in"), task.shape("out"), task.constant_bytes)
+
+    found = files.read([Path("folder")])             # every .hwx and net.plist in it; found.errors are sentences
+    print(comparison.compare_programs(found.programs[0], found.programs[-1]))
+
+Main types:
+
+    program.CompiledProgram   a whole file; `undecoded` is the reason why it has no tasks, `agrees` if their count is right
+    tasks.TaskDescriptor      one task: engine, operation, geometry, DMA transfers, and every register that it writes
+    tensors.TensorBinding     an input or output, with its layout and the padding that costs
+    container.Container       the file alone: sections, named addresses, symbols, the compiler's banner
+    netplist.NetPlist         the compiler's input: networks of units
+
+    container   the file, each offset checked against its length       tensors     inputs and outputs
+    stream      the task descriptors, register by register             tasks       the meaning of the registers
+    program     all of it together                                     files       many of them at once
+    comparison  programs with each other, predictions with programs    netplist    the compiler's input
+    copies      the programs that Core ML leaves behind on a Mac       facts       the tables that all of this reads
+
+Sizes and offsets are bytes (a stream counts words of 4), estimates are the compiler's own in about microseconds. Everything
+wrong with a file is errors.PackageError; `files.read` collects its sentences instead.
+
+The known facts of the format are data (`data/`), a row a fact, each with its source. Nothing here is Apple's documentation:
+others and this project read the files, and registers that no table explains are shown as numbers. Standard library only.
 """

@@ -1,19 +1,25 @@
-"""Programs side by side, and what was predicted of a model beside the program that was made of it."""
+"""Compare compiled programs with each other, and predictions for a model with the program made from it."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
 
-_COMPARED = ("engine", "operation", "geometry", "constant_bytes", "estimate_us")  # of a task, in which two may differ
+_COMPARED = (
+    "engine",
+    "operation",
+    "geometry",
+    "constant_bytes",
+    "estimate_us",
+)  # attributes of a task that are compared
 
 
 @dataclass(frozen=True)
 class ProgramSummary:
-    """Of a program, what is compared."""
+    """The figures of a program that are compared."""
 
     path: str
     target: str
@@ -37,14 +43,23 @@ def summarise_program(program: CompiledProgram) -> ProgramSummary:
             moved[transfer.does] += transfer.bytes or 0
     return ProgramSummary(
         str(program.path), program.generation.name, program.compiler.version or "?", program.bytes,
-        program.told_tasks if program.undecoded else len(program.tasks), engines["NE"], engines["PE"],
+        program.declared_tasks if program.undecoded else len(program.tasks), engines["NE"], engines["PE"],
         moved["reads"], moved["writes"], sum(task.constant_bytes for task in program.tasks),
         sum(tensor.bytes - tensor.used_bytes for tensor in program.tensors), sum(task.estimate_us for task in program.tasks),
     )  # fmt: skip
 
 
-def compare_programs(first: CompiledProgram, other: CompiledProgram) -> dict[str, Any]:
-    """flags: name -> (here, there); tasks: of each that differs, what of it."""
+class Differences(TypedDict):
+    """The differences of one program from the first: flags as name -> [here, there]; each differing task with its changes."""
+
+    path: str
+    flags: dict[str, list[str | None]]
+    tasks: list[dict[str, object]]
+    registers: int
+
+
+def compare_programs(first: CompiledProgram, other: CompiledProgram) -> Differences:
+    """Return the differing compiler flags (name -> [here, there]), the differing tasks with their changes, and a count of registers."""
     here, there = first.compiler.flags, other.compiler.flags
     flags = {
         name: [here.get(name), there.get(name)]
@@ -57,24 +72,26 @@ def compare_programs(first: CompiledProgram, other: CompiledProgram) -> dict[str
     return {"path": str(other.path), "flags": flags, "tasks": tasks, "registers": registers}
 
 
-def _find_changes(one: TaskDescriptor, two: TaskDescriptor) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        name: [getattr(one, name), getattr(two, name)]
+def _find_changes(first: TaskDescriptor, other: TaskDescriptor) -> dict[str, object]:
+    changes: dict[str, object] = {
+        name: [getattr(first, name), getattr(other, name)]
         for name in _COMPARED
-        if getattr(one, name) != getattr(two, name) and name != "geometry"
+        if getattr(first, name) != getattr(other, name) and name != "geometry"
     }
-    for name in sorted(one.geometry.keys() | two.geometry.keys()):
-        if (pair := [one.geometry.get(name), two.geometry.get(name)])[0] != pair[1]:
-            found[name] = pair
-    return found
+    for name in sorted(first.geometry.keys() | other.geometry.keys()):
+        if (pair := [first.geometry.get(name), other.geometry.get(name)])[0] != pair[1]:
+            changes[name] = pair
+    return changes
 
 
-def _changed_registers(one: TaskDescriptor, two: TaskDescriptor) -> set[int]:
-    both = one.registers.keys() | two.registers.keys()
-    return {address for address in both if one.registers.get(address) != two.registers.get(address)}
+def _changed_registers(first: TaskDescriptor, other: TaskDescriptor) -> set[int]:
+    both = first.registers.keys() | other.registers.keys()
+    return {address for address in both if first.registers.get(address) != other.registers.get(address)}
 
 
-def count_ops_per_task(ane_ops: int, programs: Sequence[CompiledProgram]) -> dict[str, Any]:
-    """Ops that were predicted or planned for the Neural Engine beside the tasks that they became."""
-    tasks = sum(len(program.tasks) if program.told_tasks is None else program.told_tasks for program in programs)
+def count_ops_per_task(ane_ops: int, programs: Sequence[CompiledProgram]) -> dict[str, object]:
+    """Compare the ops that were predicted or planned for the Neural Engine with the tasks that they became."""
+    tasks = sum(
+        len(program.tasks) if program.declared_tasks is None else program.declared_tasks for program in programs
+    )
     return {"ane_ops": ane_ops, "tasks": tasks, "ops_per_task": round(ane_ops / tasks, 3) if tasks else None}

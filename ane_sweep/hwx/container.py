@@ -1,5 +1,7 @@
-"""A .hwx file is a 64-bit little-endian Mach-O of a kind of its own: magic 0xbeefface, and load commands that Apple's
-loader.h does not know. Nothing is believed: each offset and count is held against the file's length.
+"""Read the container of a .hwx file: a 64-bit little-endian Mach-O of a kind of its own.
+
+It has the magic 0xbeefface, and load commands that Apple's loader.h does not know. Every offset and count is checked against
+the file's length.
 """
 
 import struct
@@ -18,7 +20,7 @@ TENSOR_THREAD = 3  # flavour; any other describes a program
 
 @dataclass(frozen=True)
 class FileSection:
-    """`data` is empty for what only takes room in memory (inputs, outputs, scratch)."""
+    """A section of the file. `data` is empty if it only takes room in memory (inputs, outputs, scratch)."""
 
     segment: str
     name: str
@@ -54,14 +56,14 @@ class Container:
     named: dict[str, int]  # name of an input or output -> address
     banner: str
     symbols: list[Symbol]
-    unknown: dict[int, int]  # load command that no table names -> how often
+    unknown: dict[int, int]  # load command that no table names -> number of times
 
     def section(self, segment: str, name: str) -> FileSection | None:
         return next((item for item in self.sections if (item.segment, item.name) == (segment, name)), None)
 
 
 class FileBytes:
-    """A file's bytes; reading past their end is a PackageError that says what was read."""
+    """A file's bytes; reading past their end raises a PackageError that names the part being read."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data = path, data
@@ -81,12 +83,12 @@ class FileBytes:
 
 
 def text_at(data: bytes, offset: int) -> str:
-    """A string that ends with a zero byte or the data; empty outside of it."""
+    """Return a string that ends with a zero byte or the data; empty for an offset outside of it."""
     return data[offset : offset + 4096].split(b"\0", 1)[0].decode("utf-8", "replace") if 0 <= offset < len(data) else ""
 
 
 def read(path: Path) -> Container:
-    """Raises PackageError for what is no such file, is cut short, or points outside itself."""
+    """Return the container at `path`. Raises PackageError for a file of another kind, cut short, or pointing outside itself."""
     source = FileBytes(path, _read_content(path))
     magic, cpu, subtype, _, count, size = source.unpack("6I", 0, "the header")
     if magic != MAGIC or cpu != CPU_TYPE:
@@ -123,7 +125,7 @@ def _read_content(path: Path) -> bytes:
 
 
 def _iterate_commands(source: FileBytes, count: int, size: int) -> Iterator[tuple[int, FileBytes]]:
-    """(what it is, its bytes) of each load command."""
+    """Yield the kind and the bytes of each load command."""
     at = 32
     for number in range(count):
         command, length = source.unpack("2I", at, f"load command {number}")

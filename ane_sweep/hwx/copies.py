@@ -1,10 +1,10 @@
-"""The compiled programs that Core ML leaves behind on a Mac, copied where they may be read.
+"""Copy the compiled programs that Core ML leaves behind on a Mac, if they may be read.
 
-    <home>/Library/Caches/<process>/com.apple.e5rt.e5bundlecache/   bundles of the user's own process; whether they hold the
-                                                                    program itself no source says
-    /Library/Caches/com.apple.aned/<OS build>/                      the service's cache: root's, and so mostly not to be read
+    <home>/Library/Caches/<process>/com.apple.e5rt.e5bundlecache/   bundles of the user's own process; no source says if they
+                                                                    hold the program itself
+    /Library/Caches/com.apple.aned/<OS build>/                      the service's cache: root's, and so mostly unreadable
 
-Only what was written since a moment is taken. Nothing here has met a Mac: on any other host there is nothing to find.
+Only files written since a given moment are taken. This was never run on a Mac; any other host has no such files.
 """
 
 import hashlib
@@ -15,28 +15,28 @@ from pathlib import Path
 
 SERVICE = Path("/Library/Caches/com.apple.aned")
 OWN = "Library/Caches/*/com.apple.e5rt.e5bundlecache"
-MAX_FILES, MAX_BYTES = 256, 256 << 20  # of one step; more is counted, not kept
+MAX_FILES, MAX_BYTES = 256, 256 << 20  # of one step; more is counted, not copied
 
 
 @dataclass
 class CopiedPrograms:
-    """Names of the files in the folder they were copied to, and a sentence for each that was found and not taken."""
+    """Names of the files in the folder they were copied to, and a sentence for each that was found and not copied."""
 
     files: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 def copy_programs(home: Path, folder: Path, since: float, service: Path = SERVICE) -> CopiedPrograms:
-    """Copy what was written after `since` (seconds of the epoch) into `folder`, each content once."""
-    found = CopiedPrograms()
+    """Copy files written after `since` (seconds of the epoch) into `folder`, each content once."""
+    copied = CopiedPrograms()
     for root in [*home.glob(OWN), service]:
         if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
-            found.left.append(f"{root} cannot be read by this user: what the service compiled stays unseen")
+            copied.skipped.append(f"{root} cannot be read by this user, so the programs of the service stay unseen")
             continue
         for path in _find_written(root, since):
-            _copy_file(path, folder, found)
-    found.files.sort()
-    return found
+            _copy_file(path, folder, copied)
+    copied.files.sort()
+    return copied
 
 
 def _find_written(root: Path, since: float) -> Iterator[Path]:
@@ -51,20 +51,20 @@ def _find_written(root: Path, since: float) -> Iterator[Path]:
                     continue  # the service tidies up meanwhile
 
 
-def _copy_file(path: Path, folder: Path, found: CopiedPrograms) -> None:
+def _copy_file(path: Path, folder: Path, copied: CopiedPrograms) -> None:
     try:
         size = path.stat().st_size
-        if size > MAX_BYTES or len(found.files) >= MAX_FILES:
-            found.left.append(
+        if size > MAX_BYTES or len(copied.files) >= MAX_FILES:
+            copied.skipped.append(
                 f"{path.name} of {size / 1e6:.0f} MB was not kept: at most {MAX_FILES} files of {MAX_BYTES >> 20} MiB"
             )
             return
         data = path.read_bytes()
     except OSError as error:
-        found.left.append(f"{path.name} cannot be read: {error.strerror or error}")
+        copied.skipped.append(f"{path.name} cannot be read: {error.strerror or error}")
         return
     name = f"{hashlib.sha256(data).hexdigest()[:12]}.{'hwx' if path.suffix == '.hwx' else 'net.plist'}"
-    if name not in found.files:
+    if name not in copied.files:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-        found.files.append(name)
+        copied.files.append(name)

@@ -1,4 +1,4 @@
-"""What is known of the format, as tables: `data/*.csv`, a row a fact with its source (`data/sources.csv`)."""
+"""Look up the known facts of the format in tables: `data/*.csv`, a row a fact with its source (`data/sources.csv`)."""
 
 import csv
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class Generation:
-    """`layout` names the columns of registers.csv; "" where no stream was ever published, and none is decoded."""
+    """A generation of the Neural Engine. `layout` names the columns of registers.csv; "" if no stream was ever published."""
 
     subtype: int
     name: str
@@ -24,7 +24,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Field:
-    """Bits low to high of the register at an address."""
+    """A field: bits low to high of the register at an address."""
 
     name: str
     address: int
@@ -33,7 +33,8 @@ class Field:
     register: str
     source: str
 
-    def of(self, word: int) -> int:
+    def extract(self, word: int) -> int:
+        """Return the value of this field in a word."""
         return word >> self.low & ((1 << self.high - self.low + 1) - 1)
 
 
@@ -46,14 +47,17 @@ class RegisterBlock:
 
 @cache
 def read_rows(table: str) -> tuple[dict[str, str], ...]:
-    """A table of `data/`."""
+    """Return the rows of a table of `data/`."""
     with open(_DATA / f"{table}.csv", encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
 
 @cache
 def generation(subtype: int) -> Generation:
-    """Of a CPU subtype; of one that no table has, a generation named after the number, whose stream is not decoded."""
+    """Return the generation of a CPU subtype.
+
+    An unknown subtype gives a generation named after its number, whose stream is not decoded.
+    """
     for row in read_rows("generations"):
         if int(row["subtype"]) == subtype:
             return Generation(
@@ -85,7 +89,7 @@ def blocks(layout: str) -> tuple[RegisterBlock, ...]:
 
 @cache
 def register_names(layout: str) -> dict[int, str]:
-    """address -> register, where a table names it; of the sixteen coefficient registers the first."""
+    """Return address -> register, if a table names it; of the sixteen coefficient registers the first."""
     return {field.address: field.register for field in fields(layout).values()}
 
 
@@ -95,25 +99,25 @@ def find_block(layout: str, address: int) -> RegisterBlock | None:
 
 @cache
 def operations() -> dict[tuple[str, int], str]:
-    """(field, its value) -> what the hardware does."""
+    """Return (field, its value) -> the hardware's operation."""
     return {(row["register"], int(row["value"])): row["operation"] for row in read_rows("operations")}
 
 
 @cache
 def engines() -> dict[int, str]:
-    """task type -> NE or PE."""
+    """Return task type -> NE or PE."""
     return {int(row["value"]): row["engine"] for row in read_rows("operations") if row["register"] == "task_type"}
 
 
 @cache
 def elements() -> dict[int, tuple[str, int]]:
-    """code -> (its name, bits)."""
+    """Return code -> (name, bits) of element types."""
     return {int(row["code"]): (row["element"], int(row["bits"])) for row in read_rows("elements")}
 
 
 @cache
 def header_fields(layout: str) -> dict[str, Field]:
-    """Fields of a task's header; `address` is the number of the word."""
+    """Return the fields of a task's header; `address` is the number of the word."""
     return {
         row["field"]: Field(row["field"], int(row["word"]), int(row["low"]), int(row["high"]), "header", row["source"])
         for row in read_rows("headers")
@@ -123,7 +127,7 @@ def header_fields(layout: str) -> dict[str, Field]:
 
 @cache
 def descriptor(flavour: int) -> dict[str, int]:
-    """Where a program's LC_THREAD of a flavour says what, in bytes from the command; {} where no table has it."""
+    """Return the offsets of the parts of a program's LC_THREAD of a flavour, in bytes from the command; {} if unknown."""
     for row in read_rows("descriptors"):
         if int(row["flavour"]) == flavour:
             return {name: int(value, 0) for name, value in row.items() if name not in ("flavour", "source") and value}

@@ -1,8 +1,7 @@
-"""Several files at once: programs, the lists of layers they were made from, and folders of both."""
+"""Read several files at once: compiled programs, the lists of layers they were made from, and folders of both."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.errors import PackageError
 from ane_sweep.hwx import comparison, netplist, program
@@ -15,26 +14,26 @@ _NAMES = ("*.hwx", "net.plist")
 
 @dataclass
 class ReadFiles:
-    """What was read of some paths; `errors` has a sentence for each that could not be."""
+    """The contents of some paths; `errors` has a sentence for each that could not be read."""
 
     programs: list[CompiledProgram] = field(default_factory=list)
     plists: list[NetPlist] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all tasks are decoded, and as many as each container says."""
+    def is_complete(self) -> bool:
+        """Return True if all tasks are decoded, and as many as each container declares."""
         return all(item.undecoded is None and item.agrees is not False for item in self.programs)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         differing = [comparison.compare_programs(self.programs[0], other) for other in self.programs[1:]]
-        found: dict[str, Any] = {"programs": [item.to_dict() for item in self.programs]}
+        found: dict[str, object] = {"programs": [item.to_dict() for item in self.programs]}
         found |= {"plists": [item.to_dict() for item in self.plists], "differences": differing}
         return {**found, "errors": self.errors} if self.errors else found
 
 
 def read(paths: list[Path]) -> ReadFiles:
-    """Compiled programs (.hwx) and the lists of layers they were made from (net.plist); folders are searched."""
+    """Read compiled programs (.hwx) and the lists of layers they were made from (net.plist); folders are searched."""
     found = ReadFiles()
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""net.plist: what a program was compiled from, on systems that hand the compiler a list of layers (macOS 11 to 15 and on).
+"""Read net.plist: the list of layers from which a program was compiled, on systems that pass one (macOS 11 to 15 and on).
 
 Networks   names of networks, each a dictionary of that name
 a network  Inputs, Outputs, Units (names, in order), Weights (files), and a dictionary under each of these names
@@ -8,7 +8,6 @@ import plistlib
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from xml.parsers.expat import ExpatError
 
 from ane_sweep.errors import PackageError
@@ -28,14 +27,14 @@ class Unit:
     inputs: list[str]
     output_channels: int | None
     output_type: str | None
-    params: dict[str, Any]
+    params: dict[str, object]
 
 
 @dataclass(frozen=True)
 class Network:
     name: str
-    inputs: dict[str, dict[str, Any]]
-    outputs: dict[str, dict[str, Any]]
+    inputs: dict[str, dict[str, object]]
+    outputs: dict[str, dict[str, object]]
     weights: list[str]
     units: list[Unit]
 
@@ -46,12 +45,12 @@ class NetPlist:
     version: str | None
     networks: list[Network]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {**asdict(self), "path": str(self.path)}
 
 
 def read(path: Path) -> NetPlist:
-    """Raises PackageError for what is no property list, or names no network."""
+    """Return the list of layers at `path`. Raises PackageError if it is no property list, or names no network."""
     try:
         content = untrusted.read_file(path, MAX_BYTES)
     except ValueError as error:
@@ -68,27 +67,27 @@ def read(path: Path) -> NetPlist:
     return NetPlist(path, str(found["Version"]) if "Version" in found else None, networks)
 
 
-def _read_network(name: str, found: dict[str, Any]) -> Network:
-    def described(key: str) -> dict[str, dict[str, Any]]:
-        return {item: _to_json(_as_dict(found.get(item))) for item in _as_names(found.get(key))}
+def _read_network(name: str, found: dict[str, object]) -> Network:
+    def described(key: str) -> dict[str, dict[str, object]]:
+        return {item: _to_json_dict(found.get(item)) for item in _as_names(found.get(key))}
 
     units = [_read_unit(item, _as_dict(found.get(item))) for item in _as_names(found.get("Units"))]
     return Network(name, described("Inputs"), described("Outputs"), _as_names(found.get("Weights")), units)
 
 
-def _read_unit(name: str, found: dict[str, Any]) -> Unit:
+def _read_unit(name: str, found: dict[str, object]) -> Unit:
     below = found.get("Bottom")
     inputs = [str(below)] if isinstance(below, str) else _as_names(below)
     channels = found.get("OutputChannels")
-    params = _to_json(_as_dict(found.get("Params")))
+    params = _to_json_dict(found.get("Params"))
     return Unit(
         name, str(found.get("Type", "?")), inputs, channels if isinstance(channels, int) else None,
         str(found["OutputType"]) if "OutputType" in found else None, params,
     )  # fmt: skip
 
 
-def format_shape(described: dict[str, Any]) -> str:
-    """`1x3x224x224`, as far as an input says it."""
+def format_shape(described: dict[str, object]) -> str:
+    """Return `1x3x224x224`, as far as an input declares it."""
     return "x".join(str(described.get(size, "?" if size != "BatchSize" else 1)) for size in _SIZES)
 
 
@@ -115,16 +114,20 @@ def format_text(found: NetPlist) -> str:
     return "\n".join(lines)
 
 
-def _as_dict(value: Any) -> dict[str, Any]:
+def _as_dict(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _as_names(value: Any) -> list[str]:
+def _as_names(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _to_json(value: Any, depth: int = 0) -> Any:
-    """What JSON has; bytes and dates as text, and nothing nested beyond reason."""
+def _to_json_dict(value: object) -> dict[str, object]:
+    return {str(key): _to_json(item, 1) for key, item in _as_dict(value).items()}
+
+
+def _to_json(value: object, depth: int = 0) -> object:
+    """Return a value as JSON has it: bytes and dates as text, and nesting cut off beyond reason."""
     if depth > 16:
         return "..."
     if isinstance(value, dict):

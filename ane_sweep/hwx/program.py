@@ -1,27 +1,39 @@
-"""A .hwx file as a whole."""
+"""Read a .hwx file as a whole: its container, compiler, tensors, constants and tasks."""
 
+import re
 import struct
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.hwx import container, facts, ident, stream, tensors
-from ane_sweep.hwx import tasks as meaning
+from ane_sweep.hwx import container, facts, stream, tensors
 from ane_sweep.hwx.container import TENSOR_THREAD, Container, FileSection, Symbol
 from ane_sweep.hwx.facts import Generation
-from ane_sweep.hwx.ident import Compiler
-from ane_sweep.hwx.tasks import TaskDescriptor
+from ane_sweep.hwx.tasks import Places, TaskDescriptor, read_task
 from ane_sweep.hwx.tensors import TensorBinding
 
 _BARS = 128  # base address numbers of a program at most
 _GLOBAL = 0x0F  # kind of a symbol that is defined in a section, and seen from outside
+_VERSION = re.compile(r"(\w*compiler) v([\d.]+)")
+_MODULE = re.compile(r"Module (\w+):")
+_FIELD = re.compile(r"(Module\w+|CompilationMethod):\s*(.*)")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The compiler's notes in a program: its version, the modules that made the program, and the flags it ran with."""
+
+    name: str | None
+    version: str | None
+    target: str | None  # as its -t flag names it: h13, h14g
+    modules: list[dict[str, str]]
+    flags: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Constants:
-    """A section of constants: its bytes, how many of them are not zero, and the kernels that symbols name in it."""
+    """A section of constants: its bytes, the number that are not zero, and the kernels that symbols name in it."""
 
     section: str
     bytes: int
@@ -32,7 +44,10 @@ class Constants:
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """`told_tasks` is the container's own count; `undecoded` says why there are no tasks, None where they were decoded."""
+    """A compiled program of the Neural Engine.
+
+    `declared_tasks` is the container's own count; `undecoded` is the reason why there are no tasks, None if they were decoded.
+    """
 
     path: Path
     bytes: int
@@ -42,7 +57,7 @@ class CompiledProgram:
     constants: list[Constants]
     scratch_bytes: int
     tasks: list[TaskDescriptor]
-    told_tasks: int | None
+    declared_tasks: int | None
     undecoded: str | None
     sections: list[FileSection]
     relocations: int
@@ -50,11 +65,11 @@ class CompiledProgram:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether as many tasks were found as the container says; None where one of them is not known."""
-        return None if self.undecoded or self.told_tasks is None else len(self.tasks) == self.told_tasks
+        """Return True if as many tasks were found as the container declares; None if either is unknown."""
+        return None if self.undecoded or self.declared_tasks is None else len(self.tasks) == self.declared_tasks
 
-    def to_dict(self) -> dict[str, Any]:
-        """What --json prints of a program."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the program as `--json` prints it."""
         engines = Counter(task.engine for task in self.tasks)
         return {
             "path": str(self.path),
@@ -64,7 +79,7 @@ class CompiledProgram:
             "tensors": [{**asdict(tensor), "wasted": round(tensor.wasted, 4)} for tensor in self.tensors],
             "constants": [asdict(item) for item in self.constants],
             "scratch_bytes": self.scratch_bytes,
-            "told_tasks": self.told_tasks,
+            "told_tasks": self.declared_tasks,
             "agrees": self.agrees,
             "undecoded": self.undecoded,
             "engines": dict(engines),
@@ -78,28 +93,28 @@ class CompiledProgram:
         }
 
 
-def _task_dict(task: TaskDescriptor) -> dict[str, Any]:
+def _task_dict(task: TaskDescriptor) -> dict[str, object]:
     return {**asdict(task), "registers": {f"{at:#07x}": word for at, word in task.registers.items()}}
 
 
 def read(path: Path) -> CompiledProgram:
-    """Raises PackageError where it cannot be read, or its tasks are not what its generation writes."""
+    """Return the program at `path`. Raises PackageError if it cannot be read, or its tasks do not fit its generation."""
     held = container.read(path)
     generation = facts.generation(held.subtype)
-    told = _read_descriptor(held)
+    declared = _read_descriptor(held)
     text = held.section("__TEXT", "__text")
     undecoded = _explain_undecoded(generation, text)
     tasks: list[TaskDescriptor] = []
     if text is not None and undecoded is None:
-        places = meaning.Places(_name_addresses(held), _read_bars(held))
+        places = Places(_name_addresses(held), _read_bars(held))
         try:
-            found = stream.read(text.data, generation, told.get("first_words"), told.get("count"))
+            found = stream.read(text.data, generation, declared.get("first_words"), declared.get("count"))
         except PackageError as error:
             raise PackageError(f"{path}: {error}") from None
-        tasks = [meaning.read_task(index, one, generation.layout, places) for index, one in enumerate(found)]
+        tasks = [read_task(index, one, generation.layout, places) for index, one in enumerate(found)]
     return CompiledProgram(
-        path, held.size, generation, ident.read_banner(held.banner), tensors.read(held), _read_constants(held),
-        sum(item.size for item in held.sections if item.segment == "__DATA"), tasks, told.get("count"), undecoded,
+        path, held.size, generation, _read_banner(held.banner), tensors.read(held), _read_constants(held),
+        sum(item.size for item in held.sections if item.segment == "__DATA"), tasks, declared.get("count"), undecoded,
         held.sections, sum(item.relocations for item in held.sections), held.unknown,
     )  # fmt: skip
 
@@ -108,27 +123,27 @@ def _explain_undecoded(generation: Generation, text: FileSection | None) -> str 
     if text is None:
         return "it holds no __TEXT,__text section"
     if not generation.layout:
-        return f"nobody has published how {generation.name} writes its tasks"
+        return f"no source has published how {generation.name} writes its tasks"
     return None
 
 
 def _read_descriptor(held: Container) -> dict[str, int]:
-    """What the program's thread says: count of tasks, words of the first; {} where its flavour is in no table."""
+    """Return the counts in the program's thread: tasks, and words of the first; {} if its flavour is unknown."""
     for thread in held.threads:
         if thread.flavour == TENSOR_THREAD or not (where := facts.descriptor(thread.flavour)):
             continue
-        said: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for name in ("count", "first_words"):
             if name in where and where[name] + 4 <= len(thread.data):
-                said[name] = struct.unpack_from("<I", thread.data, where[name])[0]
-        if "first_words" in said:
-            said["first_words"] += 1  # it is told less one
-        return said
+                counts[name] = struct.unpack_from("<I", thread.data, where[name])[0]
+        if "first_words" in counts:
+            counts["first_words"] += 1  # the file holds one less
+        return counts
     return {}
 
 
 def _read_bars(held: Container) -> dict[int, int]:
-    """Number of a base address -> what stands there in the program's thread."""
+    """Return number of a base address -> address, from the program's thread."""
     for thread in held.threads:
         if where := facts.descriptor(thread.flavour):
             step = where["bar_step"]
@@ -142,7 +157,7 @@ def _read_bars(held: Container) -> dict[int, int]:
 
 
 def _name_addresses(held: Container) -> dict[int, str]:
-    """address -> tensor, or section."""
+    """Return address -> name of the tensor or section."""
     sections = {item.address: f"{item.segment},{item.name}" for item in held.sections if item.address}
     return {**sections, **{address: name for name, address in held.named.items()}}
 
@@ -162,3 +177,25 @@ def _read_constants(held: Container) -> list[Constants]:
 def _is_kernel(symbol: Symbol, section: FileSection) -> bool:
     inside = section.address <= symbol.address < section.address + section.size
     return inside and symbol.kind == _GLOBAL and symbol.name.startswith("K")
+
+
+def _read_banner(banner: str) -> Compiler:
+    """Return the compiler of a banner; parts that are missing are None or empty."""
+    version = _VERSION.search(banner)
+    modules: list[dict[str, str]] = []
+    flags: dict[str, str] = {}
+    for line in (line.strip() for line in banner.splitlines()):
+        if line.startswith("-"):
+            name, value = _parse_flag(line)
+            flags[name] = value
+        elif module := _MODULE.match(line):
+            modules.append({"module": module[1]})
+        elif modules and (field := _FIELD.match(line)):
+            modules[-1][field[1]] = field[2].strip()
+    return Compiler(version[1] if version else None, version[2] if version else None, flags.get("-t"), modules, flags)
+
+
+def _parse_flag(line: str) -> tuple[str, str]:
+    """Parse `--name=value`, `-t h13`, or a bare flag, whose value is empty."""
+    name, between, value = line.partition("=" if line.startswith("--") and "=" in line else " ")
+    return name.strip(), value.strip() if between else ""

@@ -1,11 +1,11 @@
-"""A program's tasks: headers, and the registers that each of them writes.
+"""Decode a program's tasks: headers, and the registers that each of them writes.
 
-    H13     tasks are a linked list: the container says how long the first is, each task how long the next is and where
-    later   tasks stand one after the other, 16-byte aligned, each saying its own length; empty frames lie between them
+    H13     tasks are a linked list: the container gives the length of the first, each task the length and place of the next
+    later   tasks stand one after the other, 16-byte aligned, each with its own length; empty frames lie between them
 
-A header is followed by one more word where its last word ends in two ones. After it come writes: on H13 `count - 1` in
+A header is followed by one more word if its last word ends in two ones. After it come writes: on H13 `count - 1` in
 bits 26 to 31 and a byte address; later a word address in bits 0 to 14, and either `count - 1` in bits 15 to 20, with the
-number of a base address in bits 21 to 28 (bit 29 marks it), or, where bit 31 is set, a mask of what follows the first.
+number of a base address in bits 21 to 28 (bit 29 marks it), or, if bit 31 is set, a mask of the registers after the first.
 A register that is not written is not zero: it is absent.
 """
 
@@ -32,7 +32,7 @@ class TaskStream:
 
 
 def read(text: memoryview, generation: Generation, first_words: int | None, count: int | None) -> list[TaskStream]:
-    """The tasks of a text section. Raises PackageError where it is not what its generation writes."""
+    """Return the tasks of a text section. Raises PackageError if it does not fit its generation."""
     words = memoryview(bytes(text[: len(text) // 4 * 4])).cast("I")
     spans = _walk_linked(words, first_words, count) if generation.linked else _walk_aligned(words)
     found: list[TaskStream] = []
@@ -44,7 +44,7 @@ def read(text: memoryview, generation: Generation, first_words: int | None, coun
 
 
 def _walk_linked(words: memoryview, size: int | None, count: int | None) -> Iterator[tuple[int, int]]:
-    """(offset, size) in words. Without a count the list ends at a pointer of 0."""
+    """Yield (offset, size) in words. Without a count the list ends at a pointer of 0."""
     at, seen = 0, set[int]()
     if size is None:
         raise PackageError("the program does not say how long its first task is")
@@ -88,7 +88,7 @@ def _read_task(words: memoryview, offset: int, generation: Generation) -> TaskSt
 
 
 def _apply_write(words: memoryview, at: int, made: TaskStream, is_h13: bool) -> int:
-    """One write of registers; returns where the next one stands."""
+    """Apply one write of registers and return the place of the next one."""
     head = words[at]
     addresses, bar = (_h13_addresses(head), None) if is_h13 else _later_addresses(head)
     if at + 1 + len(addresses) > len(words):

@@ -1,7 +1,7 @@
-"""What a task's registers say: geometry, engine, operation, and what is read from and written to memory.
+"""Interpret a task's registers: geometry, engine, operation, and its reads from and writes to memory.
 
-A register that a task does not write says nothing here: whether it then keeps what the task before it wrote is not
-settled between the sources, and no figure is made of it.
+A register that a task does not write is ignored: the sources do not agree if it then keeps the value of the task before, and
+no figure is made of it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _NEGATED = 3  # of PE's second source
 
 @dataclass(frozen=True)
 class Transfer:
-    """One DMA of a task. `of` names the tensor or section, where the container says it; `bytes` includes padding."""
+    """One DMA of a task. `of` names the tensor or section, if the container says it; `bytes` includes padding."""
 
     does: str  # reads, writes
     of: str | None
@@ -34,7 +34,7 @@ class TaskDescriptor:
     id: int
     offset: int
     words: int
-    estimate_us: int  # the compiler's own, in about microseconds; 0 where it says nothing
+    estimate_us: int  # the compiler's own, in about microseconds; 0 if there is none
     engine: str
     operation: str
     geometry: dict[str, int]
@@ -45,12 +45,12 @@ class TaskDescriptor:
     unexplained: int  # registers outside the blocks that are known
 
     def shape(self, side: str) -> str:
-        """`64x1x1`, channels first; "?" for what the task does not write."""
+        """Return `64x1x1`, channels first; "?" for a size that the task does not write."""
         return "x".join(str(self.geometry.get(f"{side}_{axis}", "?")) for axis in "chw")
 
 
 class Places:
-    """Where base address numbers point: the name of the tensor or section there, as far as the container says."""
+    """The targets of base address numbers: the name of the tensor or section there, as far as the container says."""
 
     def __init__(self, named: dict[int, str], bars: dict[int, int]) -> None:
         self._named, self._bars = named, bars
@@ -60,9 +60,9 @@ class Places:
 
 
 def read_task(index: int, stream: TaskStream, layout: str, places: Places) -> TaskDescriptor:
-    """A task as `read` found it, in words."""
+    """Return the task in a stream, interpreted by the tables of its layout."""
     values = _read_fields(stream.registers, layout)
-    head = {name: field.of(stream.header[field.address]) for name, field in facts.header_fields(layout).items()}
+    head = {name: field.extract(stream.header[field.address]) for name, field in facts.header_fields(layout).items()}
     parts = _constant_part_bytes(stream.registers, layout)
     engine, operation = _name_work(values)
     geometry = {name: values[name] for name in _GEOMETRY if name in values}
@@ -80,16 +80,16 @@ _GEOMETRY = (
 
 
 def _read_fields(registers: dict[int, int], layout: str) -> dict[str, int]:
-    """Field -> value, of the registers that the task writes."""
+    """Return field -> value, of the registers that the task writes."""
     return {
-        name: field.of(registers[field.address])
+        name: field.extract(registers[field.address])
         for name, field in facts.fields(layout).items()
         if field.address in registers
     }
 
 
 def _name_work(values: dict[str, int]) -> tuple[str, str]:
-    """(engine, operation): what the task's type says, and the registers of the engine that it names."""
+    """Return engine and operation, from the task's type and the registers of the engine that it names."""
     kind = values.get("task_type")
     if kind is None or kind not in facts.engines():
         return _TYPE_UNKNOWN, "?" if kind is None else f"task type {kind}"
@@ -119,7 +119,7 @@ def _name_planar_operation(kind: int, values: dict[str, int]) -> str:
 
 
 def _constant_part_bytes(registers: dict[int, int], layout: str) -> list[int]:
-    """Bytes of each part of the kernel that the task fetches."""
+    """Return the bytes of each part of the kernel that the task fetches."""
     known = facts.fields(layout)
     if "coefficient_on" not in known:
         return []
@@ -127,14 +127,14 @@ def _constant_part_bytes(registers: dict[int, int], layout: str) -> list[int]:
     return [
         registers.get(size.address + 4 * part, 0)
         for part in range(CORES)
-        if on.of(registers.get(on.address + 4 * part, 0))
+        if on.extract(registers.get(on.address + 4 * part, 0))
     ]
 
 
 def _read_transfers(
     stream: TaskStream, values: dict[str, int], head: dict[str, int], layout: str, places: Places
 ) -> list[Transfer]:
-    found = []
+    transfers = []
     for side, does in _SIDES:
         bar = head.get(f"{side}_bar") if head.get(f"{side}_bar_on") else None
         if bar is None and f"{side}_base" in values:
@@ -142,13 +142,13 @@ def _read_transfers(
         if bar is None and not values.get(f"{side}_on"):
             continue
         row, plane, offset = (values.get(f"{side}_{name}") for name in ("row", "plane", "base"))
-        whole = _count_bytes(row, plane, values, "out" if side == "dst" else "in")
-        found.append(Transfer(does, places.name(bar), bar, offset or 0, row, plane, whole))
-    return found
+        size = _count_bytes(row, plane, values, "out" if side == "dst" else "in")
+        transfers.append(Transfer(does, places.name(bar), bar, offset or 0, row, plane, size))
+    return transfers
 
 
 def _count_bytes(row: int | None, plane: int | None, values: dict[str, int], end: str) -> int | None:
-    """What a tensor covers, its padded rows included; a plane may stand further from the next than its rows reach."""
+    """Return the bytes that a tensor covers, its padded rows included; planes may be further apart than their rows reach."""
     height, channels = values.get(f"{end}_h"), values.get(f"{end}_c")
     if plane is None or channels is None:
         return None

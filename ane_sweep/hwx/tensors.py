@@ -1,4 +1,4 @@
-"""What goes into a program and comes out of it, from its LC_THREADs of flavour 3: element, shape, strides, bytes.
+"""Read the inputs and outputs of a program from its LC_THREADs of flavour 3: element, shape, strides, bytes.
 
 A row of W is padded to 64 bytes: a tensor of one column of halves takes 32 times its bytes.
 """
@@ -17,7 +17,7 @@ _BINDING, _NAME, _SHAPE, _STRIDES, _BYTES, _OTHER_NAME, _END = 0x14, 0x20, 0x28,
 
 @dataclass(frozen=True)
 class TensorBinding:
-    """shape N, C, H, W; strides in bytes of the same four; `wasted` is the share of `bytes` that no element fills."""
+    """An input or output: shape N, C, H, W; strides in bytes of the same four."""
 
     name: str
     role: str
@@ -30,11 +30,12 @@ class TensorBinding:
 
     @property
     def wasted(self) -> float:
+        """Return the share of `bytes` that no element fills."""
         return 1 - self.used_bytes / self.bytes if self.bytes else 0.0
 
 
 def read(container: Container) -> list[TensorBinding]:
-    """In the order of the file. Raises PackageError for one that is cut short."""
+    """Return the tensors in the order of the file. Raises PackageError for one that is cut short."""
     return [_read_tensor(thread.data, container) for thread in container.threads if thread.flavour == TENSOR_THREAD]
 
 

@@ -1,21 +1,39 @@
-"""Reading and cutting ML Programs: what chunking, placement and the reference runtime share.
+"""Read, view, cut and write Core ML's ML Programs, without importing coremltools.
 
-    proto.py      the protobuf classes, without importing coremltools (0.03 s instead of seconds)
-    package.py    a .mlpackage on disk: where its protobuf and weights are, reading, writing
-    compiled.py   a compiled model: its text, and what else it says of its inputs and parts
-    weights.py    weight.bin: mapped reader, streaming writer
-    untrusted.py  JSON and safetensors headers from outside, read with care
-    effects.py    the modes of arithmetic, and the known effects of the Neural Engine
-    cut_words.py  cuts as a user writes them
-    graph.py      a light view of a program: ops in order, what they read, write and hold
-    line.py       a program as a line of ops, and where that line can be cut
-    cuts.py       which of those cuts are best
-    ends.py       embedding and vocabulary head as chunks of their own
-    joint.py      functions of one package cut at the same places
-    chunker.py    n programs in a chain
-    writer.py     one chunk as a package
-    pipeline.py   a chain as one Core ML pipeline package, and back
-    chain.py      a chain seen as one program: what goes in, what comes out
+    from pathlib import Path
+    from ane_sweep.mil import chunker, graph, package
 
-Only numpy is imported here besides the standard library and protobuf.
+    program = graph.load(Path("model.mlpackage"))
+    for op in program.ops:                                  # in the program's order
+        print(op.type, op.reads, op.outputs)
+    print(program.inputs, program.tensor_type(program.inputs[0]))
+    weights = {op.name: program.constant(op) for op in program.ops if op.type == "const"}
+
+    facts = chunker.chunk(Path("model.mlpackage"), Path("out"), chunker.ChunkRequest(count=2))
+    print(package.program_paths(Path("out")), facts["chunk_bytes"])
+
+Main types:
+
+    package.Package                 a model on disk: its protobuf message, and its weight files, mapped when first used
+    graph.Program, graph.Op         one function as ops in order; an op maps parameters to names of values or literals
+    element_types.TensorType        element type by its MIL name ("fp16") and shape; None is a size that is not declared
+    weights.BlobFile, BlobWriter    a weight.bin, mapped for reading or streamed for writing
+    line.OpLine                     a program as a line of computing ops, with the places where it can be cut
+    chunker.ChunkRequest            how a program is cut; the chunks of a chain compute the same bits as the program
+    proto.Model_pb2, MIL_pb2        Core ML's protobuf classes (typed in proto.pyi), loaded in 0.03 s
+
+    package, compiled   a .mlpackage or .mlmodel; a compiled .mlmodelc (text, text_values parse its MIL text)
+    chain, pipeline     a chain of programs as one program; as one Core ML pipeline package, and back
+    chunker             n programs in a chain: line and cuts choose the places, joint keeps functions together, writer writes
+    cut_words, places   cuts as a user writes them ("layer:24"), and the legal cuts that they mean
+    identity            a copy under a new identity, which no cache of compiled programs knows
+    effects             the modes of arithmetic, and the known effects of the Neural Engine
+    analytics           notes of Core ML's own compiler about each op
+    untrusted           JSON and safetensors headers from outside, read with care
+
+Sizes are bytes, and a weight of less than a byte an element is unpacked to one byte each. Arrays are numpy views into the
+mapped file: they cost no memory, and must not be written to. Everything wrong with a file is errors.PackageError, which says
+what is wrong, where, and what to do next; a cut that is impossible is errors.ChunkError, which names the choices.
+
+Imported are numpy and protobuf besides the standard library; coremltools must be installed, for its protobuf classes alone.
 """

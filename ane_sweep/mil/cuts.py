@@ -6,7 +6,7 @@ The best cuts make the largest chunk as small as possible (or within 5 % of an e
 share (again within 5 %), then take the fewest boundary bytes, then the most even chunks, then the earliest cuts. The same
 program always gets the same cuts.
 
-A chunk of its own is cut off at the legal place where fewest bytes cross, of equals where it is smallest: the embedding
+A chunk of its own is cut off at the legal place where fewest bytes cross, of equals the smallest: the embedding
 is every lookup in a table of weights ahead of the first layer; the head is the layers with weights from which no other
 layer follows (the projection onto the vocabulary, also if several share it).
 """

@@ -114,7 +114,7 @@ def load(path: Path) -> Program:
 
 
 def view_program(package: packages.Package, function: str = "") -> Program:
-    """View one function of a package; "" is the one that the package declares as default.
+    """View one function of a package; "" is its declared default.
 
     Raises errors.PackageError if there is no such function, or none that can be the default.
     """

@@ -44,7 +44,7 @@ def beside(prediction: Prediction, programs: Sequence[CompiledProgram]) -> dict[
     generation = prediction.chip.generation
     expected = tasks.steps([row.site for row in rows], generation)
     found = [task for program in programs for task in program.tasks]
-    real = sum(len(program.tasks) if program.told_tasks is None else program.told_tasks for program in programs)
+    real = sum(len(program.tasks) if program.declared_tasks is None else program.declared_tasks for program in programs)
     wanted = None if expected is None else sum(1 if step.tasks is None else step.tasks for step in expected)
     content: dict[str, Any] = {
         "chip": prediction.chip.chip, "ops_are": which, "ane_ops": len(rows), "tasks": real, "ops_per_task": _ratio(len(rows), real),

@@ -1,13 +1,12 @@
-"""What is known of the Neural Engine's arithmetic, as effects on top of fp16, each with its source and confidence.
+"""Model the known arithmetic of the Neural Engine as effects on top of fp16, each with its source and confidence.
 
-A model, not a measurement: whatever runs under it is recorded as such, with the effects by name (effects.py).
+It is a model, not a measurement: a run under it is recorded as such, with the effects by name (mil/effects.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from ane_sweep.reference.site import Site, Step, align, widen
 
 
 def apply_effects(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    """The step of an op under these effects."""
+    """Return the step of an op under these effects."""
     kind = site.op.type
     if kind in _PRODUCTS and _is_half(site) and {"accumulator", "products", "operands", "half_away"} & set(effects):
         step = _PRODUCTS[kind](site, step, effects)
@@ -39,9 +38,9 @@ def _is_half(site: Site) -> bool:
 
 
 def _change_result(step: Step, change: Callable[..., torch.Tensor]) -> Step:
-    """The same step with its (first) result changed; `change(result, *arguments)`."""
+    """Return the same step with its (first) result changed by `change(result, *arguments)`."""
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         made = step.run(*values)
         if isinstance(made, tuple):
             return (change(made[0], *values), *made[1:]) if made and isinstance(made[0], torch.Tensor) else made
@@ -64,7 +63,7 @@ def _widen_operand(x: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
 
 
 def _round_to_half(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
-    """fp32 to fp16: halves to even, or away from zero."""
+    """Round fp32 to fp16: halves to even, or away from zero."""
     if "half_away" not in effects:
         return y.half()
     bits = y.contiguous().view(torch.int32)
@@ -113,7 +112,7 @@ def _conv(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     spatial, groups = weight.ndim - 2, site.static("groups", 1)
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
     padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
-    grouped = _widen_operand(weight, effects).unflatten(0, (groups, -1))
+    grouped = _widen_operand(weight, effects).reshape(groups, -1, *weight.shape[1:])
     start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -130,20 +129,20 @@ def _conv_transpose(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
         return step
     spatial, groups = weight.ndim - 2, site.static("groups", 1)
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
-    turned = _widen_operand(weight, effects).unflatten(0, (groups, -1)).transpose(1, 2)
+    turned = _widen_operand(weight, effects).reshape(groups, -1, *weight.shape[1:]).transpose(1, 2)
     turned = turned.flip(list(range(3, turned.ndim)))
     start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
-    def whole(x: torch.Tensor) -> torch.Tensor:
+    def convolve_fully(x: torch.Tensor) -> torch.Tensor:
         x = fixed_point.insert_zeros(_widen_operand(x, effects), weight.shape[2:], strides, dilations)
         made = fixed_point.convolve(x, turned, [1] * spatial, dilations, effects)
         return _round_to_half(fixed_point.sum_pieces([*start, *made], effects), effects)
 
-    return crop_transposed(site, weight, whole, None)
+    return crop_transposed(site, weight, convolve_fully, None)
 
 
 def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    """Of two values: axes of both and of the result are batches, axes of both alone are summed."""
+    """Multiply two values: axes of both and of the result are batches, axes of both alone are summed."""
     terms, _, result = site.static("equation").replace(" ", "").partition("->")
     first, _, second = terms.partition(",")
     if (
@@ -174,7 +173,7 @@ def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
 
 
 def _attention(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    """Both products; scores and their softmax stay in fp32 between them, of which nothing is known."""
+    """Compute both products; scores and their softmax stay in fp32 between them, as nothing is known of these."""
 
     def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return fixed_point.sum_pieces(
@@ -199,7 +198,7 @@ _PRODUCTS: dict[str, Callable[[Site, Step, tuple[str, ...]], Step]] = {
     "scaled_dot_product_attention": _attention,
 }
 
-# function, range of the knots, and what holds beyond it: "odd" functions are tabulated for x >= 0
+# function and range of the knots; "odd" functions are tabulated for x >= 0
 TABLES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
     "sigmoid": (torch.sigmoid, -8.0, 8.0),
     "tanh": (torch.tanh, 0.0, 4.0),
@@ -211,7 +210,7 @@ _KNOTS = 33
 
 
 def interpolate(x: torch.Tensor, kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """fp32 values by linear interpolation; beyond the knots the function itself."""
+    """Return the function of fp32 values by linear interpolation; beyond the knots the function itself."""
     _, low, high = TABLES[kind]
     given = x.abs() if low == 0 else x
     knots = function(torch.linspace(low, high, _KNOTS, dtype=torch.float64)).float()

@@ -1,4 +1,4 @@
-"""Ops that rearrange blocks: between depth, batch and space, and windows."""
+"""Build the ops that rearrange blocks (between depth, batch and space), take windows, or pool over them."""
 
 import math
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from ane_sweep.reference.site import Site, Step, align, op, widen
 
 @op("depth_to_space", "pixel_shuffle")
 def depth_to_space(site: Site) -> Step:
-    """Both (N, C r r, H, W) -> (N, C, H r, W r); depth_to_space has the channel last within C r r, pixel_shuffle
-    first.
+    """Build (N, C r r, H, W) -> (N, C, H r, W r).
+
+    depth_to_space has the channel last within C r r, pixel_shuffle first.
     """
     is_shuffle = site.op.type == "pixel_shuffle"
     r = site.static("upscale_factor" if is_shuffle else "block_size")
@@ -71,7 +72,7 @@ def space_to_batch(site: Site) -> Step:
 
 @op("batch_to_space")
 def batch_to_space(site: Site) -> Step:
-    """The way back; `crops` cuts from the top, bottom, left and right afterwards."""
+    """Build the inverse of space_to_batch; `crops` cuts from the top, bottom, left and right afterwards."""
     (high, broad), ((top, bottom), (left, right)) = site.static("block_shape"), site.static("crops")
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -90,6 +91,7 @@ _MEAN: tuple[Function, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 
 @op("avg_pool", "max_pool", "l2_pool")
 def pool(site: Site) -> Step:
+    """Pool over windows of x (N, C, *D) with one to three D."""
     kernel = site.static("kernel_sizes")
     strides = site.static("strides", [1] * len(kernel))
     padding = resolve_padding(site, kernel, strides, [1] * len(kernel))
@@ -105,7 +107,8 @@ def pool(site: Site) -> Step:
         if kind == "max_pool":
             return largest(pad_spatial(x, whole, -math.inf), kernel, strides).to(dtype)
         if kind == "l2_pool":
-            return (mean(pad_spatial(x.square(), whole), kernel, strides) * math.prod(kernel)).sqrt().to(dtype)
+            power: torch.Tensor = mean(pad_spatial(x.square(), whole), kernel, strides) * math.prod(kernel)
+            return power.sqrt().to(dtype)
         result = mean(pad_spatial(x, whole), kernel, strides)
         if (excluded and any(whole)) or any(over):
             # what lies beyond the declared padding is never counted; the padding itself is, unless excluded
@@ -122,7 +125,10 @@ def _pad_behind(over: list[int]) -> list[int]:
 
 
 def _find_overhang(x: torch.Tensor, kernel: list[int], strides: list[int], sides: list[int]) -> list[int]:
-    """What `ceil_mode` adds behind each dimension; the last window must start inside the input or the left padding."""
+    """Return the sizes that `ceil_mode` adds behind each dimension.
+
+    The last window must start inside the input or the left padding.
+    """
     result = []
     for axis, (size, stride) in enumerate(zip(kernel, strides)):
         length, before, after = x.shape[2 + axis], sides[2 * axis], sides[2 * axis + 1]

@@ -1,4 +1,4 @@
-"""constexpr ops: compressed weights, made dense once at load.
+"""Build the constexpr ops (compressed weights, made dense once at load), and quantize and dequantize of activations.
 
 iOS16 forms pack bits into bytes and name the shape; iOS18 forms have unpacked indices and can be chained. Everything is
 computed as coremltools' own `decompress` does: in the type of the scale or the table.
@@ -15,7 +15,7 @@ MOST_ELEMENTS = 1 << 36
 
 
 def _unpack_bits(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
-    """`count` numbers of `width` bits, packed lowest bits first across bytes."""
+    """Return `count` numbers of `width` bits, packed lowest bits first across bytes."""
     if packed.numel() * 8 < count * width:
         raise ValueError(f"{packed.numel()} bytes for {count} numbers of {width} bits")
     raw = packed.to(torch.uint8)
@@ -39,7 +39,7 @@ def _count(shape: list[int]) -> int:
 
 @op("constexpr_affine_dequantize")
 def affine_dequantize(site: Site) -> Step:
-    """scale * (quantized_data - zero_point), both along `axis` where they are vectors."""
+    """Compute scale * (quantized_data - zero_point), both along `axis` if they are vectors."""
     data, zero, scale = _read_constants(site, "quantized_data", "zero_point", "scale")
     axis, dtype = site.static("axis"), site.dtype
     return Step(lambda: dequantize_affine(data, scale, zero, axis).to(dtype), [])
@@ -48,7 +48,7 @@ def affine_dequantize(site: Site) -> Step:
 def dequantize_affine(
     data: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: int | None
 ) -> torch.Tensor:
-    """fp32 values of affinely quantized data; scale and zero point are scalars, or vectors along `axis`."""
+    """Return fp32 values of affinely quantized data; scale and zero point are scalars, or vectors along `axis`."""
 
     def along(values: torch.Tensor) -> torch.Tensor:
         if values.ndim == 0 or values.numel() == 1:
@@ -78,7 +78,7 @@ def lut_to_dense(site: Site) -> Step:
 
 
 def look_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch.Tensor:
-    """Values for indices of rank K from a table of rank K + 2: (groups by dimension..., entries, vector size).
+    """Return the values for indices of rank K from a table of rank K + 2: (groups by dimension..., entries, vector size).
 
     Each dimension of `indices` is a multiple of that of the groups. Vectors are laid along `axis`.
     """
@@ -99,7 +99,7 @@ def look_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch
 
 
 def _scatter_by_mask(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Values put where the mask is set, in order; zeros elsewhere."""
+    """Return values put where the mask is set, in order; zeros elsewhere."""
     places = mask.reshape(-1).bool()
     if int(places.sum()) != nonzero.numel():
         raise ValueError(f"{nonzero.numel()} values for {int(places.sum())} places of the mask")
@@ -118,7 +118,7 @@ def sparse_to_dense(site: Site) -> Step:
 
 
 def _repeat_blocks(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """Values of blocks, repeated so that each element of `shape` has its own."""
+    """Return the values of blocks, repeated so that each element of `shape` has its own."""
     for axis, (size, count) in enumerate(zip(shape, values.shape)):
         if size != count:
             values = values.repeat_interleave(size // count, axis)
@@ -126,7 +126,7 @@ def _repeat_blocks(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 
 def _apply_shift_scale(data: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
-    """scale * (data - offset), rounded to the scale's type after each of the two, as coremltools does."""
+    """Return scale * (data - offset), rounded to the scale's type after each of the two, as coremltools does."""
     if data.ndim != scale.ndim:
         raise ValueError(f"scales of rank {scale.ndim} for data of rank {data.ndim}")
     moved = data.to(scale.dtype)
@@ -143,21 +143,21 @@ def blockwise_shift_scale(site: Site) -> Step:
 
 @op("constexpr_lut_to_sparse")
 def lut_to_sparse(site: Site) -> Step:
-    """Mask and values, for a constexpr_sparse_to_dense that follows."""
+    """Return mask and values, for a constexpr_sparse_to_dense that follows."""
     mask, indices, lut = _read_constants(site, "indices_mask", "indices_nonzero_data", "lut")
     axis = site.static("vector_axis", None)
 
     def run() -> tuple[torch.Tensor, torch.Tensor]:
         dense = look_up(_scatter_by_mask(indices, mask), lut, axis)
-        whole = mask if lut.shape[-1] == 1 else mask.repeat_interleave(lut.shape[-1], axis)
-        return align(whole), align(dense[whole.bool()])
+        full_mask = mask if lut.shape[-1] == 1 else mask.repeat_interleave(lut.shape[-1], axis)
+        return align(full_mask), align(dense[full_mask.bool()])
 
     return Step(run, [])
 
 
 @op("constexpr_sparse_blockwise_shift_scale")
 def sparse_blockwise_shift_scale(site: Site) -> Step:
-    """Mask and values, for a constexpr_sparse_to_dense that follows."""
+    """Return mask and values, for a constexpr_sparse_to_dense that follows."""
     mask, nonzero, scale, offset = _read_constants(site, "data_mask", "nonzero_data", "scale", "offset")
 
     def run() -> tuple[torch.Tensor, torch.Tensor]:
@@ -169,7 +169,7 @@ def sparse_blockwise_shift_scale(site: Site) -> Step:
 
 @op("quantize")
 def quantize(site: Site) -> Step:
-    """clip(round(input / scale) + zero_point), halves to even."""
+    """Compute clip(round(input / scale) + zero_point), halves to even."""
     scale, zero = site.known_tensor("scale"), site.known_tensor("zero_point")
     axis, dtype = site.static("axis", None), site.dtype
     limits = torch.iinfo(dtype)
@@ -191,7 +191,7 @@ def quantize(site: Site) -> Step:
 
 @op("dequantize")
 def dequantize(site: Site) -> Step:
-    """scale * (input - zero_point)."""
+    """Compute scale * (input - zero_point)."""
     scale, zero = site.known_tensor("scale"), site.known_tensor("zero_point")
     axis, dtype = site.static("axis", None), site.dtype
     return Step(lambda x: dequantize_affine(x, scale, zero, axis).to(dtype), [site.name("input")])

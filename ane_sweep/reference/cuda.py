@@ -1,11 +1,10 @@
-"""Computing on an NVIDIA GPU instead of the CPU: every tensor of a plan, constants included, lives there.
+"""Compute on an NVIDIA GPU instead of the CPU: every tensor of a plan, constants included, lives there.
 
-Not yet run by us on a GPU: the tests take a pretended device, which refuses to mix with the CPU.
+Not yet run on a GPU: the tests take a pretended device, which refuses to mix with the CPU.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 
@@ -13,7 +12,7 @@ from ane_sweep.errors import Unavailable
 
 
 def prepare() -> None:
-    """Sums in fp32 and no TF32, for this process. Raises errors.Unavailable where torch has no CUDA."""
+    """Use sums in fp32 and no TF32, for this process. Raises errors.Unavailable if torch has no CUDA."""
     if not torch.cuda.is_available():
         raise Unavailable(
             f"device=cuda: this PyTorch ({torch.__version__}) finds no NVIDIA GPU (its CUDA build, a driver and a GPU are "
@@ -25,23 +24,23 @@ def prepare() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-def use_device(device: str) -> AbstractContextManager[Any]:
-    """Where torch's factories (zeros, arange, tensor ...) make their tensors meanwhile."""
+def use_device(device: str) -> AbstractContextManager[object]:
+    """Return a context in which torch's factories (zeros, arange, tensor ...) make their tensors on the device."""
     return nullcontext() if device == "cpu" else torch.device(device)
 
 
-def run_on_device(run: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """A step's function with its factories on the device."""
+def run_on_device(run: Callable[..., object], device: str) -> Callable[..., object]:
+    """Return a step's function with its factories on the device."""
 
-    def there(*values: Any) -> Any:
+    def run_there(*values: object) -> object:
         with torch.device(device):
             return run(*values)
 
-    return there
+    return run_there
 
 
-def describe_device(device: str) -> dict[str, Any]:
-    """What is recorded in `realised` of a device that is not the CPU."""
+def describe_device(device: str) -> dict[str, str]:
+    """Return the entry of `realised` that records a device other than the CPU."""
     if device == "cpu":
         return {}
     return {"device": torch.cuda.get_device_name(device) if device == "cuda" else device}

@@ -1,7 +1,6 @@
-"""non_maximum_suppression: boxes in the order of their scores, without those that overlap a better one."""
+"""Build non_maximum_suppression: boxes in the order of their scores, without those that overlap a better one."""
 
 import math
-from typing import Any
 
 import torch
 
@@ -10,18 +9,18 @@ from ane_sweep.reference.site import Site, Step, align, op, widen
 
 @op("non_maximum_suppression")
 def non_maximum_suppression(site: Site) -> Step:
-    """boxes (N, B, 4) as centre x, centre y, width, height; scores (N, B, K).
+    """Build the op for boxes (N, B, 4) as centre x, centre y, width, height, and scores (N, B, K).
 
-    Gives boxes (N, max_boxes, 4), scores (N, max_boxes, K), places (N, max_boxes; -1 where empty) and counts (N); where
-    no score passes the threshold, the best box is kept. Since iOS17 there is no threshold and no count, and the
-    dimension of the boxes is the last one, in and out.
+    It gives boxes (N, max_boxes, 4), scores (N, max_boxes, K), places (N, max_boxes; -1 if empty) and counts (N); if no score
+    passes the threshold, the best box is kept. Since iOS17 there is no threshold and no count, and the dimension of the boxes
+    is the last one, in and out.
     """
     is_last = not site.has("score_threshold")
     limit, floor = float(site.static("iou_threshold")), float(site.static("score_threshold", -math.inf))
     count, by_class = site.static("max_boxes"), site.static("per_class_suppression", False)
     dtypes = [site.dtype_of(index) for index in range(len(site.outputs))]
 
-    def run(boxes: torch.Tensor, scores: torch.Tensor) -> tuple[Any, ...]:
+    def run(boxes: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if is_last:
             boxes, scores = boxes.mT, scores.mT
         batch = boxes.shape[0]
@@ -47,8 +46,10 @@ def non_maximum_suppression(site: Site) -> Step:
 
 
 def select_boxes(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor: float, by_class: bool) -> torch.Tensor:
-    """Places of the boxes that stay, best score first: none that is below `floor`, or that overlaps a better one (of the same
-    class, where `by_class`) by more than `limit`. boxes (B, 4) as centre x, centre y, width, height; scores (B, K).
+    """Return the places of the boxes that stay, best score first.
+
+    Dropped are boxes below `floor`, and those that overlap a better one (of the same class, if `by_class`) by more than `limit`.
+    boxes (B, 4) as centre x, centre y, width, height; scores (B, K).
     """
     best, classes = scores.max(-1)
     order = best.sort(descending=True, stable=True).indices
@@ -66,7 +67,7 @@ def select_boxes(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor:
 
 
 def _overlap(corner: torch.Tensor, size: torch.Tensor, place: int, others: torch.Tensor) -> torch.Tensor:
-    """Intersection over union of one box with others."""
+    """Return the intersection over union of one box with others."""
     low = torch.maximum(corner[place], corner[others])
     high = torch.minimum(corner[place] + size[place], corner[others] + size[others])
     shared = (high - low).clamp(min=0).prod(-1)

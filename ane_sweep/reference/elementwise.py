@@ -1,4 +1,4 @@
-"""Ops that work element by element: a table of small functions.
+"""Build the ops that work element by element, from a table of small functions.
 
 Semantics: coremltools 9.0, converters/mil/mil/ops/defs (docstrings), checked against numpy in the tests.
 """
@@ -6,7 +6,6 @@ Semantics: coremltools 9.0, converters/mil/mil/ops/defs (docstrings), checked ag
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,17 +67,17 @@ def logical_not(site: Site) -> Step:
 
 @op("cast")
 def cast(site: Site) -> Step:
-    """Floats become integers by cutting off the fraction; anything but 0 becomes True.
+    """Cast: floats become integers by cutting off the fraction; any number but 0 becomes True.
 
     uint16 is held in a wider type and does not wrap: coremltools casts indices to it that may be negative, and its
-    tests expect them to come back as they were.
+    tests expect them back unchanged.
     """
     dtype = site.torch_dtype(site.static("dtype"))
     return Step(lambda x: x.to(dtype), [site.name("x")])
 
 
 # The parametric ones: parameter names with their defaults, and f(x, *parameters) in fp32.
-_PARAMETRIC: dict[str, tuple[dict[str, Any], Callable[..., torch.Tensor]]] = {
+_PARAMETRIC: dict[str, tuple[dict[str, float | None], Callable[..., torch.Tensor]]] = {
     "clamped_relu": ({"alpha": None, "beta": None}, lambda x, a, b: torch.where(x >= 0, x, a * x).clamp(max=b)),
     "clip": ({"alpha": -math.inf, "beta": math.inf}, lambda x, a, b: x.clamp(a, b)),
     "elu": ({"alpha": 1.0}, lambda x, a: torch.where(x > 0, x, a * torch.expm1(x))),
@@ -104,8 +103,9 @@ def parametric(site: Site) -> Step:
 
 
 def exact_gelu(x: torch.Tensor) -> torch.Tensor:
-    """x / 2 * erfc(-x / sqrt 2), one precision up: torch's fp16 kernel is up to 2 ulp off, and 1 + erf loses what is left
-    of it below -3.
+    """Return x / 2 * erfc(-x / sqrt 2), computed one precision up.
+
+    torch's fp16 kernel is up to 2 ulp off, and 1 + erf loses most of the result below -3.
     """
     high = x.double() if x.dtype == torch.float32 else x.float()
     return high * 0.5 * torch.erfc(high * -math.sqrt(0.5))
@@ -113,13 +113,16 @@ def exact_gelu(x: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _gelu_of_every_half(device: torch.device) -> torch.Tensor:
-    """What exact_gelu makes of each fp16 number, in the order of their bits: looked up, it takes a sixth of the time."""
+    """Return exact_gelu of each fp16 number, in the order of their bits: a lookup takes a sixth of the time."""
     bits = torch.arange(1 << 16, dtype=torch.int32, device=device).to(torch.int16)
     return exact_gelu(bits.view(torch.float16)).half()
 
 
 def _gelu(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What lies otherwise in memory is computed: a lookup would change how, which costs a convolution after it more."""
+    """Return gelu by lookup, or computed if x is not contiguous fp16.
+
+    A lookup would change the memory layout of x, which costs a convolution after it more.
+    """
     if x.dtype != torch.float16 or dtype != torch.float16 or not x.is_contiguous():
         return exact_gelu(x).to(dtype)
     return _gelu_of_every_half(x.device).take(x.view(torch.int16).long().bitwise_and_(0xFFFF))
@@ -137,7 +140,7 @@ def gelu(site: Site) -> Step:
 
 @op("prelu", "softplus_parametric")
 def per_channel(site: Site) -> Step:
-    """Parameters along dimension 1."""
+    """Build the ops with one parameter for each channel (dimension 1)."""
 
     def channel(parameter: str, rank: int) -> torch.Tensor:
         return widen(values[parameter]).reshape(-1, *[1] * (rank - 2))

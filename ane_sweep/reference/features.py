@@ -1,21 +1,27 @@
-"""Core ML features at the border of the runtime: arrays, images and classes in and out, checked against the model's
-description.
-"""
+"""Convert values between a caller and a program, checked against the model's description: arrays, images, classes."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.element_types import TensorType
-from ane_sweep.mil.proto import FeatureTypes_pb2
-from ane_sweep.reference import images, limits
+from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
+from ane_sweep.reference import limits
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
+_IMAGE = FeatureTypes_pb2.ImageFeatureType
+_COLORS = {_IMAGE.GRAYSCALE: "L", _IMAGE.RGB: "RGB", _IMAGE.BGR: "BGR", _IMAGE.GRAYSCALE_FLOAT16: "F"}
 _DTYPES: dict[int, np.dtype] = {
     _ARRAY.FLOAT16: np.dtype(np.float16),
     _ARRAY.FLOAT32: np.dtype(np.float32),
@@ -33,9 +39,9 @@ Shape = tuple[int, ...]
 class Feature:
     """One input, output or state. `kind`: array, image, int64, double, string or dictionary.
 
-    `shape` is the default one where the feature is flexible; then either `ranges` holds (lowest, highest) of every
-    dimension, None standing for no limit, or `enumerated` all shapes allowed. `color` is an image's layout: "L",
-    "RGB", "BGR" or "F" (half-precision grey). Images have the shape (1, channels, height, width).
+    `shape` is the default one if the feature is flexible; then either `ranges` holds (lowest, highest) of every dimension (None:
+    no limit), or `enumerated` holds all shapes allowed. `color` is an image's layout: "L", "RGB", "BGR" or "F" (half-precision
+    grey). Images have the shape (1, channels, height, width).
     """
 
     name: str
@@ -54,7 +60,7 @@ class Feature:
         return f"{self.dtype} {list(self.shape)}"
 
     def misfit(self, shape: Shape) -> str | None:
-        """Why a shape is not allowed, or None."""
+        """Return the reason why a shape is not allowed, or None."""
         if self.enumerated:
             if shape in self.enumerated:
                 return None
@@ -71,9 +77,10 @@ class Feature:
         return None if shape == self.shape else f"has shape {list(shape)}, not {list(self.shape)}"
 
 
-def describe(feature: Any, where: Path) -> Feature:
-    """A Feature of a FeatureDescription message. Raises PackageError for kinds that no ML Program has, and for sizes that
-    cannot be held.
+def describe(feature: Model_pb2.FeatureDescription, where: Path) -> Feature:
+    """Return the Feature of a FeatureDescription message.
+
+    Raises PackageError for kinds that no ML Program has, and for sizes that cannot be held.
     """
     made = _describe_known(feature, where)
     if any(size < 0 for size in made.shape) or math.prod(made.shape) * made.dtype.itemsize > limits.most_bytes():
@@ -81,13 +88,13 @@ def describe(feature: Any, where: Path) -> Feature:
     return made
 
 
-def _describe_known(feature: Any, where: Path) -> Feature:
+def _describe_known(feature: Model_pb2.FeatureDescription, where: Path) -> Feature:
     field = feature.type.WhichOneof("Type")
     if field not in _KINDS:
         raise PackageError(f"{where}: feature {feature.name!r} is a {field}, which ML Programs do not have")
     optional = feature.type.isOptional
     if field == "imageType":
-        return images.describe_image(Feature, feature, optional)
+        return _describe_image(feature, optional)
     if field not in ("multiArrayType", "stateType"):
         kind, dtype = _KINDS[field], _SCALARS.get(field, np.dtype(object))
         return Feature(feature.name, kind, dtype, (), is_optional=optional)
@@ -101,7 +108,9 @@ def _describe_known(feature: Any, where: Path) -> Feature:
     return Feature(feature.name, "array", _DTYPES[array.dataType], shape, ranges, enumerated, optional, default)
 
 
-def _read_flexible_shapes(array: Any) -> tuple[tuple, tuple]:
+def _read_flexible_shapes(
+    array: FeatureTypes_pb2.ArrayFeatureType,
+) -> tuple[tuple[tuple[int, int | None], ...], tuple[Shape, ...]]:
     kind = array.WhichOneof("ShapeFlexibility")
     if kind == "enumeratedShapes":
         return (), tuple(tuple(option.shape) for option in array.enumeratedShapes.shapes)
@@ -112,15 +121,15 @@ def _read_flexible_shapes(array: Any) -> tuple[tuple, tuple]:
 
 
 def accept_inputs(
-    inputs: dict[str, Any],
+    inputs: Mapping[str, object],
     features: dict[str, Feature],
     where: Path,
     strict: bool = True,
     types: dict[str, TensorType | None] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Inputs as tensors of the declared type. All that is wrong is told at once, with what the model takes.
+    """Return the inputs as tensors of the declared type. Raises one PackageError with every fault.
 
-    `types` are the types inside the program, where they are known: a scalar there is an array of one outside.
+    `types` are the types inside the program, if they are known: a scalar there is an array of one outside.
     """
     problems = [f"{name!r} is not an input" for name in inputs if name not in features]
     tensors: dict[str, torch.Tensor] = {}
@@ -130,25 +139,25 @@ def accept_inputs(
             continue
         value = inputs[name] if name in inputs else np.full(feature.shape, feature.default, feature.dtype)
         inner = (types or {}).get(name)
-        found = images.accept_image(value, feature) if feature.kind == "image" else _to_array(value, feature, strict)
-        if isinstance(found, str):
-            problems.append(found if found.startswith("MultiArray") else f"{name!r} {found}")
+        array = accept_image(value, feature) if feature.kind == "image" else _to_array(value, feature, strict)
+        if isinstance(array, str):
+            problems.append(array if array.startswith("MultiArray") else f"{name!r} {array}")
             continue
         if inner is not None and not inner.shape:
-            if found.size != 1:
+            if array.size != 1:
                 problems.append(f"{name!r} is {feature} outside and one number inside; the file is damaged")
                 continue
-            found = found.reshape(())
+            array = array.reshape(())
         # a copy in torch's own memory: aligned, whatever numpy gave
-        tensors[name] = torch.from_numpy(np.ascontiguousarray(found).reshape(found.shape)).clone()
+        tensors[name] = torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape)).clone()
     if problems:
         takes = ", ".join(f"{name} ({want})" for name, want in features.items())
         raise PackageError(f"{where}: inputs do not fit: {'; '.join(sorted(problems))}. It takes {takes}")
     return tensors
 
 
-def _to_array(value: Any, want: Feature, strict: bool) -> np.ndarray | str:
-    """The array for a feature, or what is wrong with it."""
+def _to_array(value: object, want: Feature, strict: bool) -> np.ndarray | str:
+    """Return the array for a feature, or a sentence about its fault."""
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -165,18 +174,18 @@ def _to_array(value: Any, want: Feature, strict: bool) -> np.ndarray | str:
 
 
 def may_cast(given: np.dtype, wanted: np.dtype, strict: bool) -> bool:
-    """Within a kind, and from integers and booleans to floats; a fraction is only cut off where it was asked for."""
+    """Return True within a kind, and from integers and booleans to floats; fractions are cut off only if not `strict`."""
     if given.kind not in "biuf":
         return False
     return not strict or given.kind != "f" or wanted.kind == "f"
 
 
-def to_output(value: Any, feature: Feature | None, declared: TensorType | None = None) -> Any:
-    """An output as a value of its own: constants and inputs passed through are not lent out."""
+def to_output(value: object, feature: Feature | None, declared: TensorType | None = None) -> Any:
+    """Return an output as a value that the caller owns: constants and inputs passed through are copied."""
     if not isinstance(value, torch.Tensor):
         return value
     if feature is not None and feature.kind == "image":
-        return images.to_image(value, feature)
+        return to_image(value, feature)
     array = value.cpu().numpy().copy()
     wanted = feature.dtype if feature is not None and feature.kind == "array" else None
     if wanted is None and declared is not None and declared.dtype in ("fp16", "fp32"):
@@ -185,3 +194,68 @@ def to_output(value: Any, feature: Feature | None, declared: TensorType | None =
         with np.errstate(over="ignore"):
             array = array.astype(wanted)
     return np.atleast_1d(array)
+
+
+def _describe_image(feature: Model_pb2.FeatureDescription, optional: bool) -> Feature:
+    """Return the Feature of an image's description."""
+    image = feature.type.imageType
+    color = _COLORS.get(image.colorSpace, "RGB")
+    channels = 3 if color in ("RGB", "BGR") else 1
+    shape = (1, channels, image.height, image.width)
+    ranges: tuple[tuple[int, int | None], ...] = ()
+    enumerated: tuple[Shape, ...] = ()
+    kind = image.WhichOneof("SizeFlexibility")
+    if kind == "enumeratedSizes":
+        enumerated = tuple((1, channels, size.height, size.width) for size in image.enumeratedSizes.sizes)
+    elif kind == "imageSizeRange":
+        sides = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
+        bounds = [(side.lowerBound, None if side.upperBound < 0 else side.upperBound) for side in sides]
+        ranges = ((1, 1), (channels, channels), *bounds)
+    dtype = np.dtype(np.float16 if color == "F" else np.float32)
+    return Feature(feature.name, "image", dtype, shape, ranges, enumerated, optional, None, color)
+
+
+def accept_image(value: object, feature: Feature) -> np.ndarray | str:
+    """Return the (1, channels, height, width) array of an image, 0 to 255, or a sentence about its fault.
+
+    Takes a PIL image, or an array of (H, W), (H, W, C) or already (1, C, H, W).
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or array.ndim not in (2, 3, 4):
+        return f"is no image (an array of {array.dtype} with {array.ndim} dimensions)"
+    channels = feature.shape[1]
+    if array.ndim == 2:
+        array = array[None, None]
+    elif array.ndim == 3:
+        array = array[:, :, :channels] if array.shape[2] > channels else array
+        array = array.transpose(2, 0, 1)[None]
+    if array.shape[1] != channels:
+        return f"has {array.shape[1]} channels, not the {channels} of a {feature.color} image"
+    wrong = feature.misfit(array.shape)
+    if wrong is not None:
+        return wrong.replace("has shape", "is an image of shape")
+    if feature.color == "BGR":
+        array = array[:, ::-1]
+    return array.astype(feature.dtype)
+
+
+def to_image(tensor: torch.Tensor, feature: Feature) -> Image:
+    """Return a PIL image of a (1, channels, height, width) tensor.
+
+    It is RGBA for colour, L for grey, F for half-precision grey. Raises PackageError without Pillow.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise PackageError(f"output {feature.name!r} is an image: pip install pillow") from error
+    array = tensor.float().cpu().numpy()
+    array = array[0] if array.ndim == 4 else array
+    if feature.color == "F":
+        return Image.fromarray(array[0].astype(np.float32), mode="F")
+    levels = np.clip(np.round(np.nan_to_num(array)), 0, 255).astype(np.uint8)
+    if feature.color == "L":
+        return Image.fromarray(levels[0], mode="L")
+    if feature.color == "BGR":
+        levels = levels[::-1]
+    alpha = np.full((1, *levels.shape[1:]), 255, np.uint8)
+    return Image.fromarray(np.concatenate([levels, alpha]).transpose(1, 2, 0).copy(), mode="RGBA")

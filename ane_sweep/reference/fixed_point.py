@@ -1,13 +1,13 @@
-"""Products and their sums as the Neural Engine's accumulator is known to make them, in pieces of RUN products (effects.py).
+"""Multiply and sum as the Neural Engine's accumulator is known to do, in pieces of RUN products (mil/effects.py).
 
 Every product is a matrix product here: a convolution is one for each place of its kernel, a transposed convolution the same
 over an input with zeros between its values.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
 
@@ -18,7 +18,7 @@ Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def sum_saturating(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The sum of partial sums as the accumulator makes it: infinite, with the sign it had, once it reaches LIMIT."""
+    """Return the sum of partial sums as the accumulator makes it: infinite, with its sign, once it reaches LIMIT."""
     total: torch.Tensor | None = None
     stuck: torch.Tensor | None = None
     for piece in pieces:
@@ -30,16 +30,18 @@ def sum_saturating(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def sum_pieces(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
-    return sum_saturating(pieces) if "accumulator" in effects else sum(pieces)  # type: ignore[return-value]
+    if "accumulator" in effects:
+        return sum_saturating(pieces)
+    return functools.reduce(torch.add, pieces, torch.zeros(()))  # from 0: no sum is -0
 
 
 def run_length(effects: tuple[str, ...], count: int) -> int:
-    """Products between two looks at the accumulator, of `count` in all."""
+    """Return the number of products between two looks at the accumulator, of `count` in all."""
     return RUN if "accumulator" in effects else max(1, count)
 
 
 def multiply_in_pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
-    """Partial products of (.., M, K) and (.., K, N), fp32."""
+    """Yield partial products of (.., M, K) and (.., K, N), fp32."""
     run, multiply = run_length(effects, left.shape[-1]), choose_multiply(effects)
     for first in range(0, left.shape[-1], run):
         yield multiply(left[..., first : first + run], right[..., first : first + run, :])
@@ -50,8 +52,10 @@ def choose_multiply(effects: tuple[str, ...]) -> Multiply:
 
 
 def multiply_coarsely(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """A matrix product of fp16 numbers (held as fp32) whose every product is a multiple of GRAIN, halves away from zero, and
-    0 where the exponents of its operands add up to less than GRAIN's.
+    """Return a matrix product of fp16 numbers (held as fp32) with rounded products.
+
+    Every product is a multiple of GRAIN, halves away from zero, and 0 if the exponents of its operands add up to less than
+    GRAIN's.
     """
     rows = left.shape[-2]
     at_once = max(1, _MOST_PRODUCTS // max(1, left.numel() // max(1, rows) * right.shape[-1]))
@@ -67,7 +71,7 @@ def multiply_coarsely(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _power_of_two(x: torch.Tensor) -> torch.Tensor:
-    """The power of two at or below each magnitude; infinity and NaN lose nothing."""
+    """Return the power of two at or below each magnitude; infinity and NaN lose nothing."""
     mantissa, exponent = torch.frexp(x)
     found = torch.ldexp(torch.where(mantissa == 0, 0.0, 0.5), exponent)
     return torch.where(x.isfinite(), found, torch.inf)
@@ -76,7 +80,7 @@ def _power_of_two(x: torch.Tensor) -> torch.Tensor:
 def convolve(
     x: torch.Tensor, weight: torch.Tensor, strides: Sequence[int], dilations: Sequence[int], effects: tuple[str, ...]
 ) -> Iterable[torch.Tensor]:
-    """Partial sums of a convolution, input channels in runs: x (N, G * C, *D) as padded, weight (G, O, C, *K) for G groups."""
+    """Yield partial sums of a convolution, input channels in runs: x (N, G * C, *D), weight (G, O, C, *K) for G groups."""
     groups, made, channels, *kernel = weight.shape
     sizes = [
         (length - (size - 1) * dilation - 1) // stride + 1
@@ -88,12 +92,13 @@ def convolve(
     for first in range(0, channels, per_run):
         piece = None
         for place in itertools.product(*(range(size) for size in kernel)):
-            spans: list[Any] = [
+            spans = [
                 slice(at * dilation, at * dilation + (size - 1) * stride + 1, stride)
                 for at, size, stride, dilation in zip(place, sizes, strides, dilations)
             ]
-            run: tuple[Any, ...] = (slice(None), slice(None), slice(first, first + per_run))
-            found = multiply(weight[(*run, *place)], x[(*run, *spans)].flatten(3))
+            run = [slice(None), slice(None), slice(first, first + per_run)]
+            pick: list[slice | int] = [*run, *place]
+            found = multiply(weight[tuple(pick)], x[tuple(run + spans)].flatten(3))
             piece = found if piece is None else piece + found
         assert piece is not None  # a kernel has at least one place
         yield piece.reshape(x.shape[0], groups * made, *sizes)
@@ -102,7 +107,10 @@ def convolve(
 def insert_zeros(
     x: torch.Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> torch.Tensor:
-    """What a convolution with the turned kernel makes a transposed convolution of: zeros between values and around them."""
+    """Return x with zeros between and around its values.
+
+    A convolution of it with the turned kernel is the transposed convolution.
+    """
     lengths = [(length - 1) * stride + 1 for length, stride in zip(x.shape[2:], strides)]
     edges = [(size - 1) * dilation for size, dilation in zip(kernel, dilations)]
     full = x.new_zeros(*x.shape[:2], *(length + 2 * edge for length, edge in zip(lengths, edges)))

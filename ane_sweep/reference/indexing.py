@@ -1,12 +1,12 @@
-"""Gathering and scattering. Negative indices count from the end; out of range is an error, never garbage.
+"""Build gathering, scattering and sorting. Negative indices count from the end; out of range is an error, never garbage.
 
-Since iOS17 negative indices are out of range as well: refused where `validate_indices` is on; where it is off, MIL
-leaves open what happens. Then a gather still refuses them here; `scatter` leaves such updates out and the other scatters
-count on around the dimension, because coremltools' own tests have both succeed and the first give no wrapped result.
+Since iOS17 negative indices are out of range as well: refused if `validate_indices` is on; if it is off, MIL leaves the
+result open. Then a gather still refuses them here; `scatter` leaves such updates out and the other scatters count on around
+the dimension, because coremltools' own tests have both succeed and the first give no wrapped result. Equal values keep the
+order of their places when sorted, where MIL leaves it open.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -14,7 +14,7 @@ from ane_sweep.reference.site import Site, Step, align, op, widen
 
 
 def _resolve_places(indices: torch.Tensor, size: int, strict: bool | None) -> torch.Tensor:
-    """int64 indices with negative ones counted from the end; out of range: refused, or if `strict` is False wrapped."""
+    """Return int64 indices, negative ones counted from the end; out of range is refused, or wrapped if `strict` is False."""
     indices = indices.long()
     if strict is False and size:
         return indices.remainder(size)
@@ -24,14 +24,14 @@ def _resolve_places(indices: torch.Tensor, size: int, strict: bool | None) -> to
 
 
 def _reads_strictly(site: Site) -> bool | None:
-    """`validate_indices`; None before iOS17, which has no such parameter."""
+    """Return `validate_indices`; None before iOS17, which has no such parameter."""
     given = site.static("validate_indices", None)
     return None if given is None else bool(given)
 
 
 @op("gather")
 def gather(site: Site) -> Step:
-    """Slices of x along `axis`; the first `batch_dims` dimensions of x and indices go together."""
+    """Take slices of x along `axis`; the first `batch_dims` dimensions of x and indices go together."""
     axis, batch_dims, strict = site.static("axis", 0), site.static("batch_dims", 0), _reads_strictly(site) or None
 
     def run(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -62,7 +62,7 @@ def gather_along_axis(site: Site) -> Step:
 
 @op("gather_nd")
 def gather_nd(site: Site) -> Step:
-    """The last dimension of indices addresses the dimensions of x after the first `batch_dims`."""
+    """Gather: the last dimension of indices addresses the dimensions of x after the first `batch_dims`."""
     batch_dims, strict = site.static("batch_dims", 0), _reads_strictly(site) or None
 
     def run(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ def gather_nd(site: Site) -> Step:
     return Step(run, [site.name("x"), site.name("indices")])
 
 
-_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+_IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "update": lambda old, new: new,
     "add": torch.add,
     "sub": torch.sub,
@@ -88,15 +88,15 @@ _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _scatter(target: torch.Tensor, picks: tuple[Any, ...], updates: torch.Tensor, mode: str) -> None:
-    """target[picks] = mode(target[picks], updates), one after the other where a place is named twice."""
+def _scatter(target: torch.Tensor, picks: tuple[torch.Tensor, ...], updates: torch.Tensor, mode: str) -> None:
+    """Set target[picks] = mode(target[picks], updates), one after the other if a place is named twice."""
     if mode in ("add", "sub"):
         target.index_put_(picks, updates if mode == "add" else -updates, accumulate=True)
     elif mode == "update":
         target[picks] = updates
     else:
-        rows = torch.broadcast_tensors(*picks)[0].numel()
-        flat = [pick.expand(torch.broadcast_tensors(*picks)[0].shape).reshape(-1) for pick in picks]
+        rows = picks[0].numel()
+        flat = [pick.reshape(-1) for pick in picks]
         values = updates.reshape(rows, *target.shape[len(picks) :])
         for row in range(rows):
             place = tuple(pick[row] for pick in flat)
@@ -105,7 +105,7 @@ def _scatter(target: torch.Tensor, picks: tuple[Any, ...], updates: torch.Tensor
 
 @op("scatter")
 def scatter(site: Site) -> Step:
-    """Slices of data along `axis`, at `indices`, combined with updates."""
+    """Combine slices of data along `axis`, at `indices`, with updates."""
     axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _reads_strictly(site)
 
     def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
@@ -152,12 +152,12 @@ def scatter_nd(site: Site) -> Step:
 
 @op("topk")
 def topk(site: Site) -> Step:
-    """Values, then (unless `return_indices` is off) their places; sorted also where `sort` is off, which is allowed."""
+    """Return values, then (unless `return_indices` is off) their places; sorted also if `sort` is off, which is allowed."""
     k, axis, ascending = site.static("k", 1), site.static("axis", -1), site.static("ascending", False)
     both = site.static("return_indices", True)
     dtype = site.dtype_of(1) if both else torch.int32
 
-    def run(x: torch.Tensor) -> Any:
+    def run(x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         values, places = x.sort(dim=axis, descending=not ascending, stable=True)
         best = align(values.narrow(axis, 0, k))
         return (best, align(places.narrow(axis, 0, k).to(dtype))) if both else best

@@ -1,47 +1,50 @@
-"""A flat plan, and running it: one loop without a lookup by name.
+"""Lay a plan out flat and run it: one loop without a lookup by name.
 
 Values live in one list; a step knows the places it reads, the places it fills, and which to empty afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, MutableMapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from ane_sweep import native_errors
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op
+from ane_sweep.mil.package import Package
 from ane_sweep.reference.numerics import Mode
 from ane_sweep.reference.site import Step
+
+Watch = Callable[[Op, dict[str, object]], None]  # of (op, {output: value})
 
 
 @dataclass
 class PlanSession:
-    """What all plans of one model share. `watch(op, {output: value})` is called after every step while it is set."""
+    """State shared by all plans of one model. `watch(op, {output: value})` is called after every step while it is set."""
 
     where: str
-    package: Any
+    package: Package
     opset: int
     mode: Mode
-    watch: Callable[[Op, dict[str, Any]], None] | None = None
+    watch: Watch | None = None
 
 
 @dataclass
 class ExecutionPlan:
-    """`start` is the table of values before a run (constants filled in); `inputs` and `outputs` map names to places.
+    """A flat list of steps over one table of values.
 
-    Of a nested block, `own` are the inputs that it declares, `free` those that it reads from around itself, and
-    `listed` its outputs in order (one name may stand twice).
+    `start` is the table before a run (constants filled in); `inputs` and `outputs` map names to places. Of a nested block,
+    `own` are the inputs that it declares, `free` those that it reads from around itself, and `listed` its outputs in order (one
+    name may stand twice).
     """
 
     session: PlanSession
     inputs: dict[str, int]
     outputs: dict[str, int]
-    start: list[Any]
-    steps: list[tuple[Callable[..., Any], tuple[int, ...], int | tuple[int, ...], tuple[int, ...]]]
+    start: list[object]
+    steps: list[tuple[Callable[..., object], tuple[int, ...], int | tuple[int, ...], tuple[int, ...]]]
     ops: list[Op] = field(repr=False)
     own: list[str] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
@@ -51,24 +54,24 @@ class ExecutionPlan:
     def where(self) -> str:
         return self.session.where
 
-    def run(self, values: MutableMapping[str, Any]) -> dict[str, Any]:
-        """Outputs by name. `values` must hold every input with its declared type (more does not matter)."""
+    def run(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Return outputs by name. `values` must hold every input with its declared type (more does not matter)."""
         if self.session.watch is not None:
             return self._run_watched(values)
         table = self.begin(values)
         self.advance(table, 0, len(self.steps))
-        return self.ended(table)
+        return self.collect_outputs(table)
 
-    def begin(self, values: MutableMapping[str, Any]) -> list[Any]:
-        """The table of values before the first step."""
+    def begin(self, values: Mapping[str, object]) -> list[object]:
+        """Return the table of values before the first step."""
         table = self.start.copy()
         for name, place in self.inputs.items():
             table[place] = values[name]
         return table
 
     @torch.inference_mode()
-    def advance(self, table: list[Any], first: int, last: int) -> None:
-        """Run the steps from `first` to before `last`, in place; what no later step reads is dropped on the way."""
+    def advance(self, table: list[object], first: int, last: int) -> None:
+        """Run the steps from `first` to before `last`, in place; values that no later step reads are dropped on the way."""
         done = first
         try:
             for function, reads, fills, frees in self.steps[first:last]:
@@ -76,7 +79,7 @@ class ExecutionPlan:
                 if isinstance(fills, int):
                     table[fills] = made
                 else:
-                    for place, value in zip(fills, made):
+                    for place, value in zip(fills, _as_tuple(made)):
                         table[place] = value
                 for place in frees:
                     table[place] = None
@@ -84,11 +87,11 @@ class ExecutionPlan:
         except FAILURES as error:
             raise _explain_failure(error, self.where, self.ops[done]) from error
 
-    def ended(self, table: list[Any]) -> dict[str, Any]:
-        """Outputs by name, after the last step."""
+    def collect_outputs(self, table: list[object]) -> dict[str, object]:
+        """Return outputs by name, after the last step."""
         return {name: table[place] for name, place in self.outputs.items()}
 
-    def _run_watched(self, values: MutableMapping[str, Any]) -> dict[str, Any]:
+    def _run_watched(self, values: Mapping[str, object]) -> dict[str, object]:
         walk = self.walk(values)
         try:
             while True:
@@ -96,11 +99,12 @@ class ExecutionPlan:
                 if self.session.watch is not None:
                     self.session.watch(made.op, made.values)
         except StopIteration as end:
-            return end.value
+            outputs: dict[str, object] = end.value
+            return outputs
 
     @torch.inference_mode()
-    def walk(self, values: MutableMapping[str, Any]) -> Generator[StepResult, None, dict[str, Any]]:
-        """The same run, step by step: yields each step as it was made, and returns the outputs."""
+    def walk(self, values: Mapping[str, object]) -> Generator[StepResult, None, dict[str, object]]:
+        """Do the same run step by step: yield each step's result, and return the outputs."""
         table = self.begin(values)
         for op, (function, reads, fills, frees) in zip(self.ops, self.steps):
             arguments = [table[place] for place in reads]
@@ -109,23 +113,30 @@ class ExecutionPlan:
                     made = function(*arguments)
             except FAILURES as error:
                 raise _explain_failure(error, self.where, op) from error
-            results = (made,) if isinstance(fills, int) else tuple(made)
+            results = (made,) if isinstance(fills, int) else _as_tuple(made)
             for place, value in zip((fills,) if isinstance(fills, int) else fills, results):
                 table[place] = value
             yield StepResult(op, dict(zip(op.outputs, results)), function, arguments)
             for place in frees:
                 table[place] = None
-        return self.ended(table)
+        return self.collect_outputs(table)
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step of a walk: what the op made by name, and what it was made with."""
+    """The result of one step of a walk: the values by name, the function that made them, and its arguments."""
 
     op: Op
-    values: dict[str, Any]
-    run: Callable[..., Any]
-    arguments: list[Any]
+    values: dict[str, object]
+    run: Callable[..., object]
+    arguments: list[object]
+
+
+def _as_tuple(made: object) -> tuple[object, ...]:
+    """Return the results of an op that makes several."""
+    if not isinstance(made, tuple):
+        raise TypeError("one result where several are declared")
+    return made
 
 
 FAILURES = (
@@ -141,7 +152,7 @@ FAILURES = (
 
 
 def _explain_failure(error: Exception, where: str, op: Op) -> Exception:
-    """The error of a step, saying which op it was; running out of memory stays what it is."""
+    """Return the error of a step with its op named; running out of memory stays a MemoryError."""
     if native_errors.is_out_of_memory(error):
         return MemoryError(f"{where}: {op}: {error}")
     return PackageError(f"{where}: {op} failed while it ran: {error}")
@@ -151,12 +162,12 @@ def lay_out(
     session: PlanSession,
     inputs: list[str],
     outputs: list[str],
-    known: MutableMapping[str, Any],
+    known: Mapping[str, object],
     built: list[tuple[Step, Op]],
 ) -> ExecutionPlan:
-    """Give every value a place. Raises PackageError for values that nothing makes."""
+    """Give every value a place. Raises PackageError for values that no op makes."""
     places: dict[str, int] = {}
-    start: list[Any] = []
+    start: list[object] = []
 
     def place(name: str) -> int:
         if name not in places:

@@ -1,35 +1,36 @@
-"""Sizes and types that a program declares, checked before anything is reserved for them."""
+"""Check sizes and types that a program declares before anything is reserved for them."""
 
 import math
 import os
 import resource
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import element_types, graph
+from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.reference.site import TORCH_DTYPES
 
 MOST_DIMENSIONS = 16
 
 
 def most_bytes() -> int:
-    """What one value may take: the memory that this process may have, by the kernel's limit (a task's is one) or the host's."""
+    """Return the bytes that one value may take: this process's memory by the kernel's limit (a task has one) or the host's."""
     held, host = resource.getrlimit(resource.RLIMIT_DATA)[0], os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return host if held == resource.RLIM_INFINITY else min(held, host)
 
 
-def check_sizes(block: Any, where: str) -> None:
-    """Refuse declared tensors that cannot be held (damage, or an attempt to make the reader reserve them), and those of
-    types that are not executed here.
+def check_sizes(block: MIL_pb2.Block, where: str) -> None:
+    """Refuse declared tensors that cannot be held, and those of types that are not executed here.
+
+    The former are damage, or an attempt to make the reader reserve them. Raises errors.PackageError, errors.UnsupportedOp.
     """
     graph.check_sizes(block, where)
     _check(block, where, most_bytes())
 
 
-def _check(block: Any, where: str, most: int) -> None:
+def _check(block: MIL_pb2.Block, where: str, most: int) -> None:
     for proto in block.operations:
         for value in proto.outputs:
             kind = element_types.tensor_type(value.type)

@@ -1,17 +1,18 @@
-"""Products with sums: linear, matmul, einsum, convolution, attention.
+"""Build the products with sums: linear, matmul, einsum, convolution, attention.
 
-Where the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide) it does; elsewhere weights are
+If the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide), that is used; otherwise weights are
 widened once at load and the result is rounded.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
+
+Padding = list[int] | Callable[[torch.Tensor], list[int]]
 
 
 def _stays_half(*tensors: torch.Tensor) -> bool:
@@ -20,7 +21,7 @@ def _stays_half(*tensors: torch.Tensor) -> bool:
 
 @op("linear")
 def linear(site: Site) -> Step:
-    """y = x @ weight.T + bias; weight (out, in)."""
+    """Compute y = x @ weight.T + bias; weight (out, in)."""
     weight, bias = site.tensor("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
@@ -49,7 +50,7 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype)
 
 @op("matmul")
 def matmul(site: Site) -> Step:
-    """Batched product of the last two dimensions, broadcast as numpy does; either side may be transposed first."""
+    """Multiply the last two dimensions in batches, broadcast as numpy does; either side may be transposed first."""
     flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
     y, dtype = site.tensor("y"), site.dtype
     is_float = dtype.is_floating_point and y is not None and y.dtype.is_floating_point  # an integer x makes integers
@@ -71,7 +72,7 @@ def matmul(site: Site) -> Step:
 
 @op("einsum")
 def einsum(site: Site) -> Step:
-    """coremltools 9.0 only writes nchw,nwhu->nchu and chw,whu->chu (with any letters); every equation is run."""
+    """Run any equation; coremltools 9.0 only writes nchw,nwhu->nchu and chw,whu->chu (with any letters)."""
     equation, dtype = site.static("equation"), site.dtype
     shape = site.known_shape
     if shape is not None and len(shape) == 4 and shape[2] == 1 and _is_head_product(equation):
@@ -92,7 +93,7 @@ def _is_head_product(equation: str) -> bool:
 
 
 def _one_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x (N,C,1,W), y (N,W,1,U) -> (N,C,1,U): a plain product, as the dimension of 1 moves nothing."""
+    """Multiply x (N,C,1,W) and y (N,W,1,U) to (N,C,1,U): a plain product, as the dimension of 1 moves nothing."""
     left, right = x.squeeze(2), y.squeeze(2)
     if _stays_half(left, right):
         return (left @ right).unsqueeze(2)
@@ -101,19 +102,24 @@ def _one_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @op("conv")
 def conv(site: Site) -> Step:
-    """1-, 2- or 3-D convolution; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before and after each D."""
+    """Convolve in 1, 2 or 3 D; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before and after each D."""
     return convolution(site, site.known_tensor("weight"), site.known_tensor("bias"))
 
 
 def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> Step:
-    """The step of a convolution with these weights and the site's strides, padding, dilations and groups."""
+    """Return the step of a convolution with these weights and the site's strides, padding, dilations and groups."""
     spatial = weight.ndim - 2
     strides = site.static("strides", [1] * spatial)
     dilations = site.static("dilations", [1] * spatial)
     groups = site.static("groups", 1)
     padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
     dtype = site.dtype
-    if groups == 1 and all(size == 1 for size in weight.shape[2:]) and set(strides) == {1} and not any(padding):
+    if (
+        groups == 1
+        and all(size == 1 for size in weight.shape[2:])
+        and set(strides) == {1}
+        and not (callable(padding) or any(padding))
+    ):
         return Step(_pointwise(weight, bias, dtype), [site.name("x")])
     weight, bias = widen(weight), None if bias is None else widen(bias)
     function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
@@ -126,7 +132,7 @@ def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> 
 
 
 def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """A 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
+    """Return a 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
     if not (_stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype)):
         weight, bias = widen(weight), None if bias is None else widen(bias)
     matrix = weight.flatten(1)
@@ -146,20 +152,23 @@ def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dty
 
 
 def pad_spatial(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
-    """`padding` = before and after each spatial dimension, first dimension first (torch wants the last one first)."""
+    """Pad the spatial dimensions of x.
+
+    `padding` is before and after each spatial dimension, first dimension first (torch wants the last one first).
+    """
     if not any(padding):
         return x
     pairs = [padding[index : index + 2] for index in range(0, len(padding), 2)]
     return F.pad(x, [side for pair in reversed(pairs) for side in pair], value=value)
 
 
-def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Any:
-    """Explicit padding, or a function of x for `same` (as much as makes the output ceil(in / stride) long)."""
+def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Padding:
+    """Return explicit padding, or a function of x for `same` (as much as makes the output ceil(in / stride) long)."""
     kind = site.static("pad_type", "valid")
     if kind == "valid":
         return [0] * (2 * len(kernel))
     if kind == "custom":
-        return site.static("pad")
+        return list(site.static("pad"))
 
     def same(x: torch.Tensor) -> list[int]:
         result = []
@@ -176,7 +185,7 @@ def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations
 
 @op("conv_transpose")
 def conv_transpose(site: Site) -> Step:
-    """weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
+    """Convolve transposed; weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
     weight, bias = site.known_tensor("weight"), site.known_tensor("bias")
     spatial, groups = weight.ndim - 2, site.static("groups", 1)
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
@@ -188,16 +197,16 @@ def conv_transpose(site: Site) -> Step:
 
 
 def crop_transposed(
-    site: Site, weight: torch.Tensor, whole: Callable[[torch.Tensor], torch.Tensor], bias: torch.Tensor | None
+    site: Site, weight: torch.Tensor, make_full: Callable[[torch.Tensor], torch.Tensor], bias: torch.Tensor | None
 ) -> Step:
-    """The step of a transposed convolution whose full result `whole` gives: cut as the site says, and the bias added."""
+    """Return the step of a transposed convolution: `make_full` gives the full result, which is cut, and the bias added."""
     spatial, dtype, kind = weight.ndim - 2, site.dtype, site.static("pad_type", "valid")
     strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
     custom = site.static("pad", [0] * (2 * spatial)) if kind == "custom" else [0] * (2 * spatial)
     wanted = site.static("output_shape", None)
 
     def cut(axis: int, length: int) -> tuple[int, int]:
-        """Where the result starts in the full one of this length along a dimension, and how long it is."""
+        """Return the start of the result in the full one of this length along a dimension, and its length."""
         before, after = custom[2 * axis], custom[2 * axis + 1]
         size = length - before - after
         if kind in ("same", "same_lower"):
@@ -210,7 +219,7 @@ def crop_transposed(
         return before, size
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        full = whole(x)
+        full = make_full(x)
         for axis in range(spatial):
             before, size = cut(axis, full.shape[2 + axis])
             lacking = before + size - full.shape[2 + axis]
@@ -230,9 +239,9 @@ def _with(shape: torch.Size, axis: int, size: int) -> list[int]:
 
 @op("conv_quantized")
 def conv_quantized(site: Site) -> Step:
-    """conv with uint8 weights: weight * quant_scale + quant_bias, or a table of 2 ** nbits values (lut).
+    """Convolve with uint8 weights: weight * quant_scale + quant_bias, or a table of 2 ** nbits values (lut).
 
-    coremltools never writes this op into an ML Program; its documentation is all there is to go by.
+    coremltools never writes this op into an ML Program; only its documentation describes it.
     """
     weight = site.known_tensor("weight")
     scale, offset = widen(site.known_tensor("quant_scale")), site.known_tensor("quant_bias")
@@ -246,7 +255,7 @@ def conv_quantized(site: Site) -> Step:
 
 @op("scaled_dot_product_attention")
 def attention(site: Site) -> Step:
-    """softmax(query @ key.T / sqrt(E) + mask) @ value; a boolean mask says what is looked at. Computed in fp32."""
+    """Compute softmax(query @ key.T / sqrt(E) + mask) @ value in fp32; a boolean mask marks the positions that take part."""
     names = [site.name(name) for name in ("query", "key", "value")]
     names += [site.name("attn_mask")] if site.has("attn_mask") else []
 
@@ -254,9 +263,11 @@ def attention(site: Site) -> Step:
 
 
 def make_attention(multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Attention with this matrix product."""
+    """Return attention as a function that uses this matrix product."""
 
-    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None):
+    def run(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         scores = multiply(query, key.mT) / math.sqrt(query.shape[-1])
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask

@@ -1,38 +1,27 @@
-"""Which value of one program is which of another: by what makes it and what is made of it, never by its name.
+"""Find which value of one program corresponds to which of another: by the ops around it, never by its name.
 
-Names of values are generated, and shift when a program is compressed or converted again. Values are traced from what is
+Names of values are generated, and shift when a program is compressed or converted again. Values are traced from anchors
 given by name on both sides (inputs, outputs, states) and from weights that occur once in each program: from a value back
-to what the op that makes it reads, parameter by parameter, and from what an op reads on to what it makes. A pair is two ops
-of one type with the same constants but for weights, of the same shape. Where programs differ the trace ends, and what could
-be two values is left out.
+to the values that its op reads, parameter by parameter, and from the values that an op reads on to those that it makes. A
+pair is two ops of one type with the same constants but for weights, of the same shape. The trace ends where programs differ,
+and a value that could correspond to several is left out.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
-import numpy as np
-
-from ane_sweep.mil import element_types, graph
-from ane_sweep.mil.element_types import TensorType
-from ane_sweep.mil.graph import Op
-
-_FLOATS = ("fp16", "fp32", "fp64", "bf16")
-_MOST_EXACT = 4096  # elements of a constant that are compared one by one
-_SAMPLE = 2048  # elements at either end of a weight that are looked at to know it again
-_DISTINCT = 8  # different numbers among them, or it could be any
-_AXES = ("perm", "axis", "axes")
-_DATA = {"cast": "x", "identity": "x", "quantize": "input", "dequantize": "input"}
+from ane_sweep.reference.model import Model
+from ane_sweep.reference.signatures import ProgramSide, find_writes
 
 
 @dataclass
 class Matching:
-    """`of`: the reference's value for each of the candidate's; the candidate's others: without a counterpart, because the
-    programs differ there, or with several.
+    """The pairs of values of two programs.
+
+    `of` maps each of the candidate's values to the reference's. The candidate's other values have no counterpart, because the
+    programs differ there (`alone`), or several (`ambiguous`).
     """
 
     of: dict[str, str] = field(default_factory=dict)
@@ -45,129 +34,15 @@ class Matching:
         return f"left out: {', '.join(texts)}" if texts else ""
 
 
-class _Side:
-    """One program, as its executed ops: `source` looks through what only changes how a number is held."""
-
-    def __init__(self, model: Any):
-        self.ops: list[Op] = model.ops
-        self.program, self.inputs, self.outputs = model.program, list(model.plan.inputs), list(model.plan.outputs)
-        self.maker = {
-            name: (place, index) for place, op in enumerate(self.ops) for index, name in enumerate(op.outputs)
-        }
-
-    @cached_property
-    def constants(self) -> dict[str, Op]:
-        return {op.outputs[0]: op for op in self.program.ops if op.type == "const" and op.outputs}
-
-    def type_of(self, name: str) -> TensorType | None:
-        return element_types.tensor_type(self.program.types[name]) if name in self.program.types else None
-
-    def source(self, name: str) -> str:
-        while name in self.maker and self.is_transparent(self.ops[self.maker[name][0]]):
-            name = self.data(self.ops[self.maker[name][0]])
-        return name
-
-    def is_transparent(self, op: Op) -> bool:
-        return op.type in _DATA and (
-            op.type != "cast" or (self._is_float(op.outputs[0]) and self._is_float(self.data(op)))
-        )
-
-    def data(self, op: Op) -> str:
-        return op.names(_DATA[op.type])[0]
-
-    def _is_float(self, name: str) -> bool:
-        kind = self.type_of(name)
-        return kind is not None and kind.dtype in _FLOATS
-
-    @cached_property
-    def reads(self) -> list[list[str]]:
-        """Per op the computed values that it reads, in the order of its parameters' names."""
-        return [
-            [
-                self.source(name)
-                for parameter in sorted(op.inputs)
-                for name in op.names(parameter)
-                if not self._is_constant(name)
-            ]
-            for op in self.ops
-        ]
-
-    def _is_constant(self, name: str) -> bool:
-        return name not in self.maker and name not in self.inputs
-
-    def signature(self, place: int) -> Any:
-        """All that two ops must have in common to be one, but for the values that they read and their weights."""
-        op = self.ops[place]
-        given = [
-            (
-                parameter,
-                tuple(self._argument(op, parameter, index, name) for index, name in enumerate(op.names(parameter))),
-            )
-            for parameter in sorted(op.inputs)
-        ]
-        return op.type, len(op.outputs), tuple(given), tuple(_outline_block(block) for block in op.proto.blocks)
-
-    def _argument(self, op: Op, parameter: str, index: int, name: str) -> Any:
-        if not self._is_constant(name):
-            return None
-        message = self._constant(op, parameter, index, name)
-        kind = self.type_of(name) if message is None else element_types.tensor_type(message.type)
-        if kind is None:
-            return "no tensor"
-        if kind.dtype in _FLOATS or message is None or kind.count > _MOST_EXACT:
-            return "float" if kind.dtype in _FLOATS else kind.dtype, kind.shape
-        value = graph.decode(message, self.program.package)
-        exact = tuple(np.asarray(value).ravel().tolist())
-        if parameter in _AXES:
-            return self._counted_from_the_first(op, exact)
-        return tuple("float" if item in _FLOATS else item for item in exact)
-
-    def _counted_from_the_first(self, op: Op, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Axes may be counted from either end."""
-        kind = self.type_of((op.names("x") or op.names("values") or [""])[0])
-        if kind is None:
-            return axes
-        rank = len(kind.shape) + {"expand_dims": len(axes), "stack": 1}.get(op.type, 0)
-        return tuple(axis + rank if axis < 0 else axis for axis in axes)
-
-    def _constant(self, op: Op, parameter: str, index: int, name: str) -> Any:
-        """The Value message of a constant that is written down as it is; None for what was computed or compressed."""
-        if name in self.constants:
-            return self.constants[name].proto.attributes["val"]
-        if parameter in op.proto.inputs and index < len(op.proto.inputs[parameter].arguments):
-            argument = op.proto.inputs[parameter].arguments[index]
-            return None if argument.name else argument.value
-        return None
-
-    def weights(self, place: int) -> dict[tuple[str, int], Any]:
-        """What the uncompressed numbers that an op holds are known again by: shape, and some as every precision has them."""
-        op, found = self.ops[place], {}
-        for parameter in op.inputs:
-            for index, name in enumerate(op.names(parameter)):
-                message = self._constant(op, parameter, index, name) if self._is_constant(name) else None
-                kind = None if message is None else element_types.tensor_type(message.type)
-                if message is None or kind is None or kind.dtype not in _FLOATS:
-                    continue
-                flat = np.asarray(graph.decode(message, self.program.package)).reshape(-1)
-                with np.errstate(over="ignore"):
-                    seen = np.concatenate([flat[:_SAMPLE], flat[-_SAMPLE:]]).astype(np.float16)
-                found[parameter, index] = (kind.shape, seen.tobytes(), len(np.unique(seen)) >= _DISTINCT)
-        return found
-
-
-def _outline_block(block: Any) -> tuple[Any, ...]:
-    return tuple((proto.type, *(_outline_block(inner) for inner in proto.blocks)) for proto in block.operations)
-
-
-def match_values(reference: Any, candidate: Any) -> Matching:
-    """The values of a Model of one program in that of another."""
-    return _Matcher(_Side(reference), _Side(candidate)).run()
+def match_values(reference: Model, candidate: Model) -> Matching:
+    """Return the pairs of values of two models of different programs."""
+    return _Matcher(ProgramSide(reference), ProgramSide(candidate)).run()
 
 
 class _Matcher:
-    """`pairs`: place of an op of the candidate -> of the reference; `fixed`: those known by their weights."""
+    """The search for pairs. `pairs`: place of an op of the candidate -> of the reference; `fixed`: those known by their weights."""
 
-    def __init__(self, a: _Side, b: _Side):
+    def __init__(self, a: ProgramSide, b: ProgramSide):
         self.a, self.b = a, b
         self.pairs: dict[int, int] = {}
         self.taken: dict[int, int] = {}
@@ -177,11 +52,11 @@ class _Matcher:
         self.signatures_b = [b.signature(place) for place in range(len(b.ops))]
 
     def run(self) -> Matching:
-        for first, second in self._by_weights():
-            if self._pair(first, second):
+        for first, second in self._pair_by_weights():
+            if self._take_pair(first, second):
                 self.fixed.add(second)
-        self._back([*self._ends(), *self._read_by(list(self.pairs))])
-        self._on()
+        self._pair_backward([*self._pair_ends(), *self._read_by(list(self.pairs))])
+        self._pair_forward()
         found = Matching()
         for place, op in enumerate(self.b.ops):
             if self.b.is_transparent(op) or not op.outputs:
@@ -192,9 +67,9 @@ class _Matcher:
                 (found.ambiguous if place in self.ambiguous else found.alone).extend(op.outputs)
         return found
 
-    def _by_weights(self) -> Iterable[tuple[int, int]]:
-        """(place in the reference, in the candidate) of ops with the same weight, which occurs once in each program."""
-        sides = []
+    def _pair_by_weights(self) -> list[tuple[int, int]]:
+        """Return (place in the reference, in the candidate) of ops with the same weight, which occurs once in each program."""
+        sides: list[dict[object, int]] = []
         for side in (self.a, self.b):
             keys = [
                 ((side.ops[place].type, *parameter, *seen), place)
@@ -211,13 +86,13 @@ class _Matcher:
         both = mine.keys() & its.keys()
         return bool(both) and all(mine[key] == its[key] for key in both)
 
-    def _ends(self) -> list[tuple[str, str]]:
-        """Values that are known to be one from outside: outputs by name, or in order where names differ; states written."""
+    def _pair_ends(self) -> list[tuple[str, str]]:
+        """Return values that correspond by their role: outputs by name, or in order if names differ; states written."""
         a, b = self.a.outputs, self.b.outputs
         ends = (
             [(name, name) for name in b if name in a] if {*a} == {*b} else list(zip(a, b)) if len(a) == len(b) else []
         )
-        writes = [_find_writes(side) for side in (self.a, self.b)]
+        writes = [find_writes(side) for side in (self.a, self.b)]
         for state, values in writes[1].items():
             if len(values) == len(writes[0].get(state, [])):
                 ends += zip(writes[0][state], values)
@@ -228,18 +103,18 @@ class _Matcher:
             pair for place in places for pair in zip(self.a.reads[self.pairs[place]], self.b.reads[place], strict=True)
         ]
 
-    def _back(self, todo: list[tuple[str, str]]) -> None:
-        """From values that are one to what the ops that make them read."""
+    def _pair_backward(self, todo: list[tuple[str, str]]) -> None:
+        """Pair the ops that make corresponding values, and go on with the values that these ops read."""
         while todo:
             first, second = (side.source(name) for side, name in zip((self.a, self.b), todo.pop()))
             made, by = self.a.maker.get(first), self.b.maker.get(second)
             if made is None or by is None or made[1] != by[1]:
                 continue
-            if not self._is_denied(made[0], by[0]) and self._pair(made[0], by[0]):
+            if not self._is_denied(made[0], by[0]) and self._take_pair(made[0], by[0]):
                 todo += self._read_by([by[0]])
 
     def _is_denied(self, first: int, second: int) -> bool:
-        """Whether weights say that two ops read different things."""
+        """Return True if weights show that two ops read different values."""
         if self.signatures_a[first] != self.signatures_b[second]:
             return True
         for one, other in zip(self.a.reads[first], self.b.reads[second]):
@@ -249,14 +124,14 @@ class _Matcher:
                 return True
         return False
 
-    def _on(self) -> None:
-        """From what ops read to what they make, in order, where that is one op on either side (or one by its weights)."""
-        groups: list[dict[Any, list[int]]] = [defaultdict(list), defaultdict(list)]
+    def _pair_forward(self) -> None:
+        """Pair ops that read corresponding values, in order, if there is one such op on either side (or one by its weights)."""
+        groups: list[dict[object, list[int]]] = [defaultdict(list), defaultdict(list)]
         for side, signatures, group in zip((self.a, self.b), (self.signatures_a, self.signatures_b), groups):
             for place in range(len(side.ops)):
                 group[signatures[place], tuple(side.reads[place])].append(place)
         for place in range(len(self.b.ops)):
-            names = [self._of(name) for name in self.b.reads[place]]
+            names = [self._find_counterpart(name) for name in self.b.reads[place]]
             if place in self.pairs or place in self.ambiguous or not names or None in names:
                 continue
             signature = self.signatures_b[place]
@@ -269,17 +144,20 @@ class _Matcher:
                     self.ambiguous.add(place)
                     continue
             if others:
-                self._pair(others[0], place)
+                self._take_pair(others[0], place)
 
-    def _of(self, name: str) -> str | None:
-        """The reference's value for one of the candidate's; inputs go by their names."""
+    def _find_counterpart(self, name: str) -> str | None:
+        """Return the reference's value for one of the candidate's; inputs go by their names."""
         if name not in self.b.maker:
             return name if name in self.a.inputs else None
         place, index = self.b.maker[name]
         return self.a.ops[self.pairs[place]].outputs[index] if place in self.pairs else None
 
-    def _pair(self, first: int, second: int) -> bool:
-        """Note that two ops are one; whether that is new. What another trace paired otherwise is neither's."""
+    def _take_pair(self, first: int, second: int) -> bool:
+        """Note that two ops are one and return True if that is new.
+
+        Ops that another trace has paired otherwise become ambiguous.
+        """
         if second in self.ambiguous or self.signatures_a[first] != self.signatures_b[second]:
             return False
         if not self._has_same_shapes(first, second):
@@ -304,12 +182,3 @@ class _Matcher:
             ):
                 return False
         return True
-
-
-def _find_writes(side: _Side) -> dict[str, list[str]]:
-    """State -> the values that are written into it, in order."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for op in side.ops:
-        if op.type == "write_state":
-            found[op.names("input")[0]].append(op.names("data")[0])
-    return found

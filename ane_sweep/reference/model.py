@@ -1,20 +1,22 @@
-"""One function of one package, compiled: what the room offers to others (its __init__ lists it)."""
+"""Compile one function of one package into a model that predicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import element_types, graph
+from ane_sweep.mil import chain, element_types, graph
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.reference import cuda, features, plan
 from ane_sweep.reference.control import StateCell
 from ane_sweep.reference.features import Feature
+from ane_sweep.reference.layout import Watch
 from ane_sweep.reference.numerics import Mode
 
 
@@ -28,20 +30,20 @@ class ModelState:
             for name, feature in features.items()
         }
 
-    def _known(self, name: str) -> Feature:
+    def _find_feature(self, name: str) -> Feature:
         if name not in self._features:
             known = ", ".join(sorted(self._features)) or "none"
             raise PackageError(f"there is no state {name!r}; the model's states: {known}")
         return self._features[name]
 
     def read(self, name: str) -> np.ndarray:
-        """A copy, of the declared type."""
-        feature = self._known(name)
+        """Return a copy of a state, of the declared type. Raises errors.PackageError for an unknown name."""
+        feature = self._find_feature(name)
         return self.cells[name].value.cpu().numpy().astype(feature.dtype)
 
-    def write(self, name: str, value: Any) -> None:
-        """Replace a state; the shape must be the declared one."""
-        feature, array = self._known(name), np.asarray(value)
+    def write(self, name: str, value: object) -> None:
+        """Replace a state; the shape must be the declared one. Raises errors.PackageError."""
+        feature, array = self._find_feature(name), np.asarray(value)
         if array.shape != feature.shape or array.dtype.kind not in "biuf":
             raise PackageError(f"state {name!r} takes {feature}, not {array.dtype} {list(array.shape)}")
         with np.errstate(over="ignore"):
@@ -50,16 +52,21 @@ class ModelState:
 
 
 class Model:
-    """A compiled function; see the room's docstring for what each attribute is. `known`: as in plan.compile_program."""
+    """One compiled function of an ML Program. `known`: as in plan.compile_program.
+
+    path, spec, function, functions   the package, its Model message, the function, and the names of all functions
+    inputs, outputs, states           {name: features.Feature}
+    realised                          what really runs: {"runtime", "numerics", "threads", "compute_units": None, ...}
+    """
 
     def __init__(
-        self, package: Package, function: str, numerics: Mode, strict: bool, known: dict[str, Any] | None = None
+        self, package: Package, function: str, numerics: Mode, strict: bool, known: dict[str, object] | None = None
     ):
         self.path, self.spec, self.strict = package.path, package.spec, strict
         self.functions = sorted(package.spec.mlProgram.functions)
         self.function = function or graph.default_function(package.spec)
         self.program = graph.view_program(package, function)
-        described = _find_description(package.spec, self.function)
+        described = chain.function_description(package.spec, self.function)
         self.inputs = {item.name: features.describe(item, self.path) for item in described.input}
         self.outputs = {item.name: features.describe(item, self.path) for item in described.output}
         self.states = {item.name: features.describe(item, self.path) for item in described.state}
@@ -68,9 +75,9 @@ class Model:
         self._types = {value.name: element_types.tensor_type(value.type) for value in self.program.function.inputs}
         self._check_description()
         self.is_half = _holds_half(self.program.block)
-        self.realised: dict[str, Any] = {
+        self.realised: dict[str, object] = {
             "runtime": "reference",
-            "numerics": numerics.says(self.is_half),
+            "numerics": numerics.describe(self.is_half),
             "threads": torch.get_num_threads(),
             "compute_units": None,
             **cuda.describe_device(numerics.device),
@@ -89,35 +96,38 @@ class Model:
             raise PackageError(f"{self.path}: its description and its program differ: {what}; convert the model again")
 
     def new_state(self) -> ModelState:
-        """Zeros for every state of the function."""
+        """Return zeros for every state of the function."""
         dtypes = {name: torch.from_numpy(np.zeros(0, state.dtype)).dtype for name, state in self.states.items()}
         half = self.mode.dtypes["fp16"]
         dtypes = {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()}
         return ModelState(self.states, dtypes, self.mode.device)
 
-    def predict(self, inputs: dict[str, Any], state: ModelState | None = None) -> dict[str, Any]:
-        """Outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
-        made = self.plan.run(self.accepted(inputs, state))
-        return self.given(made)
+    def predict(self, inputs: Mapping[str, Any], state: ModelState | None = None) -> dict[str, Any]:
+        """Return outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
+        made = self.plan.run(self.prepare_inputs(inputs, state))
+        return self.to_outputs(made)
 
-    def tensors(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
+    def tensors(self, values: Mapping[str, object]) -> dict[str, Any]:
+        """Return outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
         return self.plan.run(values)
 
     def trace(
-        self, inputs: dict[str, Any], watch: Callable[[graph.Op, dict[str, Any]], None], state: ModelState | None = None
+        self,
+        inputs: Mapping[str, Any],
+        watch: Watch,
+        state: ModelState | None = None,
     ) -> dict[str, Any]:
         """Predict, and call `watch(op, {output: array})` after every op."""
         self.plan.session.watch = lambda op, made: watch(op, {name: as_array(value) for name, value in made.items()})
         try:
-            return self.given(self.plan.run(self.accepted(inputs, state)))
+            return self.to_outputs(self.plan.run(self.prepare_inputs(inputs, state)))
         finally:
             self.plan.session.watch = None
 
-    def accepted(self, inputs: dict[str, Any], state: ModelState | None) -> dict[str, Any]:
-        """Inputs and states as the plan takes them. Raises errors.PackageError for what does not fit."""
-        values: dict[str, Any] = dict(features.accept_inputs(inputs, self.inputs, self.path, self.strict, self._types))
-        values = {name: self.tensor_in(name, value) for name, value in values.items()}
+    def prepare_inputs(self, inputs: Mapping[str, Any], state: ModelState | None) -> dict[str, object]:
+        """Return inputs and states as the plan takes them. Raises errors.PackageError if they do not fit."""
+        tensors = features.accept_inputs(inputs, self.inputs, self.path, self.strict, self._types)
+        values: dict[str, object] = {name: self.tensor_in(name, value) for name, value in tensors.items()}
         if self.states:
             if state is None:
                 names = ", ".join(self.states)
@@ -126,12 +136,12 @@ class Model:
         return values
 
     def tensor_in(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """A tensor from outside as the program's own type for it, under the mode."""
+        """Convert a tensor from outside to the program's own type for it, under the mode."""
         kind = self._types.get(name)
         return value if kind is None else value.to(self.mode.device, self.mode.dtypes.get(kind.dtype, value.dtype))
 
-    def given(self, made: dict[str, Any]) -> dict[str, Any]:
-        """What a run of the plan made, as `predict` gives it."""
+    def to_outputs(self, made: Mapping[str, object]) -> dict[str, Any]:
+        """Return the results of a run of the plan as `predict` returns them."""
         types = self.program.types
         return {
             name: features.to_output(
@@ -141,22 +151,14 @@ class Model:
         }
 
 
-def as_array(value: Any) -> Any:
-    """A value of a run for a watcher: arrays for tensors, and lists of arrays; the rest as it is."""
+def as_array(value: object) -> object:
+    """Return a value of a run for a watcher: arrays for tensors, and lists of arrays; other values unchanged."""
     if isinstance(value, torch.Tensor):
         return value.cpu().numpy()
     return [as_array(item) for item in value] if isinstance(value, list) else value
 
 
-def _find_description(spec: Any, function: str) -> Any:
-    """Inputs, outputs and states of a function: of the model itself, or listed by function."""
-    for listed in spec.description.functions:
-        if listed.name == function:
-            return listed
-    return spec.description
-
-
-def _holds_half(block: Any) -> bool:
+def _holds_half(block: MIL_pb2.Block) -> bool:
     half = DTYPE_NUMBERS["fp16"]
     return any(
         value.type.tensorType.dataType == half

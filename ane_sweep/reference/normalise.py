@@ -1,4 +1,4 @@
-"""Reductions, norms and softmax: sums over dimensions, always in fp32."""
+"""Build reductions, norms and softmax: sums over dimensions, always in fp32."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 @op(*_REDUCTIONS)
 def reduce(site: Site) -> Step:
-    """Without `axes`, over all dimensions."""
+    """Reduce over `axes`; without them, over all dimensions."""
     function, axes = _REDUCTIONS[site.op.type], site.static("axes", None)
     keep = site.static("keep_dims", False)
     exact = site.op.type in ("reduce_max", "reduce_min")
@@ -48,7 +48,7 @@ def reduce(site: Site) -> Step:
 
 @op("reduce_argmax", "reduce_argmin")
 def arg_reduce(site: Site) -> Step:
-    """The first of equal values, as numpy."""
+    """Return the place of the first of equal values, as numpy does."""
     function = torch.argmax if site.op.type == "reduce_argmax" else torch.argmin
     axis, keep, dtype = site.static("axis", -1), site.static("keep_dims", False), site.dtype
     return Step(lambda x: function(x, axis, keep).to(dtype), [site.name("x")])
@@ -83,7 +83,7 @@ def softmax(site: Site) -> Step:
 
 @op("layer_norm")
 def layer_norm(site: Site) -> Step:
-    """Over `axes`; gamma and beta have the shape of these."""
+    """Normalise over `axes`; gamma and beta have the shape of these."""
     gamma, beta, epsilon = site.known_tensor("gamma"), site.known_tensor("beta"), site.static("epsilon", 1e-5)
     chosen, dtype = site.static("axes", None), site.dtype
 
@@ -109,7 +109,9 @@ def _reshape_along(values: torch.Tensor | None, axes: list[int], rank: int) -> t
     return widen(values).reshape([next(sizes) if axis in axes else 1 for axis in range(rank)])
 
 
-def _normalise(x: torch.Tensor, axes: list[int], epsilon: float, gamma: torch.Tensor | None, beta: torch.Tensor | None):
+def _normalise(
+    x: torch.Tensor, axes: list[int], epsilon: float, gamma: torch.Tensor | None, beta: torch.Tensor | None
+) -> torch.Tensor:
     centred = x - x.mean(axes, keepdim=True)
     y = centred * torch.rsqrt(centred.square().mean(axes, keepdim=True) + epsilon)
     y = y if gamma is None else y * gamma
@@ -118,7 +120,7 @@ def _normalise(x: torch.Tensor, axes: list[int], epsilon: float, gamma: torch.Te
 
 @op("batch_norm", "instance_norm")
 def channel_norm(site: Site) -> Step:
-    """Along dimension 1; batch_norm with given mean and variance, instance_norm with those of each instance."""
+    """Normalise along dimension 1: batch_norm with given mean and variance, instance_norm with those of each instance."""
     names = ("mean", "variance", "gamma", "beta")
     values = {name: site.known_tensor(name) for name in names}
     epsilon, is_batch, dtype = site.static("epsilon", 1e-5), site.op.type == "batch_norm", site.dtype
@@ -137,7 +139,7 @@ def channel_norm(site: Site) -> Step:
 
 @op("l2_norm")
 def l2_norm(site: Site) -> Step:
-    """x / sqrt(sum of squares over the last three dimensions + epsilon)."""
+    """Compute x / sqrt(sum of squares over the last three dimensions + epsilon)."""
     epsilon = site.static("epsilon", 1e-6)
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -152,13 +154,14 @@ def local_response_norm(site: Site) -> Step:
     beta, k = site.static("beta", 0.75), site.static("k", 1.0)
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        """Written out: torch's own forbids ranks that MIL allows. The window of an even size leans to the left.
+        """Compute it explicitly: torch's own forbids ranks that MIL allows. An even window leans to the left.
 
         Channels are the third axis from the end: coremltools' own test has (C, H, W) as well as (N, C, H, W).
         """
         squares = x.square().movedim(-3, -1)
         padded = F.pad(squares, ((size - 1) // 2 + (size - 1) % 2, (size - 1) // 2))
         sums = padded.unfold(-1, size, 1).sum(-1).movedim(-1, -3)
-        return x * (k + alpha * sums / size).pow(-beta)
+        scale: torch.Tensor = (k + alpha * sums / size).pow(-beta)
+        return x * scale
 
     return Step(compute_wide(run, site.dtype), [site.name("x")])

@@ -1,16 +1,16 @@
-"""Modes of numerics, chosen by params["numerics"] and recorded with every figure.
+"""Define the modes of numerics, chosen by params["numerics"] and recorded with every figure.
 
 fp16    as the program declares: fp16 values are stored in half after every op, sums inside an op are fp32
-fp32    everything that is declared fp16 is computed and stored in fp32; what the storage alone costs
-ane     fp16, with what is known of the Neural Engine's arithmetic on top (ane.py, effects.py), effect by effect
+fp32    every value that is declared fp16 is computed and stored in fp32; shows the cost of the storage alone
+ane     fp16, with the known arithmetic of the Neural Engine on top (ane.py, mil/effects.py), effect by effect
 
-Where it is computed is part of a mode, as the same sums come out otherwise elsewhere: the CPU, or a device of torch's.
+The device is part of a mode, as the same sums come out otherwise elsewhere: the CPU, or a device of torch's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -22,8 +22,9 @@ from ane_sweep.reference.site import TORCH_DTYPES, Site, Step
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to compute. `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on.
-    `device`: torch's name of it.
+    """One way to compute.
+
+    `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on. `device`: torch's name of it.
     """
 
     name: str
@@ -32,18 +33,18 @@ class Mode:
     device: str = "cpu"
 
     def constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A constant as this mode holds it."""
+        """Return a constant as this mode holds it."""
         tensor = tensor.to(self.device)
         return tensor.float() if self.name == "fp32" and tensor.dtype == torch.float16 else tensor
 
-    def adjusted(self, site: Site, step: Step) -> Step:
-        """The step of an op under this mode."""
+    def adjust(self, site: Site, step: Step) -> Step:
+        """Return the step of an op under this mode."""
         if self.effects:
             step = ane.apply_effects(site, step, self.effects)
         return step if self.device == "cpu" else replace(step, run=cuda.run_on_device(step.run, self.device))
 
-    def says(self, is_half: bool) -> str:
-        """What is recorded as `realised.numerics` of a program that declares fp16 values, or none."""
+    def describe(self, is_half: bool) -> str:
+        """Return the entry `realised.numerics` for a program that declares fp16 values, or none."""
         if not is_half:
             return "fp32"
         if self.name == "fp32":
@@ -56,21 +57,21 @@ class Mode:
 AS_DECLARED = Mode("fp16")
 
 
-def make_mode(name: str | None, effects: Any = None, device: str = "cpu") -> Mode:
-    """A mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: all by default).
+def make_mode(name: str | None, effects: Iterable[str] | None = None, device: str = "cpu") -> Mode:
+    """Return a mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: the default ones).
 
-    Raises ConfigError for an unknown name, errors.Unavailable for device="cuda" where there is none.
+    Raises ConfigError for an unknown name, errors.Unavailable for device="cuda" without a GPU.
     """
     if device == "cuda":
         cuda.prepare()
     return replace(_make_mode_by_name(name, effects), device=device)
 
 
-def _make_mode_by_name(name: str | None, effects: Any) -> Mode:
+def _make_mode_by_name(name: str | None, effects: Iterable[str] | None) -> Mode:
     if name not in (*MODES, None):
         raise ConfigError(f"unknown numerics {name!r}; choose one of {', '.join(MODES)}")
     if effects is not None and name != "ane":
-        raise ConfigError(f"effects {list(effects)} only mean something with numerics=ane")
+        raise ConfigError(f"effects {list(effects)} need numerics=ane")
     if name == "fp32":
         return Mode("fp32", {**TORCH_DTYPES, "fp16": torch.float32})
     if name == "ane":

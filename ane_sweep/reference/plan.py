@@ -1,23 +1,24 @@
-"""A block of operations, compiled once into a flat plan (layout.py).
+"""Compile a block of operations, once, into a flat plan (layout.py).
 
-What depends on constants alone is computed while compiling. Nested blocks (`cond`, `while_loop`) are plans of their
-own; what they read from outside becomes their inputs.
+Ops that depend on constants alone are computed while compiling. Nested blocks (`cond`, `while_loop`) are plans of their
+own; the values that they read from outside become their inputs.
 """
 
 from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import element_types, graph
+from ane_sweep.mil.element_types import TensorType
 from ane_sweep.mil.graph import Op, Program
+from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.reference import (
     blocks,
     compressed,
@@ -48,10 +49,12 @@ _FOLD_BYTES = 64 << 20  # larger results of constants are recomputed at each run
 _ALWAYS = {"write_state"}  # run for what they do, not for what they make
 
 
-def compile_program(program: Program, mode: Mode = AS_DECLARED, known: dict[str, Any] | None = None) -> ExecutionPlan:
+def compile_program(
+    program: Program, mode: Mode = AS_DECLARED, known: dict[str, object] | None = None
+) -> ExecutionPlan:
     """Prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything runs.
 
-    `known`: an empty dictionary to be filled with every constant, for `rebound`.
+    `known`: an empty dictionary to be filled with every constant, for `rebind_constants`.
     """
     where = program.package.path.name
     _check_ops(program, where)
@@ -62,10 +65,12 @@ def compile_program(program: Program, mode: Mode = AS_DECLARED, known: dict[str,
 
 
 def rebind_constants(
-    plan: ExecutionPlan, program: Program, known: dict[str, Any], values: Mapping[str, np.ndarray]
+    plan: ExecutionPlan, program: Program, known: dict[str, object], values: Mapping[str, np.ndarray]
 ) -> tuple[ExecutionPlan, int]:
-    """The plan of a program (from compile_program, like `known`) with other values for the constants of these names, and
-    the first step that this changes. Only steps that hold such a value, or what was made of it, are built anew."""
+    """Return the plan with other values for the constants of these names, and the first step that this changes.
+
+    `plan` and `known` are from compile_program. Only steps that hold such a value, or one made of it, are built anew.
+    """
     now = ChainMap({name: to_constant(value, plan.session.mode) for name, value in values.items()}, known)
     changed, place_of = set(values), {op.index: place for place, op in enumerate(plan.ops)}
     start, steps, first = plan.start.copy(), plan.steps.copy(), len(plan.steps)
@@ -91,12 +96,15 @@ def compile_block(
     ops: list[Op],
     inputs: list[str],
     outputs: list[str],
-    outer: MutableMapping[str, Any],
-    kept: dict[str, Any] | None = None,
+    outer: MutableMapping[str, object],
+    kept: dict[str, object] | None = None,
 ) -> ExecutionPlan:
-    """A plan of some ops. `outer` holds constants from around; names of neither are inputs that come from around.
-    `kept` is filled with the block's own constants."""
-    known: ChainMap[str, Any] = ChainMap({} if kept is None else kept, outer)
+    """Return a plan of some ops.
+
+    `outer` holds constants from around; values in neither the ops nor `outer` are inputs that come from around. `kept` is filled
+    with the block's own constants.
+    """
+    known: ChainMap[str, object] = ChainMap({} if kept is None else kept, outer)
     for name in inputs:  # an inner name hides an outer one
         if name in outer:
             raise PackageError(f"{session.where}: the name {name!r} stands for two values; the program is damaged")
@@ -115,8 +123,8 @@ def compile_block(
     return lay_out(session, inputs, outputs, known, built)
 
 
-def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, Any]) -> Step | None:
-    """The step of an op, or None where it was computed while compiling."""
+def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, object]) -> Step | None:
+    """Return the step of an op, or None if it was computed while compiling."""
     if op.type == "const":
         if "val" not in op.proto.attributes or not op.outputs:
             raise PackageError(f"{session.where}: {op} holds no value; the file is damaged")
@@ -130,12 +138,12 @@ def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, Any]) -
         step = OPS[op.type](site)
     except NotYet:
         step = _build_at_run_time(site)
-    step = session.mode.adjusted(site, step)
+    step = session.mode.adjust(site, step)
     return None if _fold(step, op, kinds, known) else step
 
 
-def _compile_nested(session: PlanSession, proto: Any, known: MutableMapping[str, Any]) -> ExecutionPlan:
-    """The plan of a nested block; its `free` inputs are those that it reads from around itself."""
+def _compile_nested(session: PlanSession, proto: MIL_pb2.Block, known: MutableMapping[str, object]) -> ExecutionPlan:
+    """Return the plan of a nested block; its `free` inputs are those that it reads from around itself."""
     ops = [graph.view_op(index, inner) for index, inner in enumerate(proto.operations)]
     own = [value.name for value in proto.inputs]
     free = sorted(name for name in graph.free_names(proto) if name not in known)
@@ -145,14 +153,14 @@ def _compile_nested(session: PlanSession, proto: Any, known: MutableMapping[str,
 
 
 def _build_at_run_time(site: Site) -> Step:
-    """An op whose builder needs values of the run: built at each run, with everything known."""
+    """Return a step that builds its op at each run: its builder needs values of the run."""
     names = list(dict.fromkeys(name for parameter in site.op.inputs for name in site.op.names(parameter)))
     for plan in site.blocks:
         names += [name for name in plan.free if name not in names]
     computed = [name for name in names if name not in site.known]
     fixed = {name: site.known[name] for name in names if name in site.known}
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         known = {**fixed, **dict(zip(computed, values))}
         inner = Site(site.op, site.outputs, known, site.where, site.opset, site.dtypes, site.blocks)
         step = OPS[site.op.type](inner)
@@ -171,8 +179,8 @@ def _check_ops(program: Program, where: str) -> None:
         )
 
 
-def iterate_ops(block: Any) -> Iterator[Op]:
-    """All ops of a block, those of nested blocks included."""
+def iterate_ops(block: MIL_pb2.Block) -> Iterator[Op]:
+    """Yield all ops of a block, those of nested blocks included."""
     for index, proto in enumerate(block.operations):
         yield graph.view_op(index, proto)
         for inner in proto.blocks:
@@ -180,8 +188,9 @@ def iterate_ops(block: Any) -> Iterator[Op]:
 
 
 def _find_needed(ops: list[Op], outputs: list[str]) -> set[int]:
-    """Ops that the outputs depend on, and those that change a state."""
-    wanted, needed = set(outputs), set()
+    """Return the indices of the ops that the outputs depend on, and of those that change a state."""
+    wanted = set(outputs)
+    needed: set[int] = set()
     for op in reversed(ops):
         if not wanted.isdisjoint(op.outputs) or _changes_state(op.proto):
             needed.add(op.index)
@@ -189,18 +198,18 @@ def _find_needed(ops: list[Op], outputs: list[str]) -> set[int]:
     return needed
 
 
-def _changes_state(proto: Any) -> bool:
+def _changes_state(proto: MIL_pb2.Operation) -> bool:
     return proto.type in _ALWAYS or any(_changes_state(inner) for block in proto.blocks for inner in block.operations)
 
 
-def to_constant(value: Any, mode: Mode = AS_DECLARED) -> Any:
-    """A decoded constant as a tensor; strings and lists stay as they are."""
+def to_constant(value: object, mode: Mode = AS_DECLARED) -> object:
+    """Return a decoded constant as a tensor; strings and lists are unchanged."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return mode.constant(from_numpy(value))
     return value
 
 
-def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, Any]) -> Op:
+def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, object]) -> Op:
     """Give values that are written into the op itself a name, so that builders only see names.
 
     Up to iOS17 constexpr ops keep their parameters as attributes.
@@ -219,8 +228,8 @@ def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, Any]
     return op
 
 
-def _fold(step: Step, op: Op, kinds: list, known: MutableMapping[str, Any]) -> bool:
-    """Compute an op of constants now, if what it makes is small enough to keep (weights always are)."""
+def _fold(step: Step, op: Op, kinds: Sequence[TensorType | None], known: MutableMapping[str, object]) -> bool:
+    """Compute an op of constants now, if its result is small enough to keep (weights always are); return True if done."""
     if not step.is_pure or op.proto.blocks or not all(name in known for name in step.arguments):
         return False
     is_weight = op.type.startswith("constexpr_")

@@ -1,7 +1,7 @@
-"""Random ops. Not bit-exact, and they cannot be: Core ML's generator is not specified, not even with a seed.
+"""Build the random ops. They are not bit-exact and cannot be: Core ML's generator is not specified, not even with a seed.
 
-What holds: the distribution; with a seed of 0 or more, the same numbers at every run of this runtime (the generator is
-torch's, seeded anew at each run of the op; drawn on the CPU, wherever the rest is computed); without one, others at every run.
+The distribution is right. With a seed of 0 or more every run of this runtime gives the same numbers (the generator is
+torch's, seeded anew at each run of the op; drawn on the CPU, wherever the rest is computed); without one every run differs.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def random_fill(site: Site) -> Step:
 
     def run() -> torch.Tensor:
         if kind == "random_normal":
-            drawn = torch.randn(shape, generator=generator(), device="cpu") * deviation + mean
+            drawn: torch.Tensor = torch.randn(shape, generator=generator(), device="cpu") * deviation + mean
         else:
             drawn = torch.rand(shape, generator=generator(), device="cpu")
             drawn = drawn < chance if kind == "random_bernoulli" else drawn * (high - low) + low
@@ -43,6 +43,6 @@ def random_categorical(site: Site) -> Step:
         chances = widen(x).float().softmax(-1) if mode == "logits" else widen(x).float()
         rows = chances.reshape(-1, x.shape[-1])
         drawn = torch.multinomial(rows.cpu(), size, replacement=True, generator=generator())
-        return drawn.reshape(*x.shape[:-1], size).to(x.device, dtype)
+        return drawn.reshape([*x.shape[:-1], size]).to(x.device, dtype)
 
     return Step(run, [site.name("x")], is_pure=False)

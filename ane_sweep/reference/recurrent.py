@@ -1,12 +1,11 @@
-"""lstm, gru and rnn; x (S, B, I). States and sums in fp32, outputs rounded once.
+"""Build lstm, gru and rnn; x (S, B, I). States and sums in fp32, outputs rounded once.
 
-Where the documentation and coremltools' tests differ, the tests are followed: `clip` limits the cell state (not the
+If the documentation and coremltools' tests differ, the tests are followed: `clip` limits the cell state (not the
 cell gate), `reverse` leaves the sequence it made in the order in which it made it, `bidirectional` turns it back, and
 initial states of more rows than x has are cut to x's (packed sequences are converted so).
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -22,6 +21,8 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
 }
 RecurrentCell = Callable[[torch.Tensor, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
+States = tuple[torch.Tensor, tuple[torch.Tensor, ...]]  # all hidden states, and the last states
+Direction = tuple[RecurrentCell, torch.Tensor, torch.Tensor | None]  # cell, weight_ih and bias
 
 
 def _activation(site: Site, parameter: str, default: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -36,8 +37,10 @@ def _read_parameter(site: Site, name: str) -> torch.Tensor | None:
     return None if value is None else widen(value).float()
 
 
-def _run_cell(x: torch.Tensor, states: tuple[torch.Tensor, ...], cell: RecurrentCell) -> tuple[torch.Tensor, tuple]:
-    """All hidden states (S, B, H) in the order of x, and the last states."""
+def _run_cell(
+    x: torch.Tensor, states: tuple[torch.Tensor, ...], cell: RecurrentCell
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Return all hidden states (S, B, H) in the order of x, and the last states."""
     made = []
     states = tuple(state[: x.shape[1]] for state in states)
     for moment in x:
@@ -47,12 +50,12 @@ def _run_cell(x: torch.Tensor, states: tuple[torch.Tensor, ...], cell: Recurrent
 
 
 def _make_outputs(site: Site, sequence: torch.Tensor, last: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    whole = sequence if site.static("output_sequence", False) else last[0][None]
-    return tuple(align(value.to(site.dtype)) for value in (whole, *last))
+    outputs = sequence if site.static("output_sequence", False) else last[0][None]
+    return tuple(align(value.to(site.dtype)) for value in (outputs, *last))
 
 
-def _lstm_cell(site: Site, suffix: str) -> tuple[RecurrentCell, torch.Tensor, torch.Tensor | None]:
-    """A cell that takes x already times weight_ih; gates in the order input, forget, output, cell."""
+def _lstm_cell(site: Site, suffix: str) -> Direction:
+    """Return a cell that takes x already times weight_ih, its weight and its bias; gates in the order input, forget, output, cell."""
     inner, hidden = _read_parameter(site, f"weight_ih{suffix}"), _read_parameter(site, f"weight_hh{suffix}")
     if inner is None or hidden is None:
         raise site.unsupported(f"without weight_ih{suffix} and weight_hh{suffix}")
@@ -82,17 +85,19 @@ def lstm(site: Site) -> Step:
     forward = _lstm_cell(site, "")
     backward = _lstm_cell(site, "_back") if direction == "bidirectional" else None
 
-    def one(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, parts: Any, turned: bool) -> tuple[torch.Tensor, tuple]:
+    def run_one_way(
+        x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, parts: Direction, turned: bool
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         cell, inner, bias = parts
         return _run_cell(_project(x.flip(0) if turned else x, inner, bias), (h, c), cell)
 
     def run(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x, h, c = widen(x).float(), widen(h).float(), widen(c).float()
         if backward is None:
-            return _make_outputs(site, *one(x, h, c, forward, direction == "reverse"))
+            return _make_outputs(site, *run_one_way(x, h, c, forward, direction == "reverse"))
         (h0, h1), (c0, c1) = h.chunk(2, -1), c.chunk(2, -1)
-        ahead, last = one(x, h0, c0, forward, False)
-        back, first = one(x, h1, c1, backward, True)
+        ahead, last = run_one_way(x, h0, c0, forward, False)
+        back, first = run_one_way(x, h1, c1, backward, True)
         sequence = torch.cat([ahead, back.flip(0)], -1)
         return _make_outputs(site, sequence, tuple(torch.cat(pair, -1) for pair in zip(last, first)))
 
@@ -101,8 +106,10 @@ def lstm(site: Site) -> Step:
 
 @op("gru")
 def gru(site: Site) -> Step:
-    """Gates in the order reset, new, update. `reset_after` (iOS18) applies the reset gate after the product with the
-    hidden weights and their bias, as torch does; `input_bias` is then that of the input's side.
+    """Build gru; gates in the order reset, new, update.
+
+    `reset_after` (iOS18) applies the reset gate after the product with the hidden weights and their bias, as torch does;
+    `input_bias` is then that of the input's side.
     """
     inner, hidden = _read_parameter(site, "weight_ih"), _read_parameter(site, "weight_hh")
     if inner is None or hidden is None:

@@ -1,4 +1,4 @@
-"""Resizing and cropping images: a grid of points along each dimension, and the nearest or the two neighbours of each."""
+"""Build the ops that resize and crop images: a grid of points along each dimension, and the neighbours of each point."""
 
 from collections.abc import Callable, Sequence
 
@@ -34,13 +34,13 @@ GRIDS: dict[str, Grid] = {
 
 
 def grid_points(mode: str, length: int, wanted: int) -> torch.Tensor:
-    """fp64 points of a whole dimension, kept inside it."""
+    """Return the fp64 points of a whole dimension, kept inside it."""
     i = torch.arange(wanted, dtype=torch.float64)
     return GRIDS[mode](i, torch.tensor(float(length), dtype=torch.float64), wanted).clamp(0, length - 1)
 
 
 def interpolate_linear(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
-    """x at points along a dimension, between the two neighbours; x fp32 or wider."""
+    """Return x at points along a dimension, between the two neighbours; x fp32 or wider."""
     low = at.floor().long()
     high = (low + 1).clamp(max=x.shape[axis] - 1)
     share = (at - low).to(x.dtype).reshape([-1 if dim == axis % x.ndim else 1 for dim in range(x.ndim)])
@@ -67,7 +67,10 @@ def _linear_step(site: Site, mode: str, sizes: Callable[[torch.Tensor], Sequence
 
 
 def _read_scales(site: Site) -> Callable[[torch.Tensor], list[int]]:
-    """Sizes of the last two dimensions, times the scales, rounded down: as declared where that is known."""
+    """Return a function of x that gives the sizes of the last two dimensions.
+
+    They are as declared if that is known, else the sizes times the scales, rounded down.
+    """
     scales = site.static("scale_factor_height", 1), site.static("scale_factor_width", 1)
     shape = site.known_shape
     if shape is not None:
@@ -90,7 +93,7 @@ def resize_bilinear(site: Site) -> Step:
 
 
 def _read_mode(site: Site) -> str:
-    mode = site.static("sampling_mode", "DEFAULT")
+    mode: str = site.static("sampling_mode", "DEFAULT")
     if mode not in GRIDS:
         raise site.unsupported(f"with sampling_mode {mode}")
     return mode
@@ -98,7 +101,7 @@ def _read_mode(site: Site) -> str:
 
 @op("upsample_nearest_neighbor", "resize_nearest_neighbor")
 def resize_nearest(site: Site) -> Step:
-    """The pixel that a point falls into (rounded down); the scale is that of the sizes, not the one given."""
+    """Take the pixel that a point falls into (rounded down); the scale is that of the sizes, not the declared one."""
     if site.op.type == "upsample_nearest_neighbor":
         sizes = _read_scales(site)
     else:
@@ -116,7 +119,7 @@ def resize_nearest(site: Site) -> Step:
 
 @op("resize")
 def resize(site: Site) -> Step:
-    """iOS17: the last `resized_dims` sizes are those of `shape`, where 0 keeps x's own.
+    """Resize (iOS17): the last `resized_dims` sizes are those of `shape`, in which 0 keeps x's own.
 
     NEAREST_NEIGHBOR rounds the grid's points to the nearest pixel (coremltools' tests), unlike the older ops.
     """
@@ -139,8 +142,10 @@ def resize(site: Site) -> Step:
 
 @op("crop_resize")
 def crop_resize(site: Site) -> Step:
-    """Boxes of images, each resized. Up to iOS16: roi (N, 1, 4 or 5, 1, 1), where a fifth value in front is the image;
-    with four, every box of every image -> (N, B, C, h, w). Since iOS17: boxes (N, 4), box_indices (N) -> (N, C, h, w).
+    """Resize boxes of images.
+
+    Up to iOS16: roi (N, 1, 4 or 5, 1, 1), a fifth value in front being the image; with four, every box of every image -> (N, B,
+    C, h, w). Since iOS17: boxes (N, 4), box_indices (N) -> (N, C, h, w).
     """
     size = site.static("target_height", 1), site.static("target_width", 1)
     order, mode = site.static("box_coordinate_mode", "CORNERS_HEIGHT_FIRST"), _read_mode(site)
@@ -174,12 +179,12 @@ def _is_inverted(corners: torch.Tensor) -> torch.Tensor:
 
 
 def _whole_image(x: torch.Tensor) -> torch.Tensor:
-    """What stands for a box with its ends exchanged under UNALIGN_CORNERS: the one case that coremltools' tests show."""
+    """Return the box for one whose ends are exchanged under UNALIGN_CORNERS: coremltools' tests show this one case."""
     return torch.tensor([[0, 0, x.shape[2] - 1, x.shape[3] - 1]], dtype=torch.float64)
 
 
 def _to_corners(rows: torch.Tensor, order: str) -> torch.Tensor:
-    """(N, 4) boxes as top, left, bottom, right."""
+    """Return (N, 4) boxes as top, left, bottom, right."""
     if order.endswith("WIDTH_FIRST"):
         rows = rows[:, [1, 0, 3, 2]]
     if order.startswith("CENTER"):
@@ -188,7 +193,7 @@ def _to_corners(rows: torch.Tensor, order: str) -> torch.Tensor:
 
 
 def _crop(x: torch.Tensor, box: torch.Tensor, size: tuple[int, int], mode: str, fill: float) -> torch.Tensor:
-    """One box of (B, C, H, W) images; what lies outside them is `fill`."""
+    """Return one box of (B, C, H, W) images; pixels outside the images are `fill`."""
     outside = []
     for axis, wanted in enumerate(size):
         first, last = box[axis], box[axis + 2]

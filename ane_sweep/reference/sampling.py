@@ -1,4 +1,4 @@
-"""Images sampled at given coordinates: affine and resample."""
+"""Build affine and resample: images sampled at given coordinates."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from ane_sweep.reference.site import Site, Step, align, op, widen
 
 
 def _to_pixels(values: torch.Tensor, length: int, mode: str, corners: bool) -> torch.Tensor:
-    """Coordinates as pixels, pixel 0 at 0.0. Without aligned corners the ends of the range are the pixels' edges."""
+    """Return coordinates as pixels, pixel 0 at 0.0. Without aligned corners the ends of the range are the pixels' edges."""
     if mode == "unnormalized":
         return values
     share = (values + 1) / 2 if mode == "normalized_minus_one_to_one" else values
@@ -16,7 +16,7 @@ def _to_pixels(values: torch.Tensor, length: int, mode: str, corners: bool) -> t
 
 
 def _reflect(at: torch.Tensor, length: int, with_edge: bool) -> torch.Tensor:
-    """Coordinates reflected into the image: at the outer pixels' centres, or at their outer edges."""
+    """Return coordinates reflected into the image: at the outer pixels' centres, or at their outer edges."""
     low, span = (-0.5, float(length)) if with_edge else (0.0, float(length - 1))
     if span == 0:
         return torch.zeros_like(at)
@@ -32,7 +32,7 @@ _INSIDE: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 
 
 def sample_image(x: torch.Tensor, across: torch.Tensor, down: torch.Tensor, kind: str, fill: float) -> torch.Tensor:
-    """x (B, C, H, W) at pixel coordinates (B, h, w); pixels outside the image are `fill`. fp32."""
+    """Return x (B, C, H, W) at pixel coordinates (B, h, w), fp32; pixels outside the image are `fill`."""
     height, width = x.shape[2:]
     rows = torch.arange(x.shape[0])[:, None, None]
 
@@ -52,7 +52,7 @@ def sample_image(x: torch.Tensor, across: torch.Tensor, down: torch.Tensor, kind
 
 @op("resample")
 def resample(site: Site) -> Step:
-    """x (B, C, H, W) at coordinates (B, h, w, 2), across first."""
+    """Sample x (B, C, H, W) at coordinates (B, h, w, 2), across first."""
     kind, padding = site.static("sampling_mode"), site.static("padding_mode")
     mode, corners = site.static("coordinates_mode"), site.static("align_corners")
     fill, dtype = float(site.static("padding_value", 0.0)), site.dtype
@@ -70,7 +70,7 @@ def resample(site: Site) -> Step:
 
 @op("affine")
 def affine(site: Site) -> Step:
-    """x (B, C, H, W) through transform_matrix (B or 1, 6): where each output pixel comes from, from -1 to 1."""
+    """Sample x (B, C, H, W) through transform_matrix (B or 1, 6): the origin of each output pixel, from -1 to 1."""
     size, dtype = (site.static("output_height"), site.static("output_width")), site.dtype
     mode, corners = site.static("coordinates_mode", "normalized_minus_one_to_one"), site.static("align_corners", True)
     kind, fill = site.static("sampling_mode", "bilinear").lower(), float(site.static("padding_value", 0.0))

@@ -1,8 +1,7 @@
-"""Ops that move values without computing: shape, order, slices, joins, fills."""
+"""Build the ops that move values without computing: shape, order, joins, fills."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from ane_sweep.reference.site import Site, Step, align, op
 
 @op("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d")
 def reshape(site: Site) -> Step:
-    """All of these keep the values' order, so the declared shape, where it is known, says it all."""
+    """Reshape: all of these ops keep the values' order, so the declared shape, if it is known, is enough."""
     shape = site.known_shape
     if shape is not None:
         return Step(lambda x: x.view(shape), [site.name("x")])
@@ -23,9 +22,10 @@ def reshape(site: Site) -> Step:
 
 
 def _reshape(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
-    """0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest.
+    """Return a function that reshapes x to `shape`, in which 0 and -1 have a meaning.
 
-    Before iOS17 a 0 needs equal ranks, where counting from either end is the same.
+    0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest. Before iOS17 a 0
+    needs equal ranks, for which counting from either end is the same.
     """
     wanted = site.static("shape")
 
@@ -53,7 +53,7 @@ def _expand_dims(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _squeeze(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Dimensions that are not of size 1 stay, as in torch."""
+    """Return a function that drops dimensions of size 1; others stay, as in torch."""
     axes = site.static("axes", None)
     return lambda x: x.squeeze() if axes is None else x.squeeze(tuple(axes))
 
@@ -67,7 +67,7 @@ _RESHAPES = {"reshape": _reshape, "expand_dims": _expand_dims, "squeeze": _squee
 
 
 def _reshape_like(site: Site) -> Step:
-    """The shape is put together from spans of other tensors' shapes."""
+    """Reshape x to a shape that is put together from spans of other tensors' shapes."""
     spans = list(zip(site.listed("begins"), site.listed("ends"), site.listed("end_masks")))
 
     def run(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ def transpose(site: Site) -> Step:
 
 @op("concat")
 def concat(site: Site) -> Step:
-    """`interleave` takes slices of the inputs in turn."""
+    """Concatenate; `interleave` takes slices of the inputs in turn."""
     axis = site.static("axis")
     if site.known_shape is not None and len(site.known_shape) > 1 and not site.static("interleave", False):
         return Step(lambda *values: torch.cat(values, axis), site.names("values"))
@@ -115,8 +115,8 @@ def split(site: Site) -> Step:
     axis, count = site.static("axis"), len(site.outputs)
     sizes = site.static("split_sizes", None)
 
-    def run(x: torch.Tensor) -> Any:
-        parts = x.split(sizes or x.shape[axis] // count, axis)
+    def run(x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        parts = torch.split(x, sizes or x.shape[axis] // count, axis)
         return align(parts[0]) if count == 1 else tuple(align(part) for part in parts)
 
     return Step(run, [site.name("x")])
@@ -141,7 +141,7 @@ def reverse(site: Site) -> Step:
 
 @op("pad")
 def pad(site: Site) -> Step:
-    """`pad`: before and after each of the last dimensions, the first of them first."""
+    """Pad: `pad` has before and after of each of the last dimensions, the first of them first."""
     sides, mode = site.static("pad"), site.static("mode", "constant")
     if min(sides, default=0) < 0:
         raise site.unsupported(f"with negative padding {sides}")
@@ -211,7 +211,7 @@ def range_1d(site: Site) -> Step:
 
 @op("one_hot")
 def one_hot(site: Site) -> Step:
-    """A new dimension at `axis`: on_value where its place equals the index, off_value elsewhere."""
+    """Add a dimension at `axis`: on_value at the place that equals the index, off_value elsewhere."""
     size, axis = site.static("one_hot_vector_size"), site.static("axis", -1)
     on, off = site.static("on_value", 1), site.static("off_value", 0)
     dtype, where = site.dtype, f"{site.where}: {site.op}"
@@ -228,7 +228,7 @@ def one_hot(site: Site) -> Step:
 
 @op("band_part")
 def band_part(site: Site) -> Step:
-    """Keeps a band around the diagonal of the last two dimensions; -1 keeps all on that side."""
+    """Keep a band around the diagonal of the last two dimensions; -1 keeps all on that side."""
     lower, upper = site.static("lower", -1), site.static("upper", -1)
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -249,7 +249,7 @@ def non_zero(site: Site) -> Step:
 
 @op("reverse_sequence")
 def reverse_sequence(site: Site) -> Step:
-    """For each place along `batch_axis`, the first lengths[place] elements along `seq_axis` back to front."""
+    """Turn round, for each place along `batch_axis`, the first lengths[place] elements along `seq_axis`."""
     along, batch = site.static("seq_axis", 0), site.static("batch_axis", 0)
 
     def run(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -264,6 +264,6 @@ def reverse_sequence(site: Site) -> Step:
 
 @op("crop")
 def crop(site: Site) -> Step:
-    """Cuts from the top, bottom, left and right of the last two dimensions."""
+    """Cut from the top, bottom, left and right of the last two dimensions."""
     (top, bottom), (left, right) = site.static("crop_height"), site.static("crop_width")
     return Step(lambda x: align(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]), [site.name("x")])

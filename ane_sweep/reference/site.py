@@ -1,10 +1,10 @@
-"""What the builder of an op sees (Site), what it gives back (Step), and the table of builders (OPS)."""
+"""Define the arguments of an op's builder (Site), its result (Step), and the table of builders (OPS)."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -36,19 +36,30 @@ _REQUIRED = object()
 
 @dataclass(slots=True)
 class Step:
-    """One op of a plan: `run(*arguments)` gives its output, or a tuple where the op has several (or none).
+    """One op of a plan: `run(*arguments)` returns its output, or a tuple if the op has several outputs (or none).
 
-    `arguments` are value names. They are filled from the table of values at each run; what `run` holds itself was
-    prepared once. `is_pure` is False where two runs with the same arguments differ (random numbers, states).
+    `arguments` are value names, looked up at each run; values that `run` holds itself were prepared once. `is_pure` is False if
+    two runs with the same arguments differ (random numbers, states).
     """
 
-    run: Callable[..., Any]
+    run: Callable[..., object]
     arguments: list[str]
     is_pure: bool = True
 
 
+class NestedPlan(Protocol):
+    """A compiled nested block: its own inputs, those that it reads from around itself, and its outputs in order."""
+
+    own: list[str]
+    free: list[str]
+    listed: list[str]
+
+    def run(self, values: dict[str, object]) -> dict[str, object]:
+        """Return the outputs by name."""
+
+
 class NotYet(Exception):
-    """A builder asked for something that is only known while the program runs: the op is built then."""
+    """Raised if a builder needs a value that is only known while the program runs: the op is built then."""
 
 
 Builder = Callable[["Site"], Step]
@@ -68,21 +79,21 @@ def op(*names: str) -> Callable[[Builder], Builder]:
 class Site:
     """One op while its step is built: its parameters, constants and declared output type.
 
-    `known` maps names of values that do not depend on the inputs to their tensors (strings and lists as they are).
-    `opset` is the number in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each MIL
-    type under the mode of numerics, `blocks` the op's nested blocks, compiled. A site is built twice for an op that
-    needs values of the run itself; then everything is known.
+    `known` maps names of values that do not depend on the inputs to their tensors (or strings and lists). `opset` is the number
+    in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each MIL type under the
+    mode of numerics, `blocks` the op's nested blocks, compiled. A site is built twice for an op that needs values of the run
+    itself; then everything is known.
     """
 
     def __init__(
         self,
         op: Op,
         outputs: list[TensorType | None],
-        known: Mapping[str, Any],
+        known: Mapping[str, object],
         where: str,
         opset: int = 8,
         dtypes: dict[str, torch.dtype] = TORCH_DTYPES,
-        blocks: Sequence[Any] = (),
+        blocks: Sequence[NestedPlan] = (),
     ):
         self.op, self.outputs, self.known, self.where, self.opset = op, outputs, known, where, opset
         self.dtypes, self.blocks = dtypes, blocks
@@ -91,7 +102,7 @@ class Site:
         return bool(self.op.inputs.get(parameter))
 
     def name(self, parameter: str) -> str:
-        """Name of the value given for a parameter."""
+        """Return the name of the value given for a parameter."""
         (name,) = self.names(parameter)
         return name
 
@@ -104,10 +115,13 @@ class Site:
         return self.has(parameter) and all(name in self.known for name in self.op.names(parameter))
 
     def static(self, parameter: str, default: Any = _REQUIRED) -> Any:
-        """A parameter that must be known before the program runs, as plain Python: number, bool, str or list."""
+        """Return a parameter as plain Python: number, bool, str or list.
+
+        Raises NotYet if it is only known while the program runs, PackageError if it is missing and has no default.
+        """
         if not self.has(parameter):
             if default is _REQUIRED:
-                self.names(parameter)
+                self.names(parameter)  # raises
             return default
         if not self.is_static(parameter):
             raise NotYet
@@ -115,7 +129,7 @@ class Site:
         return values[0] if len(values) == 1 else values
 
     def listed(self, parameter: str) -> list[Any]:
-        """A parameter that has one argument for each of several things, as a list of plain Python values."""
+        """Return a parameter that has one argument for each of several things, as a list of plain Python values."""
         return [self.static_of(name) for name in self.names(parameter)]
 
     def static_of(self, name: str) -> Any:
@@ -124,20 +138,26 @@ class Site:
         return _to_python(self.known[name])
 
     def tensor(self, parameter: str) -> torch.Tensor | None:
-        """The constant given for a parameter, or None where it is absent or computed."""
-        return self.known[self.name(parameter)] if self.is_static(parameter) else None
+        """Return the constant given for a parameter, or None if it is absent or computed."""
+        return self._constant(parameter) if self.is_static(parameter) else None
 
     def known_tensor(self, parameter: str) -> Any:
-        """The tensor given for a parameter, or None where it is absent; what is computed is waited for."""
+        """Return the tensor given for a parameter, or None if it is absent. Raises NotYet if it is computed."""
         if not self.has(parameter):
             return None
         if not self.is_static(parameter):
             raise NotYet
-        return self.known[self.name(parameter)]
+        return self._constant(parameter)
+
+    def _constant(self, parameter: str) -> torch.Tensor:
+        value = self.known[self.name(parameter)]
+        if not isinstance(value, torch.Tensor):
+            raise self.unsupported(f"with a `{parameter}` that is no tensor")
+        return value
 
     @property
     def dtype(self) -> torch.dtype:
-        """Declared element type of the (first) output."""
+        """Return the declared element type of the (first) output."""
         return self.dtype_of(0)
 
     def dtype_of(self, index: int) -> torch.dtype:
@@ -147,14 +167,14 @@ class Site:
         return self.torch_dtype(kind.dtype)
 
     def torch_dtype(self, name: str) -> torch.dtype:
-        """Torch's type for a MIL element type, under the mode of numerics; sub-byte types take a whole byte."""
+        """Return torch's type for a MIL element type, under the mode of numerics; sub-byte types take a whole byte."""
         if name not in self.dtypes:
             raise self.unsupported(f"with values of type {name}")
         return self.dtypes[name]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Declared shape of the (first) output, which must be known."""
+        """Return the declared shape of the (first) output, which must be known."""
         found = self.known_shape
         if found is None:
             raise self.unsupported("with an output whose shape is only known while the program runs")
@@ -162,9 +182,12 @@ class Site:
 
     @property
     def known_shape(self) -> tuple[int, ...] | None:
-        """Declared shape of the (first) output, or None where it is only known while the program runs."""
+        """Return the declared shape of the (first) output, or None if it is only known while the program runs."""
         kind = self.outputs[0] if self.outputs else None
-        return kind.shape if kind is not None and kind.is_static else None  # type: ignore[return-value]
+        if kind is None:
+            return None
+        sizes = [size for size in kind.shape if size is not None]
+        return tuple(sizes) if len(sizes) == len(kind.shape) else None
 
     def unsupported(self, how: str) -> UnsupportedOp:
         return UnsupportedOp(
@@ -173,22 +196,20 @@ class Site:
         )
 
 
-def _to_python(value: Any) -> Any:
+def _to_python(value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return value.tolist()
     return value
 
 
 def align(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, contiguous and 64-byte aligned (see the second law); copies only where it must."""
+    """Return the same values, contiguous and 64-byte aligned (the second law of the package); copies only if it must."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
 def from_numpy(array: np.ndarray) -> torch.Tensor:
-    """A tensor over a constant's own memory where that is aligned (mapped weights are), else a copy. Not to be
-    written to.
-    """
+    """Return a tensor over a constant's own memory if that is aligned (mapped weights are), else a copy. Read only."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that mapped weights are read-only
         array = np.asarray(array)
@@ -198,7 +219,7 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
 
 
 def compute_wide(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """`function` computed in fp32 where arguments are fp16, its result rounded to `dtype`."""
+    """Return `function` computed in fp32 if arguments are fp16, its result rounded to `dtype`."""
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:
         return function(*[widen(tensor) for tensor in tensors]).to(dtype)
@@ -212,10 +233,10 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
 
 @cache
 def half_accumulates_wide(device: str = "cpu") -> bool:
-    """Whether this CPU (or GPU) multiplies fp16 matrices fast and sums in fp32: asked of the hardware, then tried out.
+    """Return True if this CPU (or GPU) multiplies fp16 matrices fast and sums in fp32.
 
-    2048 + 1 is 2048 in fp16, so a sum of 2048 and 4095 ones tells the two kinds of accumulation apart (6144 after one
-    rounding of 6143; 2048 or little more otherwise).
+    The hardware is asked, then tried out: 2048 + 1 is 2048 in fp16, so a sum of 2048 and 4095 ones tells the two kinds of
+    accumulation apart (6144 after one rounding of 6143; 2048 or little more otherwise).
     """
     if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
         return False

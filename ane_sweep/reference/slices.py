@@ -1,16 +1,14 @@
-"""Slices: taken from a tensor, and written into a copy of one."""
-
-from typing import Any
+"""Build slices: taken from a tensor, and written into a copy of one."""
 
 import torch
 
 from ane_sweep.reference.site import Site, Step, align, op
 
 
-def _read_spans(site: Site) -> list[Any]:
-    """For each dimension a slice with Python's meaning, or one place (an int) whose dimension is dropped.
+def _read_spans(site: Site) -> list[int | slice]:
+    """Return for each dimension a slice with Python's meaning, or one place (an int) whose dimension is dropped.
 
-    Masks mean "as far as it goes".
+    A mask that is set means "as far as it goes".
     """
     begin, end = site.static("begin"), site.static("end")
     rank = len(begin)
@@ -28,21 +26,21 @@ def _read_spans(site: Site) -> list[Any]:
     ]
 
 
-def _find_backward(spans: list[Any]) -> list[int]:
-    """Dimensions with a negative step, which torch does not have."""
-    return [axis for axis, span in enumerate(spans) if isinstance(span, slice) and span.step < 0]
+def _find_backward(spans: list[int | slice]) -> dict[int, slice]:
+    """Return the slices with a negative step, which torch does not have, by dimension."""
+    return {axis: span for axis, span in enumerate(spans) if isinstance(span, slice) and span.step < 0}
 
 
 @op("slice_by_index")
 def slice_by_index(site: Site) -> Step:
-    """x[begin:end:stride] by dimension."""
+    """Take x[begin:end:stride] by dimension."""
     spans = _read_spans(site)
     flips = _find_backward(spans)
     index = tuple(slice(None) if axis in flips else span for axis, span in enumerate(spans))
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        for axis in flips:
-            places = range(x.shape[axis])[spans[axis]]
+        for axis, span in flips.items():
+            places = range(x.shape[axis])[span]
             x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
         return align(x[index])
 
@@ -51,7 +49,7 @@ def slice_by_index(site: Site) -> Step:
 
 @op("slice_by_size")
 def slice_by_size(site: Site) -> Step:
-    """`size` elements from `begin` on (counted from the end where negative); -1 means all that follow."""
+    """Take `size` elements from `begin` on (counted from the end if negative); -1 takes all that follow."""
     sizes = site.static("size")
 
     def run(x: torch.Tensor, starts: list[int]) -> torch.Tensor:
@@ -69,14 +67,14 @@ def slice_by_size(site: Site) -> Step:
 
 @op("slice_update")
 def slice_update(site: Site) -> Step:
-    """A copy of x with update at x[begin:end:stride]."""
+    """Return a copy of x with update at x[begin:end:stride]."""
     spans = _read_spans(site)
     flips = _find_backward(spans)
 
     def run(x: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
         result, index = x.clone(), list(spans)
-        for axis in flips:  # the same places front to back, and the update turned round with them
-            places = range(x.shape[axis])[spans[axis]]
+        for axis, span in flips.items():  # the same places front to back, and the update turned round with them
+            places = range(x.shape[axis])[span]
             index[axis] = slice(places[-1], places[0] + 1, -places.step) if len(places) else slice(0, 0)
         turned = [axis - sum(isinstance(span, int) for span in spans[:axis]) for axis in flips]
         result[tuple(index)] = update.flip(turned) if turned else update

@@ -1,19 +1,19 @@
-"""Looking at every value of a run: what it holds, and how far each op is from the same op in fp32.
+"""Look at every value of a run: its numbers, and how far each op is from the same op in fp32.
 
-Two programs of the same ops are driven in step, one as it is and one in fp32, so no more than the values alive at one
+Two programs of the same ops are driven in step, one as declared and one in fp32, so no more than the values alive at one
 time are held. For every op two distances are taken, both relative to the largest magnitude of the fp32 value:
 
-    drift   from the fp32 run: what all ops up to here have cost together
-    own     from the op in fp32 on this run's own arguments: what this op costs by itself
+    drift   from the fp32 run: the cost of all ops up to here together
+    own     from the op in fp32 on this run's own arguments: the cost of this op by itself
 
-and `jump`, by how much the drift is larger than that of what the op read: where small differences become large ones
+and `jump`, by how much the drift is larger than that of the op's arguments: where small differences become large ones
 (two large values cancel, a threshold is crossed), though nothing is lost there by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ import torch
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op
 from ane_sweep.reference import matching
+from ane_sweep.reference.layout import StepResult
+from ane_sweep.reference.model import Model, ModelState
 from ane_sweep.stats.psnr import decibels
 
 HALF_MAX = 65504.0
@@ -30,8 +32,10 @@ HALF_MAX = 65504.0
 
 @dataclass(frozen=True)
 class ObservedValue:
-    """One value of a run. `saturated` counts elements at fp16's largest magnitude; drift, own, jump and
-    psnr_db are None without a second run, or for values that are no floats.
+    """One value of a run.
+
+    `saturated` counts elements at fp16's largest magnitude; drift, own, jump and psnr_db are None without a second run, or for
+    values that are no floats.
     """
 
     index: int
@@ -48,19 +52,19 @@ class ObservedValue:
     jump: float | None = None
     psnr_db: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 def describe_value(
     op: Op,
     name: str,
-    value: Any,
+    value: object,
     drift: float | None = None,
     own: float | None = None,
     jump: float | None = None,
 ) -> ObservedValue | None:
-    """What a value holds, or None where it is no tensor."""
+    """Return the description of a value, or None if it is no tensor."""
     tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     if not isinstance(tensor, torch.Tensor):
         return None
@@ -80,22 +84,24 @@ def describe_value(
     )
 
 
-def record_values(model: Any, inputs: dict[str, Any], state: Any = None) -> list[ObservedValue]:
-    """Every value of one prediction of a Model, in the order in which they are made (those of nested blocks too)."""
+def record_values(model: Model, inputs: Mapping[str, Any], state: ModelState | None = None) -> list[ObservedValue]:
+    """Return every value of one prediction of a Model, in the order in which they are made (nested blocks too)."""
     found: list[ObservedValue] = []
 
-    def note(op: Op, made: dict[str, Any]) -> None:
+    def note(op: Op, made: dict[str, object]) -> None:
         found.extend(seen for name, value in made.items() if (seen := describe_value(op, name, value)) is not None)
 
     model.trace(inputs, note, state)
     return found
 
 
-def collect_values(model: Any, inputs: dict[str, Any], names: list[str], state: Any = None) -> dict[str, np.ndarray]:
-    """Intermediate values by name. Raises PackageError for names that no op of the model makes while it runs."""
+def collect_values(
+    model: Model, inputs: Mapping[str, Any], names: list[str], state: ModelState | None = None
+) -> dict[str, np.ndarray]:
+    """Return intermediate values by name. Raises PackageError for names that no op of the model makes while it runs."""
     kept: dict[str, np.ndarray] = {}
 
-    def note(op: Op, made: dict[str, Any]) -> None:
+    def note(op: Op, made: dict[str, object]) -> None:
         kept.update({name: np.array(value) for name, value in made.items() if name in names})
 
     model.trace(inputs, note, state)
@@ -108,8 +114,8 @@ def collect_values(model: Any, inputs: dict[str, Any], names: list[str], state: 
     return kept
 
 
-def measure_distance(reference: Any, candidate: Any) -> float | None:
-    """Largest difference over the largest magnitude of the reference; NaN or infinity in one alone is infinite."""
+def measure_distance(reference: object, candidate: object) -> float | None:
+    """Return the largest difference over the largest magnitude of the reference; NaN or infinity in one alone is infinite."""
     if not (isinstance(reference, torch.Tensor) and isinstance(candidate, torch.Tensor)):
         return None
     if not reference.dtype.is_floating_point or reference.shape != candidate.shape or not reference.numel():
@@ -126,10 +132,10 @@ def measure_distance(reference: Any, candidate: Any) -> float | None:
     return float(off.max()) / peak if peak else math.inf
 
 
-def measure_drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[ObservedValue]:
-    """Every op of `model` beside the same op of `exact`, a Model of the same program with numerics="fp32".
+def measure_drift(model: Model, exact: Model, inputs: Mapping[str, Any]) -> list[ObservedValue]:
+    """Compare every op of `model` with the same op of `exact`, a Model of the same program with numerics="fp32".
 
-    Ops of nested blocks are not looked into: the `cond` or `while_loop` as a whole is.
+    Ops of nested blocks are not looked into: the `cond` or `while_loop` is compared as one op.
     """
     found = []
     drifts: dict[str, float] = {}
@@ -146,25 +152,28 @@ def measure_drift(model: Any, exact: Any, inputs: dict[str, Any]) -> list[Observ
     return found
 
 
-def measure_psnr(reference: Any, candidate: Any) -> float | None:
-    """As stats.psnr.psnr_db, of tensors wherever they lie; None where `distance` is None."""
+def measure_psnr(reference: object, candidate: object) -> float | None:
+    """Return stats.psnr.psnr_db of tensors on any device; None for values without a distance."""
     off = measure_distance(reference, candidate)
-    if off is None or off == 0.0:
-        return None if off is None else math.inf
+    if off is None or not (isinstance(reference, torch.Tensor) and isinstance(candidate, torch.Tensor)):
+        return None
+    if off == 0.0:
+        return math.inf
     true, other = reference.double(), candidate.double()
     peak, error = float(true.abs().max()), float((true - other).square().mean())
     return decibels(peak=peak, error=error)
 
 
-def _measure_own_error(mine: Any, true: Any) -> dict[str, float | None]:
-    """The exact op on the other run's arguments, widened; nothing where that cannot be done (states, lists)."""
+def _measure_own_error(mine: StepResult, true: StepResult) -> dict[str, float | None]:
+    """Return the distances of the exact op on the other run's arguments, widened; {} if it cannot run (states, lists)."""
     if len(mine.arguments) != len(true.arguments) or mine.op.type in ("read_state", "write_state"):
         return {}
-    if not all(isinstance(value, torch.Tensor) for value in mine.arguments):
+    tensors = [value for value in mine.arguments if isinstance(value, torch.Tensor)]
+    if len(tensors) < len(mine.arguments):
         return {}
     widened = [
         value.to(like.dtype) if isinstance(like, torch.Tensor) else value
-        for value, like in zip(mine.arguments, true.arguments)
+        for value, like in zip(tensors, true.arguments)
     ]
     with torch.inference_mode():
         made = true.run(*widened)
@@ -172,8 +181,8 @@ def _measure_own_error(mine: Any, true: Any) -> dict[str, float | None]:
     return {name: measure_distance(result, mine.values[name]) for name, result in zip(mine.op.outputs, results)}
 
 
-def pair_steps(first: Any, second: Any, inputs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Steps of two models of the same program in pairs. Raises PackageError where the programs are not the same."""
+def pair_steps(first: Model, second: Model, inputs: Mapping[str, Any]) -> Iterator[tuple[StepResult, StepResult]]:
+    """Return the steps of two models of the same program in pairs. Raises PackageError if the programs differ."""
     walks = [_walk(model, inputs) for model in (first, second)]
     ops = [[(op.type, tuple(op.outputs)) for op in model.ops] for model in (first, second)]
     if ops[0] != ops[1]:
@@ -183,37 +192,37 @@ def pair_steps(first: Any, second: Any, inputs: dict[str, Any]) -> Iterator[tupl
     return zip(*walks)
 
 
-def _walk(model: Any, inputs: dict[str, Any]) -> Iterator[Any]:
+def _walk(model: Model, inputs: Mapping[str, Any]) -> Iterator[StepResult]:
     taken = {name: inputs[name] for name in model.inputs if name in inputs}
-    return model.plan.walk(model.accepted(taken, model.new_state() if model.states else None))
+    return model.plan.walk(model.prepare_inputs(taken, model.new_state() if model.states else None))
 
 
 def rank_worst(
     found: list[ObservedValue], count: int, key: Callable[[ObservedValue], float | None] = lambda seen: seen.jump
 ) -> list[ObservedValue]:
-    """The ops that lose most, worst first: by default those where the drift grows most."""
+    """Return the ops that lose most, worst first: by default those where the drift grows most."""
     rated = [seen for seen in found if key(seen)]
     return sorted(rated, key=lambda seen: -(key(seen) or 0.0))[:count]
 
 
 @dataclass(frozen=True)
 class ValueComparison:
-    """`seen`: the candidate's values that have one counterpart in the reference, in order; `matching` has the others."""
+    """The result of compare_values: `seen` are the candidate's values with one counterpart, in order; `matching` has the others."""
 
     seen: list[ObservedValue]
     matching: matching.Matching
 
 
-def compare_values(reference: Any, candidate: Any, inputs: dict[str, Any]) -> ValueComparison:
-    """Values that two different models both make, at the same place of their programs; `drift` is the candidate's
-    distance from the reference.
+def compare_values(reference: Model, candidate: Model, inputs: Mapping[str, Any]) -> ValueComparison:
+    """Compare the values that two different models both make, at the same place of their programs.
 
-    Both run side by side, and what one has made before the other is kept until it is met.
+    `drift` is the candidate's distance from the reference. Both run side by side, and a value that one makes before the other is
+    held until its counterpart is made.
     """
     found = matching.match_values(reference, candidate)
     wanted = set(found.of.values())
     walk = _walk(reference, inputs)
-    waiting: dict[str, Any] = {}
+    waiting: dict[str, object] = {}
     seen = []
     for mine in _walk(candidate, inputs):
         for name, value in mine.values.items():

@@ -1,11 +1,13 @@
-"""How close one array is to another. numpy only; sums in float64. Arguments are keywords: peak and probabilities are
-taken from `reference`, and swapping the two changes the figure."""
+"""Measure how close one array is to another: PSNR and cosine. numpy only; sums in float64.
+
+Arguments are keywords: peak and probabilities are taken from `reference`, and swapping the two changes the figure.
+"""
 
 import math
 
 import numpy as np
 
-# A metric's value must be a JSON number. 200 dB stands for equal to the last bit; what merely comes near stays below.
+# A metric's value must be a JSON number. 200 dB stands for equal to the last bit; any other PSNR stays below.
 EXACT_DB = 200.0
 _NEARLY_EXACT_DB = 199.9
 
@@ -13,7 +15,10 @@ _PIECE = 1 << 20  # numbers held in float64 at a time
 
 
 def decibels(*, peak: float, error: float) -> float:
-    """20 log10(peak) - 10 log10(mean square error); inf without an error, -inf where either is not finite or no peak is."""
+    """Return 20 log10(peak) - 10 log10(mean square error).
+
+    It is inf without an error, and -inf if either is not finite or the peak is 0.
+    """
     if error == 0.0:
         return math.inf
     if peak == 0.0 or not (math.isfinite(peak) and math.isfinite(error)):
@@ -49,11 +54,11 @@ class Closeness:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def psnr_db(self) -> float:
-        """Of all pairs together, peak = max |reference|; inf when equal, -inf when the reference is all 0."""
+        """Return the PSNR of all pairs together, peak = max |reference|; inf when equal, -inf when the reference is all 0."""
         return decibels(peak=self.peak, error=self.square_error and self.square_error / self.count)
 
     def cosine(self) -> float:
-        """Cosine of the angle between the two, all values as one vector; 1 when both are 0, 0 when one is."""
+        """Return the cosine of the angle between the two, all values as one vector; 1 when both are 0, 0 when one is."""
         if self.reference_norm == 0.0 or self.candidate_norm == 0.0:
             return 1.0 if self.reference_norm == self.candidate_norm else 0.0
         return self.dot / math.sqrt(self.reference_norm) / math.sqrt(self.candidate_norm)
@@ -93,7 +98,7 @@ class Outputs:
 
 
 def square_errors(*, reference: np.ndarray, candidate: np.ndarray) -> list[float]:
-    """What Closeness adds up as its square error, piece by piece."""
+    """Return the parts of the square error that Closeness adds up, piece by piece."""
     errors = []
     for start in range(0, reference.size, _PIECE):
         difference = reference.reshape(-1)[start : start + _PIECE].astype(np.float64)
@@ -103,21 +108,21 @@ def square_errors(*, reference: np.ndarray, candidate: np.ndarray) -> list[float
 
 
 def psnr_db(*, reference: np.ndarray, candidate: np.ndarray) -> float:
-    """Peak signal-to-noise ratio in dB over all values, peak = max |reference|; inf when equal."""
+    """Return the peak signal-to-noise ratio in dB over all values, peak = max |reference|; inf when equal."""
     closeness = Closeness()
     closeness.add(reference=reference, candidate=candidate)
     return closeness.psnr_db()
 
 
 def cosine(*, reference: np.ndarray, candidate: np.ndarray) -> float:
-    """Cosine similarity of the two arrays as vectors, -1 to 1."""
+    """Return the cosine similarity of the two arrays as vectors, -1 to 1."""
     closeness = Closeness()
     closeness.add(reference=reference, candidate=candidate)
     return closeness.cosine()
 
 
 def recorded_db(value: float) -> float:
-    """A PSNR as a JSON number: EXACT_DB for inf, otherwise at most 199.9 (and at least -199.9)."""
+    """Return a PSNR as a JSON number: EXACT_DB for inf, otherwise at most 199.9 (and at least -199.9)."""
     if value == math.inf:
         return EXACT_DB
     return max(-_NEARLY_EXACT_DB, min(value, _NEARLY_EXACT_DB))

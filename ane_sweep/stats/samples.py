@@ -1,4 +1,4 @@
-"""Statistics of the samples of one process.
+"""Summarise the samples of one process.
 
 Quantiles are "linear" (method 7 of Hyndman and Fan, the default of numpy and R): the value at position (n - 1) q of
 the sorted samples, interpolated between neighbours.
@@ -18,7 +18,7 @@ _MOST_DRAWN = 200  # samples a resample: a median of more does not get narrower 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of n samples, all in the samples' own unit. low, high: a 95 % bootstrap interval of the median, within this process."""
+    """A summary of n samples, in the samples' own unit. low, high: a 95 % bootstrap interval of the median, within this process."""
 
     count: int
     median: float
@@ -30,28 +30,28 @@ class Summary:
 
     @property
     def iqr_share(self) -> float:
-        """IQR as a share of the median; 0 when both are 0."""
+        """Return the IQR as a share of the median; 0 when both are 0."""
         return self.iqr / self.median if self.median else (0.0 if not self.iqr else math.inf)
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
-    """The q-quantile, 0 <= q <= 1. Raises ValueError without samples."""
+    """Return the q-quantile, 0 <= q <= 1. Raises ValueError without samples."""
     if not samples:
         raise ValueError("no samples to take a quantile of")
     return float(np.quantile(samples, q))
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Median, interquartile range, 90th and (of 100 or more) 99th percentile, interval. ValueError without samples."""
+    """Return median, interquartile range, 90th and (of 100 or more) 99th percentile, interval. ValueError without samples."""
     iqr = quantile(samples, 0.75) - quantile(samples, 0.25)
     p99 = quantile(samples, 0.99) if len(samples) >= P99_NEEDS else None
     return Summary(len(samples), quantile(samples, 0.5), iqr, quantile(samples, 0.9), p99, *bootstrap(samples))
 
 
 def bootstrap(samples: Sequence[float], level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap interval of the median (Efron 1979), the same for the same samples.
+    """Return the percentile bootstrap interval of the median (Efron 1979), the same for the same samples.
 
-    It knows the scatter within one process only; what another process would give is for `latency.repeats` to find out.
+    It knows the scatter within one process only; the scatter between processes needs repeats (`latency.repeats`).
     """
     drawn = np.random.default_rng(seed).choice(samples, (_RESAMPLES, min(len(samples), _MOST_DRAWN)))
     low, high = np.quantile(np.median(drawn, axis=1), [(1 - level) / 2, (1 + level) / 2])
@@ -59,10 +59,10 @@ def bootstrap(samples: Sequence[float], level: float = LEVEL, seed: int = 0) -> 
 
 
 def median_interval(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """The narrowest pair of order statistics, symmetric about the middle, that holds the true median with `confidence`.
+    """Return the narrowest pair of order statistics, symmetric about the middle, that holds the true median with `confidence`.
 
     x_(k) .. x_(n+1-k) does so with 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 7.1).
-    None where even the extremes do not, or where a timing is not positive.
+    None if even the extremes do not, or if a timing is not positive.
     """
     from scipy.special import bdtr
 
@@ -75,5 +75,5 @@ def median_interval(samples: Sequence[float], confidence: float) -> tuple[float,
 
 
 def least_samples(confidence: float) -> int:
-    """How many samples such an interval needs at least."""
+    """Return the number of samples that such an interval needs at least."""
     return math.ceil(1 - math.log2(1 - confidence))

@@ -1,4 +1,4 @@
-"""Student's t on trimmed means: between processes, which are the unit of evidence (results/difference.py says why)."""
+"""Test differences with Student's t on trimmed means, between processes: the unit of evidence (results/difference.py says why)."""
 
 import math
 import statistics
@@ -14,14 +14,14 @@ RESOLUTION = 1e-3  # of a median: what the clock and rounding leave open, so tha
 
 
 def t_tail(t: float, freedom: float) -> float:
-    """P(|T| >= |t|) of Student's t with `freedom` degrees of freedom, freedom > 0."""
+    """Return P(|T| >= |t|) of Student's t with `freedom` degrees of freedom, freedom > 0."""
     from scipy.special import stdtr
 
     return float(2 * stdtr(freedom, -abs(t)))
 
 
 def t_quantile(level: float, freedom: float) -> float:
-    """The t that |T| stays under with probability `level` (0.99 and 10 give 3.169)."""
+    """Return the t that |T| stays under with probability `level` (0.99 and 10 give 3.169)."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + level) / 2))
@@ -29,7 +29,7 @@ def t_quantile(level: float, freedom: float) -> float:
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of the middle of a sample, its squared standard error, and how many values it rests on."""
+    """The mean of the middle of a sample, its squared standard error, and the number of values it rests on."""
 
     mean: float
     square: float
@@ -37,10 +37,10 @@ class TrimmedMean:
 
 
 def trimmed_mean(logs: Sequence[float]) -> TrimmedMean:
-    """Trimmed mean: from 8 values on, a fifth is cut off at either end; fewer keep all.
+    """Return the trimmed mean: from 8 values on, a fifth is cut off at either end; fewer keep all.
 
-    Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values left
-    (Tukey and McLaughlin 1963, Yuen 1974); without trimming that is the usual one. Never below what the clock leaves open.
+    Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values that remain
+    (Tukey and McLaughlin 1963, Yuen 1974); without trimming that is the usual one. Never below the resolution of the clock.
     """
     count = len(logs)
     cut = count // TRIM if count >= TRIM_FROM else 0
@@ -61,13 +61,15 @@ class MeanDifference:
 
     @property
     def p(self) -> float:
+        """Return the two-sided p value of no difference."""
         return t_tail(self.mean / self.error, self.freedom)
 
 
 def weigh_difference(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> MeanDifference | None:
-    """Two timings, {round: figure above 0 of that round's process}; None where there are too few processes for a test.
+    """Return the difference of two timings, {round: figure above 0 of that round's process}.
 
-    scipy.stats.ttest_rel and ttest_ind(equal_var=False, trim=0.2) of the logs, but for what the clock leaves open.
+    None if there are too few processes for a test. It is scipy.stats.ttest_rel and ttest_ind(equal_var=False, trim=0.2) of the
+    logs, but for the resolution of the clock.
     """
     shared = sorted(a.keys() & b.keys()) if paired else []
     if len(shared) >= PAIRED_FROM:
@@ -82,7 +84,7 @@ def weigh_difference(a: Mapping[int, float], b: Mapping[int, float], *, paired: 
 
 
 def typical_interval(medians: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Where the typical process median lies (t interval on the log scale); None with fewer than two processes."""
+    """Return the interval of the typical process median (t interval on the log scale); None with fewer than two processes."""
     if len(medians) < 2:
         return None
     found = trimmed_mean([math.log(value) for value in medians])
@@ -91,8 +93,10 @@ def typical_interval(medians: Sequence[float], level: float = 0.95) -> tuple[flo
 
 
 def holm(ps: Sequence[float | None], level: float) -> list[bool]:
-    """Which of several tests hold when the chance of even one false alarm among them is to stay at `level` (Holm 1979;
-    scipy's false_discovery_control bounds the share of false alarms, a weaker promise)."""
+    """Return which of several tests hold if the chance of even one false alarm among them is to stay at `level` (Holm 1979).
+
+    scipy's false_discovery_control bounds the share of false alarms, a weaker promise.
+    """
     order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: ps[i] or 0.0)
     held = [False] * len(ps)
     for rank, i in enumerate(order):

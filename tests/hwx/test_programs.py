@@ -69,7 +69,7 @@ def test_a_sample_of_an_m1_reads_as_the_operation_it_is_named_after(name, tasks)
     assert (found.generation.name, found.compiler.version, found.compiler.target) == ("H13", "4.2.1", "h13")
     seen = [(one.engine, one.operation, one.shape("in"), one.shape("out"), one.constant_bytes) for one in found.tasks]
     assert seen == tasks
-    assert found.agrees and found.told_tasks == len(tasks)
+    assert found.agrees and found.declared_tasks == len(tasks)
     assert sum(one.unexplained for one in found.tasks) == 0 and found.unknown_commands == {}
 
 
@@ -115,7 +115,7 @@ def test_an_h14_addition_reads_two_inputs_by_their_base_numbers(tmp_path):
 def test_an_h14_product_is_a_preparation_and_the_product_with_its_constants_in_sixteen_parts(tmp_path):
     found = program.read(built.program(tmp_path / "p.hwx", 5, built.frame(*PRODUCT), 2, {}, {}))
     first, second = found.tasks
-    assert (first.words, second.words, found.told_tasks, found.agrees) == (38, 85, 2, True)
+    assert (first.words, second.words, found.declared_tasks, found.agrees) == (38, 85, 2, True)
     assert (first.operation, first.shape("in")) == ("pass through", "1x1x256")
     assert (second.operation, second.shape("in"), second.shape("out")) == (
         "convolution or matrix product",
@@ -160,7 +160,7 @@ def test_counts_that_differ_are_a_doubt_and_an_unknown_generation_is_named(tmp_p
     assert "1 (1 PE); the container says 3: THESE DIFFER" in capsys.readouterr().out
     new = built.program(tmp_path / "n.hwx", 77, built.frame(ADD), 1, {}, {})
     assert main(["hwx", str(new)]) == 3
-    assert "nobody has published how subtype 77 writes its tasks; the container says 1" in capsys.readouterr().out
+    assert "no source has published how subtype 77 writes its tasks; the container says 1" in capsys.readouterr().out
 
 
 def test_several_files_are_compared_with_the_first():

@@ -40,7 +40,7 @@ def test_modes_are_recorded(products):
         reference.load(products, numerics="fp8")
     with pytest.raises(ConfigError, match="unknown effect 'magic' of numerics=ane; known: accumulator"):
         reference.load(products, numerics="ane", effects=["magic"])
-    with pytest.raises(ConfigError, match="only mean something with numerics=ane"):
+    with pytest.raises(ConfigError, match="need numerics=ane"):
         reference.load(products, numerics="fp16", effects=["tables"])
 
 

@@ -134,13 +134,13 @@ def test_a_plan_with_other_weights_is_that_of_a_program_with_them(mil, tmp_path)
 
     known: dict = {}
     model = Model(package.read(body(old)), "", AS_DECLARED, True, known)
-    given = model.accepted({"x": x}, None)
+    given = model.prepare_inputs({"x": x}, None)
     steps = [op.type for op in model.plan.ops]
     for names, begins in (("a", "add"), ("b", "linear"), ("c", "matmul"), ("d", "cond"), ("abcd", "add")):
         changed, first = plan.rebind_constants(model.plan, model.program, known, {name: new[name] for name in names})
         assert steps[first] == begins
         expected = ReferenceRuntime([body(old | {name: new[name] for name in names})]).predict({"x": x})
-        for made in (model.given(changed.run(given)), model.given(changed.run(given))):
+        for made in (model.to_outputs(changed.run(given)), model.to_outputs(changed.run(given))):
             np.testing.assert_array_equal(*made.values(), *expected.values())
     assert not np.array_equal(*model.predict({"x": x}).values(), *expected.values())
 

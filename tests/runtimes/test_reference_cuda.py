@@ -68,7 +68,7 @@ def test_a_chain_gives_the_same_bits_and_leaves_nothing_on_the_cpu(paths, mode, 
     np.testing.assert_array_equal(there.predict({"x": X})["y"], here.predict({"x": X})["y"])
     first = there.models[0]
     values = [value for value in first.plan.start if value is not None]
-    for made in first.plan.walk(first.accepted({"x": X}, None)):
+    for made in first.plan.walk(first.prepare_inputs({"x": X}, None)):
         values += made.values.values()
     assert len(values) >= 6 and all(isinstance(value, Far) for value in values)
 

@@ -33,7 +33,7 @@ def hwx(args: list[str]) -> int:
             tell(**found.to_dict(), **({} if beside is None else {"beside": beside}))
         else:
             _print(found, beside)
-    return BAD_CONFIGURATION if found.errors else OK if found.is_whole else IN_DOUBT
+    return BAD_CONFIGURATION if found.errors else OK if found.is_complete else IN_DOUBT
 
 
 def parse(args: list[str]) -> argparse.Namespace:

@@ -27,7 +27,7 @@ def _shown(name: str, value: Any) -> str:
     return size(value) if name.endswith("bytes") else "?" if value is None else str(value)
 
 
-def _summary(found: dict[str, Any], first: CompiledProgram, other: CompiledProgram) -> str:
+def _summary(found: comparison.Differences, first: CompiledProgram, other: CompiledProgram) -> str:
     counts = (
         f"{count(len(other.tasks), 'task')} against {len(first.tasks)}; "
         if len(other.tasks) != len(first.tasks)

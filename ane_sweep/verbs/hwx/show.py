@@ -43,7 +43,7 @@ def _compiler(program: CompiledProgram) -> str:
 
 
 def _tasks(program: CompiledProgram) -> str:
-    told = "does not say how many" if program.told_tasks is None else f"says {program.told_tasks}"
+    told = "does not say how many" if program.declared_tasks is None else f"says {program.declared_tasks}"
     if program.undecoded:
         return f"not decoded: {program.undecoded}; the container {told}"
     used = Counter(task.engine for task in program.tasks)

@@ -53,7 +53,7 @@ class SensitivityProbe:
         # A weight is called by the op that makes it, whose value's name may differ: op_7_w makes var_7_w.
         self.value_of = {op.name: op.outputs[0] for op in self.model.program.ops if op.outputs}
         self.pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // torch.get_num_threads()))
-        self.feeds = [self.model.accepted(feed, None) for feed in feeds]
+        self.feeds = [self.model.prepare_inputs(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         self.whole = [self._outputs(self.plan, index) for index in range(len(feeds))]
         self.sizes = psnr.Outputs()
@@ -97,7 +97,9 @@ class SensitivityProbe:
         valid = self.valid[index]
         table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]
         changed.advance(table, self.reached, len(changed.steps))
-        made = {name: np.asarray(value) for name, value in self.model.given(changed.ended(table)).items()}
+        made = {
+            name: np.asarray(value) for name, value in self.model.to_outputs(changed.collect_outputs(table)).items()
+        }
         return {
             name: value[0][valid] if value.ndim == 3 and value.shape[1] == len(valid) else value
             for name, value in made.items()

@@ -21,7 +21,7 @@ def describe_compiled(
     names = sorted({name for step in steps for name in step["compiled"]["files"]})
     left = sorted({reason for step in steps for reason in step["compiled"]["left"]})
     found = files.read([folder / name for name in names])
-    decoded = [item for item in found.programs if item.undecoded is None or item.told_tasks is not None]
+    decoded = [item for item in found.programs if item.undecoded is None or item.declared_tasks is not None]
     content: dict[str, Any] = {"files": names, "left": left + found.errors, "tasks": None}
     if not decoded:
         return content

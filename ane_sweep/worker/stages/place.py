@@ -127,8 +127,8 @@ def plan_step(request: dict[str, Any]) -> dict[str, Any]:
         ct = import_coremltools()
         units = ct.ComputeUnit[COMPUTE_UNITS[params["compute_units"]]]
         plan = ct.models.compute_plan.MLComputePlan.load_from_path(request["program"], compute_units=units)
-    left = copies.copy_programs(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
-    held = {"files": left.files, "left": left.left}
+    copied = copies.copy_programs(Path(request["home"]), Path(request["keep"]), begun - _CLOCKS_S)
+    held = {"files": copied.files, "left": copied.skipped}
     if plan is None:
         return {"rows": [], "compiled": held}
     rows = [
