@@ -21,9 +21,12 @@ def constants() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for tree in TREES:
         for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
+            if isinstance(node, ast.Assign):
                 names, values = node.targets[0], node.value
-                pairs = zip(names.elts, values.elts) if isinstance(names, ast.Tuple) else [(names, values)]
+                if isinstance(names, ast.Tuple) and isinstance(values, ast.Tuple):
+                    pairs = list(zip(names.elts, values.elts))
+                else:
+                    pairs = [(names, values)] if isinstance(names, ast.Name) else []
                 for name, value in pairs:
                     found.setdefault(name.id, set()).update(strings(value))
     return found

@@ -11,11 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ane_sweep.bridge.recipes import PALETTE_BITS
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import derive, option_files
+from ane_sweep.planner import derive
 from ane_sweep.planner.derive import Option
 from ane_sweep.planner.paths import conf_dir
 
@@ -26,7 +24,8 @@ PALETTES = tuple(
     f"p{bits}{group}{mode}{scale}"
     for bits in PALETTE_BITS for group in ("", "_g16") for mode in ("", "_uniform") for scale in ("", "_scaled")
 )  # fmt: skip
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ROW_LINES = re.compile(rf"^{ROWS}:[ ]*\n((?:(?:[ #].*)?\n)*)", re.MULTILINE)
+_ROW_NAME = re.compile(r"^  ([\w.-]+):", re.MULTILINE)
 
 
 def palette(name: str) -> Option | None:
@@ -58,13 +57,23 @@ def names(folders: Iterable[Path], group: str) -> list[str]:
 
 def names_in(folder: Path) -> set[str]:
     """Return the options that lie in one folder, without those of its folders."""
-    return {name for path in folder.glob("*.yaml") if path.is_file() for name in rows(path) or (path.stem,)}
+    return {name for path in folder.glob("*.yaml") if path.is_file() for name in row_names(path) or (path.stem,)}
+
+
+def row_names(path: Path) -> list[str]:
+    """Return the names of a file's rows, [] for a file that is one option; parses no YAML if the rows are laid out as ours."""
+    try:
+        text = path.read_text(encoding="utf-8") + "\n"
+    except (OSError, UnicodeDecodeError):
+        return []
+    laid_out = _ROW_LINES.search(text)
+    return _ROW_NAME.findall(laid_out[1]) if laid_out and laid_out[1] else list(rows(path))
 
 
 def rows(path: Path) -> dict[str, Option]:
     """Return the options of a file that holds several, each over what they share; {} for a file that is one option."""
     try:
-        return _rows(path, path.stat().st_mtime_ns, _Loader)
+        return _rows(path, path.stat().st_mtime_ns, None)
     except (OSError, ConfigError):  # said when somebody asks for it
         return {}
 
@@ -77,7 +86,7 @@ def file_of(folder: Path, name: str) -> Path | None:
     return next((path for path in sorted(folder.glob("*.yaml")) if name in rows(path)), None)
 
 
-def row(path: Path, name: str, loader: Any = _Loader) -> Option:
+def row(path: Path, name: str, loader: Any = None) -> Option:
     """Return one option of a file that holds several. Raises ConfigError."""
     return deepcopy(_rows(path, path.stat().st_mtime_ns, loader)[name])
 
@@ -88,7 +97,7 @@ def shipped(group: str, name: str) -> Option:
         return option
     if (path := file_of(conf_dir() / group, name)) is None:
         raise KeyError(f"{group}={name}")
-    option = deepcopy(rows(path).get(name)) or yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    option = deepcopy(rows(path).get(name)) or _load(path.read_text(encoding="utf-8"))
     return derive.complete(group, name, option)
 
 
@@ -102,21 +111,30 @@ def _listed(folder: Path) -> list[tuple[str, str]]:
     pairs = []
     for path in folder.rglob("*.yaml"):
         inner = path.parent.relative_to(folder).as_posix()
-        pairs += [("" if inner == "." else f"{inner}/", name) for name in rows(path) or (path.stem,)]
+        pairs += [("" if inner == "." else f"{inner}/", name) for name in row_names(path) or (path.stem,)]
     return pairs
 
 
 @cache
 def _rows(path: Path, changed_ns: int, loader: Any) -> dict[str, Option]:
+    from ane_sweep.planner import option_files  # which imports yaml: completion lists names without it
+
     text = option_files.read(path)
     if f"\n{ROWS}:" not in f"\n{text}":
         return {}
     option_files.check(path)
-    shared = yaml.load(text, loader)
+    shared = _load(text, loader)
     table = shared.pop(ROWS)
     if not isinstance(table, dict) or not all(isinstance(one, dict) for one in table.values()):
         raise ConfigError(f"{path}: {ROWS} is no mapping of names to options")
     return {str(name): _over(shared, one) for name, one in table.items()}
+
+
+def _load(text: str, loader: Any = None) -> dict[str, Any]:
+    import yaml
+
+    loaded: dict[str, Any] = yaml.load(text, loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return loaded
 
 
 def _over(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Option:

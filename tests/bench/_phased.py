@@ -15,7 +15,7 @@ from ane_sweep.bridge.protocol import peak_bytes
 
 # phase -> (module, owner in it or "", name)
 POINTS = (
-    ("weights drawn or read", "ane_sweep.worker.models.weights", "", "random_tensor"),
+    ("weights drawn or read", "ane_sweep.worker.models.weights", "", "draw_tensor"),
     ("weights drawn or read", "ane_sweep.worker.models.weights", "", "_read"),
     ("building", "ane_sweep.worker.models._build", "", "build"),
     ("blocks compared", "ane_sweep.worker.grow.calls", "", "found"),

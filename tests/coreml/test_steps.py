@@ -88,7 +88,7 @@ def test_a_fresh_copy_is_the_same_program_under_another_name(kind, programs, tmp
     specs[0].description.metadata.SetInParent()
     for name, spec in zip(("one", "two"), specs[1:]):
         assert spec.description.metadata.userDefined.pop(identity.KEY) == name
-        for program in identity._programs(spec):
+        for program in identity._list_programs(spec):
             assert f'"{name}"' in str(program.attributes["buildInfo"])
             del program.attributes["buildInfo"].immediateValue.dictionary.values[-1]
             if not program.attributes["buildInfo"].immediateValue.dictionary.values:

@@ -81,9 +81,8 @@ def test_nets_of_dependent_constants_are_the_same_bytes(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_nets_of_dependent_constants_are_the_same_bytes(tmp_path, monkeypatch, capsys):
-    first, count = (
-        int(os.environ.get(f"ANE_SWEEP_GROW_{name}") or usual) for name, usual in (("FROM", 25), ("NETS", 500))
-    )
+    first = int(os.environ.get("ANE_SWEEP_GROW_FROM") or 25)
+    count = int(os.environ.get("ANE_SWEEP_GROW_NETS") or 500)
     seen = convert_all(range(first, first + count), tmp_path, monkeypatch)
     with capsys.disabled():
         print(f"\n{count} nets: {dict(seen)}")

@@ -192,7 +192,7 @@ from ane_sweep.planner import scoring
 told = []
 for name in sys.argv[1:]:
     try:
-        told.append(scoring._found(name).read_text())
+        told.append(scoring._find_file(name).read_text())
     except ConfigError as error:
         told.append(error.problems[0])
 print(json.dumps(told))
