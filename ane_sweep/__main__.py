@@ -23,10 +23,10 @@ except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of o
 def cli() -> None:
     """The process: its streams cost no run, and what is interrupted says so wherever it is."""
     try:
-        terminal.settle()
+        terminal.protect_streams()
         args = sys.argv[1:]
         code = main(args)
-        if (why := terminal.lost()) is not None:
+        if (why := terminal.find_lost_output()) is not None:
             say(f"doubt: standard output could not be written ({why}); what was printed is lost")
             code = code or (
                 OK if is_sweep(args) else NOT_ALL_OK
@@ -57,9 +57,9 @@ def main(args: Sequence[str]) -> int:
         say(f"error: {error}")
         return NOT_ALL_OK if isinstance(error, (TrackingError, Unfinished)) else BAD_CONFIGURATION
     except OSError as error:
-        from ane_sweep.native_errors import explained
+        from ane_sweep.native_errors import explain
 
-        say(f"error: {explained(error)}")
+        say(f"error: {explain(error)}")
         return BAD_CONFIGURATION
     except SystemExit as ended:  # argparse, after a help text
         return ended.code if isinstance(ended.code, int) else OK

@@ -16,7 +16,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
-from ane_sweep.native_errors import explained
+from ane_sweep.native_errors import explain
 from ane_sweep.outward import visible
 from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request
@@ -28,7 +28,7 @@ from ane_sweep.runner.executors import load_execute
 from ane_sweep.runner.task_runner import Display
 from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
-from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, format_path, say
 
 
 class View(Display, Protocol):
@@ -76,7 +76,7 @@ def report_full_disk() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
+        raise Unfinished(f"{explain(error)}; the same command goes on where it stopped") from error
 
 
 @contextmanager
@@ -191,14 +191,14 @@ def exit_code(records: list[Record]) -> int:
 
 def show(folder: Path, records: list[Record]) -> None:
     """Print the final table and where the records are."""
-    console, width, within = Console(), columns(), shown(folder.parent)
+    console, width, within = Console(), columns(), format_path(folder.parent)
     if console.is_terminal:
         console.print(screen.as_table(records, width, within), width=width)
     else:
         print(screen.as_text(records, width, within), end="")
     for line in machines.lines(records, disk.read_json(folder / "run.json") or {}):
         console.print(visible(line), soft_wrap=True, markup=False, highlight=False)
-    print(f"records: {shown(folder / record.FILE_NAME)}")
+    print(f"records: {format_path(folder / record.FILE_NAME)}")
 
 
 def write_report(folder: Path, records: list[Record], store: Store, audience: Terminal) -> None:
@@ -209,7 +209,7 @@ def write_report(folder: Path, records: list[Record], store: Store, audience: Te
     with in_doubt("no timelines were written", f"ane-sweep report {folder.name}", audience):
         timeline.write(folder, records)
     with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE", audience):
-        audience.result(f"report: {shown(page.write(folder))}")
+        audience.result(f"report: {format_path(page.write(folder))}")
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
     except AneSweepError as error:
         audience.tell(f"doubt: {what}: {error}")
     except OSError as error:
-        audience.tell(f"doubt: {what}: {explained(error)}")
+        audience.tell(f"doubt: {what}: {explain(error)}")
     except Exception as error:
         audience.tell(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 

@@ -34,7 +34,7 @@ BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     ],
 )  # fmt: skip
 def test_addresses_lose_users_passwords_and_tokens(text, left):
-    assert outward.credentials(text) == left == outward.told(text)
+    assert outward.credentials(text) == left == outward.make_public(text)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_addresses_lose_users_passwords_and_tokens(text, left):
 )
 def test_homes_lose_their_names(monkeypatch, text, left):
     monkeypatch.setenv("HOME", "/home/me")
-    outward._told.cache_clear()
+    outward._make_short_public.cache_clear()
     assert outward.redacted(text) == left
 
 

@@ -1,4 +1,4 @@
-"""What killed a worker that left no result: a status and a sentence, from its exit code and the tail of its stderr."""
+"""The cause of death of a worker that left no result: a status and a sentence, from its exit code and the tail of its stderr."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _PRINTED = (
 
 
 def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
-    """The last `limit` bytes of a file as text, however large it is; '' when there is none."""
+    """Return the last `limit` bytes of a file as text, however large the file is; '' if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
@@ -40,7 +40,7 @@ def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
 def cause_of_death(
     task: TaskRequest, ended_by: str | None, code: int | None, tail: str, ran_out: bool, timeout_s: float | None
 ) -> tuple[End, str]:
-    """(status, one sentence) for a worker that left no result."""
+    """Return (status, one sentence) for a worker that left no result."""
     stage, limit = task.stage, task.limits.memory_bytes
     if ended_by == "memory":
         return "out_of_memory", f"{stage} was killed above its memory limit of {_gib(limit)}"
@@ -74,7 +74,7 @@ def _runs_users_code(task: TaskRequest) -> bool:
 
 
 def exit_name(code: int | None) -> int | str | None:
-    """An exit code as it is, a death by signal as the signal's name ('SIGSEGV')."""
+    """Return an exit code unchanged, or the name of the signal that ended the process ('SIGSEGV')."""
     if code is None or code >= 0:
         return code
     try:
@@ -84,13 +84,13 @@ def exit_name(code: int | None) -> int | str | None:
 
 
 def _where(tail: str) -> str:
-    """Where the interpreter was, from what faulthandler wrote: its first frame after 'most recent call first'."""
+    """Return the frame in which the interpreter died: the first one that faulthandler wrote after 'most recent call first'."""
     found = re.findall(r"(?:Current thread|Thread) 0x\w+[^\n]*most recent call first\):\n\s+(File [^\n]+)", tail)
     return f" ({found[-1]})" if found else ""
 
 
 def _last(tail: str) -> str:
-    """The last line of stderr that says something; faulthandler's list of extension modules does not."""
+    """Return the last informative line of stderr, which faulthandler's frames and list of extension modules are not."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     for line in reversed(lines):
         if not line.startswith(("Extension modules:", "File ", "Current thread", "Thread 0x", "<no Python frame>")):

@@ -1,4 +1,4 @@
-"""A machine as a plan sees it: what it can do, and what of it enters the keys of what depends on the machine."""
+"""A machine as a plan sees it: its abilities, and the facts that enter the keys of tasks that depend on the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ import msgspec
 
 from ane_sweep.bridge import conversion
 from ane_sweep.bridge.place import Place, Places
-from ane_sweep.bridge.runtimes import RUNTIMES, asked, cannot
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot, collect_host_facts
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link
 from ane_sweep.machine import apple, host, memory
@@ -75,7 +75,7 @@ def describe_self() -> Member:
         memory_gib=memory_bytes() / 2**30,
         no_coreml=apple.no_coreml(),
         cannot=refused,
-        asked={name: asked(name) for name in RUNTIMES if name not in refused},
+        asked={name: collect_host_facts(name) for name in RUNTIMES if name not in refused},
         xcode=apple.xcode() if apple.is_mac() else None,
         declared=declared is not None,
     )

@@ -34,7 +34,7 @@ class Lines:
         self.remaining = TimeLeft(self.todo.values())
         self.shown_reasons: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
-        self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}
+        self.needs = {key: set(plan.list_tasks(key)) & self.todo.keys() for key in self.cells}
         self.cells_of: dict[str, list[str]] = {}  # by task
         for cell, needed in self.needs.items():
             for task in needed:

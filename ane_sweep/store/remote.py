@@ -191,7 +191,7 @@ def why(error: Exception) -> str:
         return "no space left on it"
     text = " ".join(str(error).split()) or "no reason given"
     text = text if len(text) <= 240 else f"{text[:120]} ... {text[-120:]}"
-    return outward.told(f"{text} ({type(error).__name__})")
+    return outward.make_public(f"{text} ({type(error).__name__})")
 
 
 def _status(error: Exception) -> int | None:

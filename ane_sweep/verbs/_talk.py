@@ -38,7 +38,7 @@ def _tokenizer(text: str) -> str:
     return str(folder)
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def make_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
             raise ValueError(f"a whole number from {least} to {most:,}")
@@ -62,7 +62,7 @@ def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) ->
         yield found
 
 
-def introduced(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
+def introduce_partner(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
     """Who answers."""
     side = f"{more[1]}  " if len(more) > 1 else ""
     say(
@@ -124,7 +124,7 @@ def not_empty(text: str, where: str) -> str:
     return text
 
 
-def typed(what: str) -> Iterator[str]:
+def read_typed_lines(what: str) -> Iterator[str]:
     """What somebody types, a line each, until Ctrl-D."""
     say(f"{what} (Ctrl-D ends):")
     while True:

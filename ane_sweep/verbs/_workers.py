@@ -21,7 +21,7 @@ from ane_sweep.machine import memory
 from ane_sweep.mil import chunker, compiled
 from ane_sweep.planner import packages
 from ane_sweep.runner import isolate
-from ane_sweep.terminal import NOT_ALL_OK, OK, say, shown, tell
+from ane_sweep.terminal import NOT_ALL_OK, OK, format_path, say, tell
 from ane_sweep.words import Parser
 
 SMALL_BYTES = 60_000_000  # a package up to this is also run, and what was made of it compared
@@ -101,9 +101,13 @@ def bench(text: str, target: Path) -> Iterator[Bench]:
     known = packages.described(package, text)[1]
     ends = {package.resolve(), target.resolve()}
     if len(ends) == 1 or ends & {*package.resolve().parents, *target.resolve().parents}:
-        raise ConfigError(f"-o {shown(target)}: that is the package itself, or one holds the other; give another place")
+        raise ConfigError(
+            f"-o {format_path(target)}: that is the package itself, or one holds the other; give another place"
+        )
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"-o {shown(target)}: {target.parent} is no folder that can be written to; make it first")
+        raise ConfigError(
+            f"-o {format_path(target)}: {target.parent} is no folder that can be written to; make it first"
+        )
     folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
     try:
         if known.get("form") == packages.PIPELINE:
@@ -120,9 +124,11 @@ def check_target(target: Path, force: bool) -> None:
         return
     ours = target.is_dir() and not target.is_symlink() and _made_here(target)
     if not ours:
-        raise ConfigError(f"-o {shown(target)}: is there, and is nothing that this verb makes; give another place")
+        raise ConfigError(
+            f"-o {format_path(target)}: is there, and is nothing that this verb makes; give another place"
+        )
     if not force and any(target.iterdir()):
-        raise ConfigError(f"-o {shown(target)}: is there already; give another place, or --force")
+        raise ConfigError(f"-o {format_path(target)}: is there already; give another place, or --force")
 
 
 def _made_here(target: Path) -> bool:
@@ -155,7 +161,7 @@ def failed(error: StageError) -> int:
     return NOT_ALL_OK
 
 
-def told(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
+def print_result(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
     if as_json:
         tell(**found)
     else:
@@ -171,5 +177,15 @@ def clean(folder: Path) -> None:
 
 
 __all__ = [
-    "SMALL_BYTES", "Bench", "bench", "check_target", "clean", "failed", "put", "shared", "size_of", "target", "told",
+    "SMALL_BYTES",
+    "Bench",
+    "bench",
+    "check_target",
+    "clean",
+    "failed",
+    "print_result",
+    "put",
+    "shared",
+    "size_of",
+    "target",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.mil import cut_words
 from ane_sweep.mil.package import program_paths
-from ane_sweep.terminal import NOT_ALL_OK, shown, size
+from ane_sweep.terminal import NOT_ALL_OK, format_path, size
 from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
@@ -60,7 +60,7 @@ def chunk(args: list[str]) -> int:
             found = _cut(bench, asked, target)
         except StageError as error:
             return _workers.failed(error)
-    return _workers.told(found, _lines(found), given.json)
+    return _workers.print_result(found, _lines(found), given.json)
 
 
 def _cuts(given: Any) -> list[Any]:
@@ -106,7 +106,7 @@ def _same(bench: _workers.Bench, chunks: Path) -> bool:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    rows = [f"  {shown(Path(one['path']))}  {size(one['bytes'])}" for one in found["chunks"]]
+    rows = [f"  {format_path(Path(one['path']))}  {size(one['bytes'])}" for one in found["chunks"]]
     largest, share = max(found["chunk_bytes"]), sum(found["chunk_bytes"]) / len(found["chunk_bytes"])
     uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""
     weights, handed = (", ".join(map(size, found[name])) for name in ("chunk_bytes", "boundary_bytes"))

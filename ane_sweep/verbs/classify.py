@@ -60,7 +60,7 @@ def _parser() -> Parser:
         "count",
         "N",
         "predictions of the loop, the texts in turn, each once at least (default: each once)",
-        _talk.whole(1, 10**7),
+        _talk.make_whole_number_parser(1, 10**7),
     )
     parser.key("idle_s", "S", "pause before one last call; 0: none (default: 2)", amount, lambda: 2.0)
     parser.add_argument(
@@ -92,8 +92,8 @@ def _conversation(partner: "Partner", folder: Path) -> int:
     from ane_sweep.talk.session import Session
 
     with Session("classify", partner.params, partner.inputs, folder / "a") as session:
-        _talk.introduced(partner, session.ready)
-        for text in _talk.typed("text"):
+        _talk.introduce_partner(partner, session.ready)
+        for text in _talk.read_typed_lines("text"):
             try:
                 (event,) = session.ask(texts=[text], count=0, idle_s=0.0)
             except StageError:
@@ -121,8 +121,8 @@ def _labelled(
     timing: dict[str, Any] = {}
     with Session("classify", partner.params, partner.inputs, folder) as session:
         if not given.json:
-            _talk.introduced(partner, session.ready, *(["", name.upper()] if given.compare else []))
-        for event in _asked(session, texts, given):
+            _talk.introduce_partner(partner, session.ready, *(["", name.upper()] if given.compare else []))
+        for event in _ask_session(session, texts, given):
             said = {key: value for key, value in event.items() if key not in ("event", "number")}
             if event["event"] == "timing":
                 timing = said
@@ -136,7 +136,7 @@ def _labelled(
     return {"cell": partner.to_dict(), **ready, "labels": labels, "timing": timing}
 
 
-def _asked(session: "Session", texts: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _ask_session(session: "Session", texts: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     once = given.text is not None and given.count is None and not given.compare
     loop = 0 if once else max(given.count or len(texts), len(texts))
     return session.ask(texts=texts, count=loop, idle_s=given.idle_s)

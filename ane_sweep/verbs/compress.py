@@ -6,7 +6,7 @@ from typing import Any
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.terminal import NOT_ALL_OK, duration, shown, size
+from ane_sweep.terminal import NOT_ALL_OK, duration, format_path, size
 from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
@@ -45,7 +45,7 @@ def compress(args: list[str]) -> int:
             found = _compressed(bench, recipes.canonical(option["weights"]), target)
         except StageError as error:
             return _workers.failed(error)
-    return _workers.told(found, _lines(found), given.json)
+    return _workers.print_result(found, _lines(found), given.json)
 
 
 def _option(name: str, config_dir: str | None) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     psnr = f"{found['psnr_db']:.1f} dB" if found["psnr_db"] is not None else "not taken (a package of more than 60 MB)"
     psnr += "" if found["psnr_worst_db"] is None else f", worst output {found['psnr_worst_db']:.1f} dB"
     return [
-        shown(Path(found["path"])),
+        format_path(Path(found["path"])),
         f"  size    {size(found['bytes_before'])} -> {size(found['bytes_after'])}, {found['bits_per_weight']:.2f} bits a weight",
         f"  weights {found['weights_compressed']} compressed{left}, in {duration(found['seconds'])}",
         f"  PSNR    {psnr}, against itself in fp32, reference runtime",

@@ -29,7 +29,11 @@ def diff(args: list[str]) -> int:
     )
     running.shared(options, "a", "b")
     options.add_argument(
-        "--drift", type=running.whole, default=10, metavar="N", help="the N values that differ most (default: 10)"
+        "--drift",
+        type=running.parse_whole_number,
+        default=10,
+        metavar="N",
+        help="the N values that differ most (default: 10)",
     )
     options.add_argument(
         "--min-psnr",

@@ -27,7 +27,7 @@ def generate(args: list[str]) -> int:
     parser = _parser()
     given = parser.read(args)
     words = _prompts(given)  # before anything is prepared
-    how = _asked(given)
+    how = _build_request(given)
     try:
         with _talk.partners("generate", given, list(parser.keys), 2 if given.compare else 1) as (found, folder):
             if given.compare:
@@ -57,14 +57,19 @@ def _parser() -> Parser:
         "chance: below 1 likelier tokens, above 1 others; 0: none (default: 1 with top_k or top_p)",
         amount,
     )
-    parser.key("top_k", "K", "choose among the K likeliest tokens (default: all)", _talk.whole(1, 10**9))
+    parser.key(
+        "top_k", "K", "choose among the K likeliest tokens (default: all)", _talk.make_whole_number_parser(1, 10**9)
+    )
     parser.key("top_p", "P", "choose among the likeliest that share P of the probability (default: all)", _share)
     parser.key("repetition_penalty", "R", "above 1: against what was there before (default: none)", _positive)
     parser.key("seed", "N", "of chance; sample 2 has the next one. Random weights keep the sweep's own, 0 (default: 0)",
-               _talk.whole(0, _SEED), lambda: 0)  # fmt: skip
-    parser.key("samples", "N", "texts for one prompt (default: 1)", _talk.whole(1, 1000), lambda: 1)
+               _talk.make_whole_number_parser(0, _SEED), lambda: 0)  # fmt: skip
+    parser.key("samples", "N", "texts for one prompt (default: 1)", _talk.make_whole_number_parser(1, 1000), lambda: 1)
     parser.key(
-        "max_new_tokens", "N", "tokens at most (default: 50, or what seq_len has room for)", _talk.whole(1, 10**6)
+        "max_new_tokens",
+        "N",
+        "tokens at most (default: 50, or what seq_len has room for)",
+        _talk.make_whole_number_parser(1, 10**6),
     )
     parser.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end behind this text; may be given more than once"
@@ -92,7 +97,7 @@ def _positive(text: str) -> float:
     return value
 
 
-def _asked(given: argparse.Namespace) -> dict[str, Any]:
+def _build_request(given: argparse.Namespace) -> dict[str, Any]:
     """What the worker is asked, but for the prompt. Raises ConfigError for several samples of what is no chance."""
     sampling = given.temperature != 0 and any(getattr(given, name) is not None for name in _CHANCE)
     if given.samples > 1 and not sampling:
@@ -112,7 +117,7 @@ def _prompts(given: argparse.Namespace) -> Iterator[str]:
     if text is None:
         if given.json or given.compare:
             raise ConfigError("prompt= is missing: on a terminal, --json and --compare take it, or file=, as a word")
-        return _talk.typed("prompt")
+        return _talk.read_typed_lines("prompt")
     return iter([text])
 
 
@@ -123,7 +128,7 @@ def _written(
 
     with Session("generate", partner.params, partner.inputs, folder / "a") as session:
         if not given.json:
-            _talk.introduced(partner, session.ready, _decoding(how))
+            _talk.introduce_partner(partner, session.ready, _decoding(how))
         interactive = not (given.json or given.prompt is not None or given.file is not None) and sys.stdin.isatty()
         for prompt in prompts:
             try:
@@ -136,11 +141,11 @@ def _written(
                 say(f"error: {error}")
                 continue
             if given.json:
-                tell(cell=partner.to_dict(), **_said(session.ready), prompt=prompt, settings=how, **told)
+                tell(cell=partner.to_dict(), **_select_facts(session.ready), prompt=prompt, settings=how, **told)
     return OK
 
 
-def _said(ready: dict[str, Any]) -> dict[str, Any]:
+def _select_facts(ready: dict[str, Any]) -> dict[str, Any]:
     return {name: ready[name] for name in ("tokenizer", "load_ms", "realised")}
 
 
@@ -218,9 +223,9 @@ def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, 
         with Session("generate", partner.params, partner.inputs, folder / name) as session:
             outs.append(session.out)
             if not as_json:
-                _talk.introduced(partner, session.ready, _decoding(how), name.upper())
+                _talk.introduce_partner(partner, session.ready, _decoding(how), name.upper())
             told = _answer(session, prompt, how, _hush if as_json else _print)
-        sides[name] = {"cell": partner.to_dict(), **_said(session.ready), **told}
+        sides[name] = {"cell": partner.to_dict(), **_select_facts(session.ready), **told}
     partings = [
         find_divergence(a, b, (outs[0] / f"logits-{number}.npy", outs[1] / f"logits-{number}.npy"))
         for number, (a, b) in enumerate(zip(sides["a"]["samples"], sides["b"]["samples"]))

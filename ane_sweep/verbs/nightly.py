@@ -10,7 +10,7 @@ from ane_sweep.nightly import files
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
-from ane_sweep.terminal import OK, shown, tell
+from ane_sweep.terminal import OK, format_path, tell
 from ane_sweep.words import Parser
 
 AT = "02:30"
@@ -46,7 +46,7 @@ def nightly(args: list[str]) -> int:
             if given.json:
                 tell(files=[str(path) for path in written], next=then)
             else:
-                print(*map(shown, written), then, sep="\n")
+                print(*map(format_path, written), then, sep="\n")
         case _:
             raise ConfigError(
                 f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "

@@ -35,7 +35,9 @@ def shared(made: Parser, *models: str) -> Parser:
         metavar="[NAME=]FILE",
         help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
     )
-    made.add_argument("--random", type=whole, metavar="SEED", help="seeded random values for inputs that are not given")
+    made.add_argument(
+        "--random", type=parse_whole_number, metavar="SEED", help="seeded random values for inputs that are not given"
+    )
     made.add_argument(
         "--function", default="", metavar="NAME", help="of a multifunction package (default: its default one)"
     )
@@ -60,7 +62,7 @@ def shared(made: Parser, *models: str) -> Parser:
     return made
 
 
-def whole(word: str) -> int:
+def parse_whole_number(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 0 or more")
     return int(word)
@@ -79,7 +81,7 @@ def run(args: list[str]) -> int:
     options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
     options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
     options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
-    options.add_argument("--drift", type=whole, metavar="N", help="the N ops that lose most against fp32")
+    options.add_argument("--drift", type=parse_whole_number, metavar="N", help="the N ops that lose most against fp32")
     options.json("package, computed, outputs, values, watched, drift, written", "lines of text")
     return _run(options.read(args))
 

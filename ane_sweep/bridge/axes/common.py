@@ -1,4 +1,4 @@
-"""What every cell says: the model, how it is written and converted, and what runs it."""
+"""Axes that every cell has: the model, how it is written and converted, and its runtime."""
 
 from dataclasses import dataclass
 
