@@ -1,4 +1,4 @@
-"""The command line: which verb, and which exit code. Verbs are imported when asked for, so that each starts at once."""
+"""The command line: it chooses the verb and returns the exit code. Only the verb's module is imported, for a quick start."""
 
 import sys
 
@@ -21,7 +21,7 @@ except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of o
 
 
 def cli() -> None:
-    """The process: its streams cost no run, and what is interrupted says so wherever it is."""
+    """Run the process of the command line: failing streams end no run, and an interruption always prints a message."""
     try:
         terminal.protect_streams()
         args = sys.argv[1:]
@@ -39,7 +39,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one command; returns its exit code (ane_sweep/docs/errors.md)."""
+    """Run one command; return its exit code (ane_sweep/docs/errors.md)."""
     args = ["version"] if list(args) == ["--version"] else list(args)
     if not args:
         print(_pages.START)

@@ -72,7 +72,7 @@ def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TER
 
 @contextmanager
 def report_full_disk() -> Iterator[None]:
-    """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""
+    """Turn the error of a full disk in the block into `Unfinished`: the request was not wrong, and the sweep can continue."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def perform(
     audience: Terminal = TERMINAL,
     execute: Callable[..., list[Record]] | None = None,
 ) -> tuple[runs.Run, list[Record], bool]:
-    """(run, its records, whether they are still to be published): a finished run is only read.
+    """Run a plan and return (run, its records, True if they must still be published). A finished run is only read.
 
     execute   what runs the plan, as `all_of_it` does
     """
@@ -171,7 +171,7 @@ def publish(
     store: Store,
     audience: Terminal = TERMINAL,
 ) -> None:
-    """Show the records; what is new also gets its report and is logged."""
+    """Show the records; if they are new, also write the report and log them."""
     with release_on_error(run):
         audience.records(run.folder, records)
         if fresh:
@@ -190,7 +190,7 @@ def exit_code(records: list[Record]) -> int:
 
 
 def show(folder: Path, records: list[Record]) -> None:
-    """Print the final table and where the records are."""
+    """Print the final table and the path of the records."""
     console, width, within = Console(), columns(), format_path(folder.parent)
     if console.is_terminal:
         console.print(screen.as_table(records, width, within), width=width)
@@ -202,7 +202,7 @@ def show(folder: Path, records: list[Record]) -> None:
 
 
 def write_report(folder: Path, records: list[Record], store: Store, audience: Terminal) -> None:
-    """Leave report.html and report.md beside the records."""
+    """Write report.html and report.md to the records' folder."""
     looked = "nobody looked where the worst cell loses accuracy"
     with in_doubt(looked, f"ane-sweep report {folder.name} --drift", audience):
         drift.look_where_called_for(folder, records, store)
@@ -226,20 +226,20 @@ def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
 
 
 def track(folder: Path, settings: dict[str, Any], audience: Terminal) -> None:
-    """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
+    """Log a sweep's records. An unreachable tracker costs a warning; the records stay and can be logged later."""
     with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
         logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
         audience.links(links(logged, settings["ui"]))
 
 
 def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
-    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
+    """Return the ways to look at a logged sweep: the command that starts MLflow's UI (a server needs none), and its pages."""
     command = tracking.ui_command(logged, ui)
     pages = {"charts": tracking.experiment_link(logged, ui=ui), "compare": tracking.compare_link(logged, ui=ui)}
     return {"MLflow": command, **pages} if command else pages
 
 
 def show_links(pages: dict[str, str]) -> None:
-    """Print each address whole, on a narrow terminal too: what is cut can neither be copied nor opened."""
+    """Print each address on one line, on a narrow terminal too: a broken address can neither be copied nor opened."""
     for name, address in pages.items():
         print(f"{name}: {address}")

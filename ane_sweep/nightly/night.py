@@ -109,7 +109,8 @@ def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison |
 
 
 def hold_against_nights(found: Comparison, nights: list[list[Record]]) -> None:
-    """Drop changes of a timing that are no larger than the differences among good nights: processes of one night say
+    """Move changes of a timing that are no larger than the differences among good nights to a bucket of their own, which counts
+    as no change: processes of one night say
     nothing of the spread between nights. Needs five good nights of a cell.
     """
     tonight = {pair.label: pair.b for pair in found.pairs}

@@ -59,7 +59,7 @@ def best(args: list[str]) -> int:
 
 
 def _compose_request(words: list[str]) -> "tuple[Request, Space | None] | None":
-    """The cells of a matrix, or the first of a space; None where the words only asked for help."""
+    """Return the cells of a matrix, or the first of a space; None if the words only ask for help."""
     if not asks_help(words):
         from ane_sweep.planner import compose, free
         from ane_sweep.search import run

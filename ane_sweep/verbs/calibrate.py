@@ -1,6 +1,6 @@
 """`ane-sweep calibrate [plan|run|show [RUN]]`: single measurements that only this machine's chip can answer
 
-What nobody has published of a chip, as a fixed list of probes; on a Mac one command takes them all.
+A fixed list of probes measures the figures of a chip that are not published; on a Mac one command runs them all.
 """
 
 import argparse

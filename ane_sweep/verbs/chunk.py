@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"0?\.\d+")
 
 
 def chunk(args: list[str]) -> int:
-    """Leave the chunks of a package in a folder, and say how large they are."""
+    """Write the chunks of a package to a folder, and print their sizes."""
     parser = Parser(
         "chunk",
         "MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] [--pipeline] [--force] [--json]",
@@ -64,7 +64,7 @@ def chunk(args: list[str]) -> int:
 
 
 def _cuts(given: Any) -> list[Any]:
-    """The places of --at, as the axis `cuts` has them; none where a COUNT says how many. Raises ConfigError."""
+    """Return the places of --at, as the axis `cuts` has them; none if a COUNT sets their number. Raises ConfigError."""
     if given.at is None:
         if given.count is None:
             raise ConfigError(
@@ -99,7 +99,7 @@ def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str
 
 
 def _same(bench: _workers.Bench, chunks: Path) -> bool:
-    """Whether whole and chunks give the same bits."""
+    """Return True if the package and its chunks give the same bits."""
     reference = bench.reference()
     whole, parts = (bench.score(program, reference)[1] / "outputs.npz" for program in (bench.program, chunks))
     return whole.read_bytes() == parts.read_bytes()

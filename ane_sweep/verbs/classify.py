@@ -73,7 +73,7 @@ def _parser() -> Parser:
 
 
 def _texts(given: argparse.Namespace) -> list[str] | None:
-    """A text a line; None where somebody types. Raises ConfigError for none that can be used."""
+    """Return the texts, one for each line; None if the user types on a terminal. Raises ConfigError if all are empty."""
     whole = _talk.one_text(given, "text")
     if whole is None:
         if given.json or given.compare:
@@ -114,7 +114,7 @@ def _label(event: dict[str, Any]) -> str:
 def _labelled(
     partner: "Partner", texts: list[str], given: argparse.Namespace, folder: Path, name: str
 ) -> dict[str, Any]:
-    """All texts by one cell: what is told of it with --json, or printed as it is there."""
+    """Label all texts by one cell and return the result for --json; without --json, print each label as it arrives."""
     from ane_sweep.talk.session import Session
 
     labels: list[dict[str, Any]] = []
@@ -169,7 +169,7 @@ def _say_loop(timing: dict[str, Any]) -> None:
 
 
 def _differ(texts: list[str], sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The texts to which the two give other labels."""
+    """Return the texts to which the two cells give different labels."""
     found = []
     for text, a, b in zip(texts, sides[0]["labels"], sides[1]["labels"]):
         if a["label"] != b["label"]:

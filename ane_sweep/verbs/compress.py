@@ -12,7 +12,7 @@ from ane_sweep.words import Parser
 
 
 def compress(args: list[str]) -> int:
-    """Leave a compressed package, and say what it costs."""
+    """Write a compressed package, and print what it costs."""
     parser = Parser(
         "compress",
         "MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
@@ -49,7 +49,7 @@ def compress(args: list[str]) -> int:
 
 
 def _option(name: str, config_dir: str | None) -> dict[str, Any]:
-    """Raises ConfigError: no such option, or one that compresses nothing."""
+    """Return the option of a precision. Raises ConfigError if it is unknown or compresses nothing."""
     from ane_sweep.planner import compose, schema, unread
 
     composer = compose.Composer(config_dir)
@@ -67,7 +67,7 @@ def _option(name: str, config_dir: str | None) -> dict[str, Any]:
 
 
 def _check(name: str, option: dict[str, Any], known: dict[str, Any], model: str) -> None:
-    """Raises ConfigError for what the program's OS, or the program, does not take."""
+    """Raise ConfigError for a recipe that the program, or its OS, does not support."""
     recipe = recipes.canonical(option["weights"])
     least, what = recipes.least_target(recipe) if recipe else (option["min_target"], "")
     least = max(least, option["min_target"], key=TARGETS.index)

@@ -90,7 +90,7 @@ def _diff(given: argparse.Namespace) -> int:
 
 
 def _judged(name: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[str, float]:
-    """What is said of one output, and its PSNR."""
+    """Return a sentence about one output, and its PSNR in dB."""
     return (
         compared(a[name], b[name])
         if name in a and name in b
@@ -103,7 +103,7 @@ def _state(model: Any) -> Any:
 
 
 def compared(reference: Any, candidate: Any) -> tuple[str, float]:
-    """One line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
+    """Return one line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
     if not isinstance(reference, np.ndarray) or not isinstance(candidate, np.ndarray):
         same = reference == candidate
         return ("equal" if same else f"{reference!r} and {candidate!r}"), (np.inf if same else -np.inf)

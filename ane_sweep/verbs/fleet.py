@@ -182,7 +182,7 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _cuda(one: members.Member) -> bool:
-    """Whether a runtime of an NVIDIA GPU runs there."""
+    """Return True if the machine can run a runtime for NVIDIA GPUs."""
     return any(traits.hardware == "NVIDIA GPU" and name not in one.cannot for name, traits in RUNTIMES.items())
 
 

@@ -98,7 +98,7 @@ def _positive(text: str) -> float:
 
 
 def _build_request(given: argparse.Namespace) -> dict[str, Any]:
-    """What the worker is asked, but for the prompt. Raises ConfigError for several samples of what is no chance."""
+    """Return the request to the worker without its prompt. Raises ConfigError for several samples without sampling."""
     sampling = given.temperature != 0 and any(getattr(given, name) is not None for name in _CHANCE)
     if given.samples > 1 and not sampling:
         raise ConfigError(
@@ -112,7 +112,7 @@ def _build_request(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _prompts(given: argparse.Namespace) -> Iterator[str]:
-    """One prompt, or on a terminal as many as are typed. Raises ConfigError for none that can be used."""
+    """Return one prompt, or on a terminal each that the user types. Raises ConfigError for an unusable prompt."""
     text = _talk.one_text(given, "prompt")
     if text is None:
         if given.json or given.compare:
@@ -150,7 +150,7 @@ def _select_facts(ready: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(session: "Session", prompt: str, how: dict[str, Any], write: Callable[[str], None]) -> dict[str, Any]:
-    """What came of a prompt, written as it comes; where it ends in the midst, on a line that is whole."""
+    """Return the events of a prompt, and write its text as it arrives; an interruption ends the line first."""
     try:
         return _events(session, prompt, how, write)
     except KeyboardInterrupt:
@@ -186,7 +186,7 @@ def _print(text: str) -> None:
 
 
 def _hush(text: str) -> None:
-    """With --json nothing is written as it comes."""
+    """Write no text: with --json the result is printed at the end."""
 
 
 def _decoding(how: dict[str, Any]) -> str:
@@ -198,7 +198,7 @@ def _decoding(how: dict[str, Any]) -> str:
 
 
 def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
-    """The two lines below a text."""
+    """Return the two lines of timings below a text."""
     timing = sample["timing"]
     per_s = timing["tokens"] / timing["seconds"] if timing["seconds"] else 0.0
     lines = [
@@ -214,7 +214,7 @@ def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
 
 
 def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, Any], as_json: bool) -> int:
-    """Both on the same prompt, one after the other, and where they part."""
+    """Run both cells on the same prompt, one after the other, and print the token at which they diverge."""
     from ane_sweep.talk.divergence import describe_divergence, find_divergence
     from ane_sweep.talk.session import Session
 

@@ -24,7 +24,7 @@ SCHEMA = 1
 
 @dataclass
 class Options:
-    """What was asked; `share` says what --min-ane-share counts: ops, or their planner cost."""
+    """The options of the verb; `share` is the figure that --min-ane-share limits: of ops, or of their planner cost."""
 
     paths: list[Path] = field(default_factory=list)
     chips: list[str] = field(default_factory=lambda: ["m4"])
@@ -44,7 +44,7 @@ def lint(args: list[str]) -> int:
 
 
 def report(options: Options) -> int:
-    """Every package on every chip; returns the exit code."""
+    """Report every package on every chip; return the exit code."""
     from ane_sweep.placement import chips, judge
 
     wanted = [chips.get(name) for name in options.chips]
@@ -71,7 +71,7 @@ def report(options: Options) -> int:
 
 
 def parse(args: list[str]) -> Options:
-    """Options from words; `--name value` and `--name=value` alike."""
+    """Return the options from words; `--name value` and `--name=value` are equivalent."""
     from ane_sweep.placement.predict import COMPUTE_UNITS
 
     plain = Options()

@@ -56,7 +56,7 @@ def nightly(args: list[str]) -> int:
 
 
 def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
-    """Make a run the level of its cells. Raises ConfigError if it can be the level of none."""
+    """Make a run the baseline of its cells. Raises ConfigError if it can be the baseline of none."""
     records = read_records(run.folder)
     fit = [one for one in records if sides.is_level(one)]
     if not fit:
@@ -80,7 +80,7 @@ def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
 
 
 def _check(overrides: list[str]) -> None:
-    """A command that would only fail at night is refused now. Raises ConfigError."""
+    """Refuse a command that would only fail at night. Raises ConfigError."""
     from ane_sweep.planner import config
 
     if overrides and not config.load(overrides).settings["nightly"]["enabled"]:

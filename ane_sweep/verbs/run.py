@@ -25,7 +25,7 @@ _SHOWN = 4  # values of an output that are printed
 
 
 def shared(made: Parser, *models: str) -> Parser:
-    """With the options that `run` and `diff` share; `models` are the positional ones."""
+    """Add the options that `run` and `diff` share and return the parser; `models` are the positional words."""
     for model in models:
         made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
     made.add_argument(
@@ -88,7 +88,7 @@ def run(args: list[str]) -> int:
 
 @contextlib.contextmanager
 def within_memory() -> Iterator[None]:
-    """Hold this process to what a sweep may use: what asks for more ends in a sentence and not in the kernel's hands."""
+    """Limit this process to a sweep's memory: a request for more ends with an error message, not with the kernel's kill."""
     (soft, hard), most = resource.getrlimit(resource.RLIMIT_DATA), memory_budget(None)
     most = most if soft == resource.RLIM_INFINITY else min(soft, most)
     with contextlib.suppress(OSError, ValueError):
@@ -142,7 +142,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Of each array its type, shape, extremes and how many are not finite; of anything else its text."""
+    """Return each array's type, shape, extremes and number of non-finite elements; any other value as text."""
     return {
         name: _figures(value) if isinstance(value, np.ndarray) else described(value) for name, value in values.items()
     }
@@ -162,7 +162,7 @@ def rows(seen: list[Any] | None) -> list[dict[str, Any]] | None:
 
 
 def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> Any:
-    """The model that the options ask for."""
+    """Load the model with the given options."""
     from ane_sweep import reference
 
     effects = given.effects.split(",") if given.effects and numerics is None else None
@@ -171,7 +171,7 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
 
 
 def _say_if_slow(given: argparse.Namespace) -> None:
-    """A word before a long wait: every product is rounded by itself."""
+    """Print the expected time before a long wait, as every product is rounded separately."""
     from ane_sweep.mil import effects
     from ane_sweep.placement import laws, programs
 
@@ -186,12 +186,12 @@ def _say_if_slow(given: argparse.Namespace) -> None:
 
 
 def computed(model: Any) -> str:
-    """How a model computes, and on which device where that is not the CPU."""
+    """Return a model's numerics, and its device if that is not the CPU."""
     return ", on ".join(model.realised[name] for name in ("numerics", "device") if name in model.realised)
 
 
 def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:
-    """Values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
+    """Return the values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
     values: dict[str, Any] = {}
     for text in given:
         name, _, file = text.rpartition("=")
@@ -236,7 +236,7 @@ def _read(path: Path) -> Any:
 
 
 def described(value: Any) -> str:
-    """One line about an output."""
+    """Return one line about an output."""
     if not isinstance(value, np.ndarray):
         return str(value) if not hasattr(value, "size") else f"image {value.size[0]} x {value.size[1]} ({value.mode})"
     text = f"{value.dtype} {list(value.shape)}"
@@ -259,7 +259,7 @@ def _print_watched(seen: list[Any]) -> None:
 
 
 def print_drift(seen: list[Any], title: str) -> None:
-    """Rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
+    """Print rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
     print(f"{title}:")
     rows = (
         (

@@ -16,7 +16,7 @@ NEEDS_MAC = "a Mac with Apple silicon; on this host programs are converted, cut,
 
 @dataclass
 class Finding:
-    """What a probe saw. `can`: whether it may be counted on; `needed`: without it there are no sweeps at all."""
+    """The result of a probe. `can`: True if the ability is there; `needed`: no sweep runs without it."""
 
     probe: str
     can: bool

@@ -11,7 +11,7 @@ _REMEDY = "address, credentials (docs/store.md) and room; a sweep goes on withou
 
 
 def store(url: str) -> Finding:
-    """Needed, as somebody asked for it. A store that can only be read is a no that says so."""
+    """Probe a store, which is needed because the user named it. A read-only store counts as a no, with that reason."""
     remote, content = Remote(url), os.urandom(64)
     name, began = f"tmp/doctor-{content[:8].hex()}", time.perf_counter()
     said = outward.credentials(url)
