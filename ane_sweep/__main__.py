@@ -64,7 +64,7 @@ def main(args: Sequence[str]) -> int:
     except SystemExit as ended:  # argparse, after a help text
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
-        say(verbs.stopped(verb))
+        say(verbs.interruption_message(verb))
         return INTERRUPTED
 
 

@@ -17,7 +17,7 @@ from ane_sweep.bridge.record import Record, Status
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
 from ane_sweep.native_errors import explain
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
@@ -72,7 +72,7 @@ def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TER
 
 @contextmanager
 def report_full_disk() -> Iterator[None]:
-    """Turn the error of a full disk in the block into `Unfinished`: the request was not wrong, and the sweep can continue."""
+    """Turn an error of the system, such as a full disk, into `Unfinished`: the request is not wrong, and the sweep can go on."""
     try:
         yield
     except OSError as error:
@@ -197,7 +197,7 @@ def show(folder: Path, records: list[Record]) -> None:
     else:
         print(screen.as_text(records, width, within), end="")
     for line in machines.lines(records, disk.read_json(folder / "run.json") or {}):
-        console.print(visible(line), soft_wrap=True, markup=False, highlight=False)
+        console.print(escape_controls(line), soft_wrap=True, markup=False, highlight=False)
     print(f"records: {format_path(folder / record.FILE_NAME)}")
 
 

@@ -1,9 +1,9 @@
 """Masks for text that leaves this machine or reaches a terminal: no passwords, no user names, no control characters.
 
-    redacted   passwords and tokens in addresses, and whose home folder a path lies in
-    visible    characters that a terminal would obey, or that turn the order of letters, as what they are: \\x1b
-    make_public   both, for text that others will read: reports, trackers, summaries
-    markdown   make_public, with all markup escaped (html.escape does the same for a page, whose whole sweep is made public)
+    mask_private     masks passwords and tokens in addresses, and the names of home folders
+    escape_controls  characters that a terminal would obey, or that reverse the order of letters, as escapes: \\x1b
+    make_public      both, for text that others will read: reports, trackers, summaries
+    markdown         make_public, with all markup escaped (html.escape does the same for a page, whose whole sweep is made public)
 
 Every text that comes from a record, a run or a command passes one of them. Standard library only.
 """
@@ -38,7 +38,7 @@ _ODD = re.compile(
 )
 
 
-def credentials(text: str) -> str:
+def mask_credentials(text: str) -> str:
     """Return the text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
     if ":/" not in text:
         return text
@@ -50,7 +50,7 @@ def without_secrets(text: str, address: str) -> str:
     for something else, as a port."""
     for secret in sorted(_secrets(address), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return credentials(text)
+    return mask_credentials(text)
 
 
 def _secrets(address: str) -> set[str]:
@@ -67,9 +67,9 @@ def _parameter(found: re.Match[str]) -> str:
     return found[1] + HIDDEN if _TELLING.search(found[1]) else found[0]
 
 
-def redacted(text: str) -> str:
-    """Return the text without `credentials` and home folders: the user's own becomes ~, others lose the name, `/Users/***/models`."""
-    text = credentials(text)
+def mask_private(text: str) -> str:
+    """Return the text without credentials and home folders: the user's own becomes ~, others lose the name, `/Users/***/models`."""
+    text = mask_credentials(text)
     for home, pattern in _own_homes(os.environ.get("HOME")):
         text = pattern.sub("~", text) if home in text else text
     if "~" in text:
@@ -88,18 +88,18 @@ def _own_homes(variable: str | None) -> list[tuple[str, re.Pattern[str]]]:
     return [(name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")) for name in sorted(names, reverse=True)]
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return the text with control and direction characters as escapes; ends of lines stay."""
     return _ODD.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def make_public(text: str) -> str:
-    return _make_short_public(text) if len(text) <= 1000 else visible(redacted(text))
+    return _make_short_public(text) if len(text) <= 1000 else escape_controls(mask_private(text))
 
 
 @lru_cache(maxsize=4096)  # records say the same words over and over
 def _make_short_public(text: str) -> str:
-    return visible(redacted(text))
+    return escape_controls(mask_private(text))
 
 
 def markdown(text: str) -> str:
@@ -109,10 +109,10 @@ def markdown(text: str) -> str:
     return re.sub(r"\](?=[(\[:])", r"\\]", text).replace("|", "\\|")
 
 
-def values(value: Any, say: Callable[[str], str] = make_public) -> Any:
+def map_texts(value: Any, say: Callable[[str], str] = make_public) -> Any:
     """Return a JSON value with `say` applied to every text in it."""
     if isinstance(value, str):
         return say(value)
     if isinstance(value, dict):
-        return {say(key): values(entry, say) for key, entry in value.items()}
-    return [values(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value
+        return {say(key): map_texts(entry, say) for key, entry in value.items()}
+    return [map_texts(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.outward import credentials, visible
+from ane_sweep.outward import escape_controls, mask_credentials
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whatever they show
@@ -133,7 +133,7 @@ def asks_help(args: Sequence[str]) -> bool:
 
 
 def say(*lines: str) -> None:
-    told = [visible(credentials(line)) for line in "\n".join(lines).split("\n")]
+    told = [escape_controls(mask_credentials(line)) for line in "\n".join(lines).split("\n")]
     if sys.stderr is not None and sys.stderr.isatty():  # a terminal breaks words where it ends
         told = [part for line in told for part in _folded(line)]
     print(*told, sep="\n", file=sys.stderr, flush=True)

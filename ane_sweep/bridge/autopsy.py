@@ -46,13 +46,16 @@ def cause_of_death(
         return "out_of_memory", f"{stage} was killed above its memory limit of {_gib(limit)}"
     if ended_by == "timeout":
         said = f"{stage} had not ended after {timeout_s:g} s and was killed"
-        return "timeout", said + (_SLOW.format(stage=stage) if stage in _COMPILE_FOR_ANE else _where(tail))
+        return "timeout", said + (_SLOW.format(stage=stage) if stage in _COMPILE_FOR_ANE else _find_last_frame(tail))
     name = exit_name(code)
     if name == "SIGKILL" and ran_out:
         return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
     refused_memory = limit is not None and native_errors.reports_no_memory(tail)
     if refused_memory and name != "SIGKILL" and not _runs_users_code(task):
-        return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
+        return (
+            "out_of_memory",
+            f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_find_last_line(tail)}",
+        )
     if name == "SIGKILL":
         if stage in _COMPILE_FOR_ANE or traits(task.params.get("runtime")).coreml:
             return "crashed", f"{stage} was killed by SIGKILL from outside{_KILLED}"
@@ -62,10 +65,13 @@ def cause_of_death(
         )
     if isinstance(name, str):
         hint = _PRINTED.format(stage=stage, limit=_gib(limit)) if refused_memory else ""
-        return "crashed", f"{stage} crashed with {name}{_where(tail)}{hint}"
+        return "crashed", f"{stage} crashed with {name}{_find_last_frame(tail)}{hint}"
     if code == EXIT_NO_SPACE:
         return "failed", native_errors.no_space_reason(task.result)
-    return "failed", f"{stage} exited with code {name} and left no result: {_last(tail) or 'nothing on stderr'}"
+    return (
+        "failed",
+        f"{stage} exited with code {name} and left no result: {_find_last_line(tail) or 'nothing on stderr'}",
+    )
 
 
 def _runs_users_code(task: TaskRequest) -> bool:
@@ -83,13 +89,13 @@ def exit_name(code: int | None) -> int | str | None:
         return f"signal {-code}"
 
 
-def _where(tail: str) -> str:
+def _find_last_frame(tail: str) -> str:
     """Return the frame in which the interpreter died: the first one that faulthandler wrote after 'most recent call first'."""
     found = re.findall(r"(?:Current thread|Thread) 0x\w+[^\n]*most recent call first\):\n\s+(File [^\n]+)", tail)
     return f" ({found[-1]})" if found else ""
 
 
-def _last(tail: str) -> str:
+def _find_last_line(tail: str) -> str:
     """Return the last informative line of stderr, which faulthandler's frames and list of extension modules are not."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     for line in reversed(lines):

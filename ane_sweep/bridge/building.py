@@ -1,6 +1,6 @@
 """Options of how a model is built, and the families and runtimes that support each. Standard library only, for the planner.
 
-An option that is not at its default enters the keys of the stages that build with it, and no other keys.
+An option that is not at its default enters only the keys of the stages that build with it.
 """
 
 from collections.abc import Mapping

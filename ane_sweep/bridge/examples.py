@@ -89,7 +89,7 @@ def known_labels(arch: Mapping[str, Any]) -> list[str]:
     return [str(named.get(str(n), named.get(n, f"LABEL_{n}"))) for n in range(count)]
 
 
-def place_of(label: str, known: list[str]) -> int | None:
+def find_output(label: str, known: list[str]) -> int | None:
     """Return the index of the output that a file's label means, by name in any case or by number; None if there is no such output."""
     lowered = [one.casefold() for one in known]
     if label.strip().casefold() in lowered:

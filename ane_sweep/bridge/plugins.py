@@ -6,7 +6,7 @@
 An entry's value names a module; the files that it adds lie next to that module (or inside, if it is a package).
 
     families    the module itself, as worker/models/NAME.py; its sizes are model/*.yaml
-    runtimes    the module itself, as worker/runtimes/NAME.py; it runs where it is asked for by name, never as `auto`
+    runtimes    the module itself, as worker/runtimes/NAME.py; it runs only if it is requested by name, never as `auto`
     precisions  precision/NAME.yaml
     log_lines   NAME.csv, rows of the form of machine/log_lines.csv, tried after those
 """

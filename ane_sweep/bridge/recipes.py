@@ -70,7 +70,7 @@ def problems(weights: Any) -> list[str]:
         elif override.get("kind") == "mixed":
             found.append(f"{where}: mixed weighs all weights against each other and cannot hold for some")
         else:
-            found += _problems_of(_overridden(weights, override), where, {"min_elements": 0})
+            found += _problems_of(_apply_override(weights, override), where, {"min_elements": 0})
     return found
 
 
@@ -80,7 +80,7 @@ def canonical(weights: Mapping[str, Any] | None) -> Recipe | None:
         return None
     recipe = {"kind": weights["kind"], **FIELDS[weights["kind"]], **_COMMON, **weights}
     recipe["overrides"] = [
-        {"match": override["match"], **_fill_defaults(_overridden(weights, override))}
+        {"match": override["match"], **_fill_defaults(_apply_override(weights, override))}
         for override in recipe["overrides"]
     ]
     return _fill_defaults(recipe)
@@ -112,7 +112,7 @@ def average_bits(recipe: Recipe) -> float:
     return kept * bits + mask
 
 
-def zeros_of(sparsity: float | str) -> tuple[int, int] | float:
+def parse_sparsity(sparsity: float | str) -> tuple[int, int] | float:
     """Return a sparsity of `0.75` unchanged, and "2:4" as (2, 4)."""
     if isinstance(sparsity, str):
         n, m = sparsity.split(":")
@@ -124,7 +124,7 @@ def _compute_kept_share(sparsity: float | str | None) -> tuple[float, int]:
     """Return (share of the numbers that is kept, bits of the mask)."""
     if sparsity is None:
         return 1.0, 0
-    zeros = zeros_of(sparsity)
+    zeros = parse_sparsity(sparsity)
     return (1 - zeros if isinstance(zeros, float) else 1 - zeros[0] / zeros[1]), 1
 
 
@@ -143,7 +143,7 @@ def _reasons(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(target, what) for holds, target, what in rules if holds]
 
 
-def _overridden(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+def _apply_override(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe for weights that an override matches: another kind starts from its own defaults."""
     changes = {name: value for name, value in override.items() if name != "match"}
     base = {name: value for name, value in weights.items() if name not in _COMMON}

@@ -28,7 +28,7 @@ from ane_sweep.bridge.figures import (
     as_plain,
 )  # fmt: skip
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
-from ane_sweep.outward import credentials
+from ane_sweep.outward import mask_credentials
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
@@ -332,7 +332,7 @@ def _finite(value: Any) -> Any:
     """Replace numbers that are not finite by null: one odd value must not cost the sweep its records. Passwords and tokens in
     addresses are masked."""
     if isinstance(value, str):
-        return credentials(value)
+        return mask_credentials(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

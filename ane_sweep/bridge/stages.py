@@ -36,7 +36,7 @@ class Stage:
                  little, and for each GB of parameters in fp32
     limited      False: it is short, and the user cannot set its limits; a cell, whose key holds all limits, says nothing of it
     reads        data files that decide its result beside code, as patterns below the package
-    warm         modules that its process loads whatever it is asked: it is forked from a parent that has them (runner/fork_server.py).
+    warm         modules that its process always loads: it is forked from a parent that has them (runner/fork_server.py).
                  Nothing: it is started cold
     holds        how much of a model of families it holds at once, which the estimate of memory knows: all of it, "few blocks"
                  (worker/grow/) or "a layer" (worker/models/_turns.py)

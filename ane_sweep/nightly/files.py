@@ -39,7 +39,7 @@ def job(out: Path, at: str, overrides: list[str]) -> Job:
     """Return the job of a night. Raises ConfigError for a malformed time, words that no unit or crontab line can hold, and an
     address with a password: these files are read by others, and kept with code."""
     unit_files.check_words([*overrides, f"out={out}"])
-    if secret := [outward.credentials(word) for word in overrides if _holds_secret(word)]:
+    if secret := [outward.mask_credentials(word) for word in overrides if _holds_secret(word)]:
         raise ConfigError([f"{word}: {_SECRET}" for word in secret])
     hour, _, minute = at.partition(":")
     if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
@@ -144,7 +144,7 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
 
 def _holds_secret(word: str) -> bool:
     """Return True if an address in a word has a password or token. A store's may have a user alone: sftp://ada@nas.local/x."""
-    return outward.credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
+    return outward.mask_credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
 
 
 def _yaml_quoted(text: str) -> str:

@@ -26,7 +26,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
     """Run tonight's cells. Exit 0 no regression, 1 a regression or a cell that does not work, 3 nothing could be tested;
     where there is no good night yet, a sweep's code."""
     settings = request.settings
-    with alone(out / "nightly"), cache.open_store(out) as store:
+    with hold_lock(out / "nightly"), cache.open_store(out) as store:
         store.sweep_tmp()
         whole = plan_for(request, store, out)
         rotation = Rotation.read(out)
@@ -38,7 +38,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         run, records, fresh = engine.perform(tonight, settings, store, out, args)
         now = Night(run, records, left, settings["budget_minutes"])
         compare(now, out)
-        rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *suspects(now)])
+        rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *list_suspects(now)])
         rotation.write()
         measured = {record.cell_key for record in records if record.status is not Status.SKIPPED}
         bad = [cell for cell in whole.cells if cell.key in rotation.again and cell.key not in measured]
@@ -66,7 +66,7 @@ def exit_code(now: Night, of_the_sweep: int) -> int:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def hold_lock(folder: Path) -> Iterator[None]:
     """Hold the nightly's lock, which the kernel releases with the process. Raises StoreError while another night runs."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = locks.tried(folder / "lock")
@@ -138,7 +138,7 @@ def list_untested(now: Night) -> list[str]:
     ]
 
 
-def suspects(now: Night) -> list[str]:
+def list_suspects(now: Night) -> list[str]:
     """Return the keys of the cells that regressed or failed: they are measured again the next night, before all others."""
     found = now.compared
     worse = {change.cell for change in found.changes if change.bucket in REGRESSIONS} if found else set()

@@ -75,7 +75,7 @@ def choose(
     spent, full = 0.0, False
     for cell in order:
         fresh = [key for key in plan.list_tasks(cell.key) if key not in counted]
-        cost = sum(seconds(plan.tasks[key], is_cached) for key in fresh)
+        cost = sum(estimate_seconds(plan.tasks[key], is_cached) for key in fresh)
         full = full or (bool(chosen & plan.chains.keys()) and spent + cost > FILL * 60 * budget_minutes)
         if full and fresh:
             continue
@@ -86,7 +86,7 @@ def choose(
     return plan.only(chosen), left
 
 
-def seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
+def estimate_seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
     """Return the expected seconds of a task tonight; 0 if it is cached or cannot run."""
     if task.unavailable or is_cached(task):
         return 0.0

@@ -47,7 +47,7 @@ class Sweep:
     search: search_log.SearchLog | None = None
 
     def __post_init__(self) -> None:
-        self.records, self.info = retold.records(self.records), outward.values(self.info)
+        self.records, self.info = retold.records(self.records), outward.map_texts(self.info)
         self.drift = self.drift and self.drift.with_texts()
         self.runs = outward.make_public(self.runs)
         self.cells = views.Cells(self.records)

@@ -79,7 +79,7 @@ class Shared:
         stages: Collection[str] = frozenset(SHARED),
         stop: threading.Event | None = None,
     ) -> None:
-        self.url = outward.credentials(url)  # as it is told
+        self.url = outward.mask_credentials(url)  # as it is told
         self.tally = Tally()
         self._stages = stages
         self._stop = stop or threading.Event()

@@ -26,7 +26,7 @@ def find(verb: str) -> Callable[[list[str]], int]:
     return found
 
 
-def stopped(verb: str) -> str:
+def interruption_message(verb: str) -> str:
     """Return the message of an interrupted verb."""
     return str(getattr(_module(verb), "STOPPED", EXIT_CODES[INTERRUPTED]))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
 from ane_sweep.machine import stand_in
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import say
 from ane_sweep.words import Parser
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 50_000_000  # of a file: it is read whole
 
 
-def shared(parser: Parser, what: str) -> None:
+def add_shared_words(parser: Parser, what: str) -> None:
     """Add the words that both verbs have."""
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="a run's name, or last, with :axis=value,... for one of its cells"
@@ -142,5 +142,5 @@ def read_typed_lines(what: str) -> Iterator[str]:
 
 def plain(text: str, wide: int = 60) -> str:
     """Return a text as one line, cut to `wide` characters."""
-    text = visible(" ".join(text.split()))
+    text = escape_controls(" ".join(text.split()))
     return text if len(text) <= wide else text[: wide - 3] + "..."

@@ -29,7 +29,7 @@ INPUTS = 2  # on so many
 _PARTS = "chunk_*.mlpackage"
 
 
-def shared(parser: Parser, what: str) -> None:
+def add_shared_options(parser: Parser, what: str) -> None:
     """Add the words that both verbs have."""
     parser.add_argument("-o", "--output", metavar="PATH", help=what)
     parser.add_argument(
@@ -37,7 +37,7 @@ def shared(parser: Parser, what: str) -> None:
     )
 
 
-def target(given: str | None, verb: str) -> Path:
+def parse_target(given: str | None, verb: str) -> Path:
     """Return the absolute path of -o. Raises ConfigError if it is missing."""
     if given is None:
         raise ConfigError(f"{verb}: -o PATH is missing: where to write; `ane-sweep {verb} --help`")
@@ -88,7 +88,7 @@ class Bench:
 
 
 @contextmanager
-def bench(text: str, target: Path) -> Iterator[Bench]:
+def open_bench(text: str, target: Path) -> Iterator[Bench]:
     """Yield a workplace for a package, or for the one ML Program of a pipeline. Raises ConfigError for a model that is no ML
     Program, and for a target whose folder cannot be written to.
     """
@@ -139,7 +139,7 @@ def _made_here(target: Path) -> bool:
     return held <= {*(path.name for path in target.glob(_PARTS)), "model.mlpackage"}
 
 
-def put(made: Path, target: Path, bench: Bench) -> None:
+def put_in_place(made: Path, target: Path, bench: Bench) -> None:
     """Move the result to its target in one step; an earlier target is kept until then."""
     if target.exists():
         target.rename(bench.folder / "before")
@@ -155,7 +155,7 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def failed(error: StageError) -> int:
+def report_failure(error: StageError) -> int:
     """Print the error of a worker and return the exit code; no file was written."""
     say(f"error: {error}", "nothing was written")
     return NOT_ALL_OK
@@ -177,15 +177,6 @@ def clean(folder: Path) -> None:
 
 
 __all__ = [
-    "SMALL_BYTES",
-    "Bench",
-    "bench",
-    "check_target",
-    "clean",
-    "failed",
-    "print_result",
-    "put",
-    "shared",
-    "size_of",
-    "target",
+    "SMALL_BYTES", "Bench", "add_shared_options", "check_target", "clean", "open_bench", "parse_target", "print_result",
+    "put_in_place", "report_failure", "size_of",
 ]  # fmt: skip

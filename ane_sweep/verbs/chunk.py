@@ -29,7 +29,7 @@ def chunk(args: list[str]) -> int:
     parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
     parser.add_argument("count", metavar="COUNT", nargs="?", help="how many chunks, from 2 (without --at)")
     parser.add_argument("--at", metavar="PLACE,...", help=f"where to cut, in place of COUNT: {cut_words.FORMS}")
-    _workers.shared(parser, "the folder to write: chunk_01.mlpackage and on")
+    _workers.add_shared_options(parser, "the folder to write: chunk_01.mlpackage and on")
     parser.add_argument(
         "--by", choices=("bytes", "layers"), default="bytes", metavar="bytes|layers",
         help="what is shared out evenly (default: bytes)",
@@ -47,7 +47,7 @@ def chunk(args: list[str]) -> int:
     )
     given = parser.read(args)
     cuts = _cuts(given)
-    target = _workers.target(given.output, "chunk")
+    target = _workers.parse_target(given.output, "chunk")
     if target.suffix == ".mlpackage":
         raise ConfigError(f"-o {given.output}: chunks are several packages; give a folder for them")
     _workers.check_target(target, given.force)
@@ -55,11 +55,11 @@ def chunk(args: list[str]) -> int:
         "count": len(cuts) + 1 if cuts else int(given.count), "by": given.by, "own": given.own,
         "pipeline": "coreml" if given.pipeline else "manual", **({"cuts": cuts} if cuts else {}),
     }  # fmt: skip
-    with _workers.bench(given.model, target) as bench:
+    with _workers.open_bench(given.model, target) as bench:
         try:
             found = _cut(bench, asked, target)
         except StageError as error:
-            return _workers.failed(error)
+            return _workers.report_failure(error)
     return _workers.print_result(found, _lines(found), given.json)
 
 
@@ -93,7 +93,7 @@ def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str
         )
     _workers.clean(out)
     chunks = [{"path": str(target / path.name), "bytes": _workers.size_of(path)} for path in program_paths(out)]
-    _workers.put(out, target, bench)
+    _workers.put_in_place(out, target, bench)
     facts = {name: result.facts[name] for name in _FACTS if name in result.facts}
     return {"path": str(target), "chunks": chunks, **facts, "equal": same, "seconds": result.seconds}
 

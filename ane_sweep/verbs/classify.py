@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import INTERRUPTED, KEPT, NOT_ALL_OK, OK, count, say, tell
 from ane_sweep.verbs import _talk
 from ane_sweep.words import Parser, amount
@@ -30,7 +30,7 @@ def classify(args: list[str]) -> int:
         with _talk.partners("classify", given, list(parser.keys), 2 if given.compare else 1) as (found, folder):
             if texts is None:
                 return _conversation(found[0], folder)
-            sides = [_labelled(one, texts, given, folder / name, name) for name, one in zip("ab", found)]
+            sides = [_label_all(one, texts, given, folder / name, name) for name, one in zip("ab", found)]
     except StageError as error:
         say(f"error: {error}")
         return NOT_ALL_OK
@@ -54,7 +54,7 @@ def _parser() -> Parser:
         "ane-sweep classify model=distilbert file=reviews.txt count=1821",
         {NOT_ALL_OK: "the program could not be made, or died", INTERRUPTED: STOPPED},
     )
-    _talk.shared(parser, "texts, one a line,")
+    _talk.add_shared_words(parser, "texts, one a line,")
     parser.key("text", "TEXT", "one text (default: standard input)")
     parser.key(
         "count",
@@ -108,10 +108,10 @@ def _conversation(partner: "Partner", folder: Path) -> int:
 
 
 def _label(event: dict[str, Any]) -> str:
-    return f"{visible(event['label'])} {100 * event['probability']:.2f} %"
+    return f"{escape_controls(event['label'])} {100 * event['probability']:.2f} %"
 
 
-def _labelled(
+def _label_all(
     partner: "Partner", texts: list[str], given: argparse.Namespace, folder: Path, name: str
 ) -> dict[str, Any]:
     """Label all texts by one cell and return the result for --json; without --json, print each label as it arrives."""
@@ -129,7 +129,7 @@ def _labelled(
                 continue
             labels.append({"text": texts[event["number"]], **said})
             if not (given.json or given.compare):
-                print(f"{_label(event)}  {visible(labels[-1]['text'])}")
+                print(f"{_label(event)}  {escape_controls(labels[-1]['text'])}")
     if not given.json:
         _say_timing(timing, labels, partner.params["seq_len"])
     ready = {key: session.ready[key] for key in ("tokenizer", "load_ms", "realised")}
@@ -152,7 +152,9 @@ def _say_timing(timing: dict[str, Any], labels: list[dict[str, Any]], seq_len: i
     if cut := sum(one["cut"] for one in labels):
         say(f"{count(cut, 'text')} longer than seq_len={seq_len} tokens: the label is of the beginning")
     if len(labels) > 1:
-        shares = ", ".join(f"{visible(name)} {n}" for name, n in Counter(one["label"] for one in labels).most_common())
+        shares = ", ".join(
+            f"{escape_controls(name)} {n}" for name, n in Counter(one["label"] for one in labels).most_common()
+        )
         say(f"labels: {shares}")
 
 

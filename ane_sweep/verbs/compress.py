@@ -25,7 +25,7 @@ def compress(args: list[str]) -> int:
     parser.add_argument(
         "precision", metavar="PRECISION", help="a recipe: an option of conf/precision, as p4, int8_channel, mixed4"
     )
-    _workers.shared(parser, "the package to write")
+    _workers.add_shared_options(parser, "the package to write")
     parser.add_argument(
         "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
     )
@@ -34,17 +34,17 @@ def compress(args: list[str]) -> int:
         "lines of text",
     )  # fmt: skip
     given = parser.read(args)
-    target = _workers.target(given.output, "compress")
+    target = _workers.parse_target(given.output, "compress")
     if target.suffix != ".mlpackage":
         raise ConfigError(f"-o {given.output}: a package is called NAME.mlpackage")
     option = _option(given.precision, given.config_dir)
     _workers.check_target(target, given.force)
-    with _workers.bench(given.model, target) as bench:
+    with _workers.open_bench(given.model, target) as bench:
         _check(given.precision, option, bench.known, given.model)
         try:
             found = _compressed(bench, recipes.canonical(option["weights"]), target)
         except StageError as error:
-            return _workers.failed(error)
+            return _workers.report_failure(error)
     return _workers.print_result(found, _lines(found), given.json)
 
 
@@ -96,7 +96,7 @@ def _compressed(bench: _workers.Bench, recipe: Any, target: Path) -> dict[str, A
     if reference is not None and before <= _workers.SMALL_BYTES:
         psnr = {one.name: one.value for one in bench.score(out, reference)[0].metrics}
     after = _workers.size_of(out / "model.mlpackage")
-    _workers.put(out / "model.mlpackage", target, bench)
+    _workers.put_in_place(out / "model.mlpackage", target, bench)
     return {
         "path": str(target), "bytes_before": before, "bytes_after": after, "bits_per_weight": figures["bits_per_weight"],
         "psnr_db": psnr.get("psnr_db"), "psnr_worst_db": psnr.get("psnr_worst_db"), "seconds": result.seconds, **result.realised,

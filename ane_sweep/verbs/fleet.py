@@ -11,7 +11,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates, link, members, service, units
 from ane_sweep.fleet.serve import Request
 from ane_sweep.folders import user_path
-from ane_sweep.outward import credentials
+from ane_sweep.outward import mask_credentials
 from ane_sweep.terminal import OK, count, format_path, tell
 from ane_sweep.words import Parser, amount
 
@@ -23,9 +23,9 @@ def fleet(args: list[str]) -> int:
     given = _parser().read(args)
     if len(given.words) > (4 if given.what == "write" else 1):
         raise ConfigError(f"fleet {' '.join([given.what, *given.words])}: too many words; `ane-sweep fleet --help`")
-    if given.store is not None and credentials(given.store) != given.store:
+    if given.store is not None and mask_credentials(given.store) != given.store:
         raise ConfigError(
-            f"--store {credentials(given.store)}: a store's address holds no password; fsspec reads it here"
+            f"--store {mask_credentials(given.store)}: a store's address holds no password; fsspec reads it here"
         )
     verbs = {"init": _init, "scheduler": _scheduler, "worker": _worker, "status": _status, "write": _write}
     return verbs[given.what](given)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import INTERRUPTED, KEPT, NOT_ALL_OK, OK, count, say, tell
 from ane_sweep.verbs import _talk
 from ane_sweep.words import Parser, amount
@@ -31,7 +31,7 @@ def generate(args: list[str]) -> int:
     try:
         with _talk.partners("generate", given, list(parser.keys), 2 if given.compare else 1) as (found, folder):
             if given.compare:
-                return _compared(found, folder, next(words), how, given.json)
+                return _compare_cells(found, folder, next(words), how, given.json)
             return _written(found[0], folder, words, how, given)
     except StageError as error:
         say(f"error: {error}")
@@ -49,7 +49,7 @@ def _parser() -> Parser:
         'ane-sweep generate model=gpt2 prompt="Hello, I\'m a language model," temperature=0.8 top_k=40',
         {NOT_ALL_OK: "the program could not be made, or died", INTERRUPTED: STOPPED},
     )
-    _talk.shared(parser, "a prompt")
+    _talk.add_shared_words(parser, "a prompt")
     parser.key("prompt", "TEXT", "what the text begins with (default: standard input)")
     parser.key(
         "temperature",
@@ -171,7 +171,7 @@ def _events(session: "Session", prompt: str, how: dict[str, Any], write: Callabl
             sample = {name: value for name, value in event.items() if name != "event"}
             found["samples"].append(sample)
             if write is _print:
-                say(*_took(sample, found["prompt_tokens"]))
+                say(*_format_timings(sample, found["prompt_tokens"]))
             if (following := event["sample"] + 1) < how["samples"]:
                 write(_head(how, following) + prompt)
     return found
@@ -182,7 +182,7 @@ def _head(how: dict[str, Any], number: int) -> str:
 
 
 def _print(text: str) -> None:
-    print(visible(text), end="", flush=True)
+    print(escape_controls(text), end="", flush=True)
 
 
 def _hush(text: str) -> None:
@@ -197,7 +197,7 @@ def _decoding(how: dict[str, Any]) -> str:
     return f"decoding: chance, temperature {how['temperature']:g}{more}{penalty}, seed {how['seed']}"
 
 
-def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
+def _format_timings(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
     """Return the two lines of timings below a text."""
     timing = sample["timing"]
     per_s = timing["tokens"] / timing["seconds"] if timing["seconds"] else 0.0
@@ -213,7 +213,7 @@ def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
     return lines
 
 
-def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, Any], as_json: bool) -> int:
+def _compare_cells(found: list["Partner"], folder: Path, prompt: str, how: dict[str, Any], as_json: bool) -> int:
     """Run both cells on the same prompt, one after the other, and print the token at which they diverge."""
     from ane_sweep.talk.divergence import describe_divergence, find_divergence
     from ane_sweep.talk.session import Session
@@ -234,5 +234,5 @@ def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, 
         tell(prompt=prompt, settings=how, **sides, partings=[one.to_dict() for one in partings])
         return OK
     for number, one in enumerate(partings, 1):
-        print((f"sample {number}: " if len(partings) > 1 else "") + visible(describe_divergence(one)))
+        print((f"sample {number}: " if len(partings) > 1 else "") + escape_controls(describe_divergence(one)))
     return OK

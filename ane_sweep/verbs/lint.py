@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.outward import credentials, visible
+from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser
 
@@ -53,7 +53,7 @@ def report(options: Options) -> int:
         try:
             loaded = judge.load(path)
         except PackageError as error:
-            problems.append({"path": credentials(str(path)), "error": credentials(str(error))})
+            problems.append({"path": mask_credentials(str(path)), "error": mask_credentials(str(error))})
             say(f"error: {error}")
             code = UNREADABLE
             continue
@@ -63,7 +63,7 @@ def report(options: Options) -> int:
             if options.json:
                 found.append(one.to_dict())
             else:
-                print(visible(str(one)))
+                print(escape_controls(str(one)))
     if options.json:
         content: dict[str, Any] = {"schema": SCHEMA, "packages": found}
         print(json.dumps({**content, "errors": problems} if problems else content, separators=(",", ":")))

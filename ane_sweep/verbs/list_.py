@@ -28,7 +28,7 @@ def list_(args: list[str]) -> int:
     elif not found:
         print(f"no sweep yet under {given.out / 'runs'}; `ane-sweep model=minilm` makes one")
     else:
-        print(outward.visible(tables.aligned(map(_row, found), heads=_HEADS, width=columns())))
+        print(outward.escape_controls(tables.aligned(map(_row, found), heads=_HEADS, width=columns())))
     return OK
 
 

@@ -24,7 +24,7 @@ _SLOW_S = 20  # from so long a wait on, it is said before
 _SHOWN = 4  # values of an output that are printed
 
 
-def shared(made: Parser, *models: str) -> Parser:
+def add_shared_options(made: Parser, *models: str) -> Parser:
     """Add the options that `run` and `diff` share and return the parser; `models` are the positional words."""
     for model in models:
         made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
@@ -77,7 +77,7 @@ def run(args: list[str]) -> int:
         "ane-sweep run model.mlpackage --input x.npy",
         {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},
     )
-    shared(options, "model")
+    add_shared_options(options, "model")
     options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
     options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
     options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
@@ -125,13 +125,13 @@ def _run(given: argparse.Namespace) -> int:
         _write(given.output, outputs | kept)
     if given.json:
         tell(
-            package=str(given.model), computed=computed(model), outputs=_plain(outputs), values=_plain(kept),
+            package=str(given.model), computed=describe_numerics(model), outputs=_plain(outputs), values=_plain(kept),
             watched=rows(watched), drift=rows(worst), written=given.output and str(given.output),
         )  # fmt: skip
         return OK
-    print(f"{given.model} on the reference runtime: {computed(model)}")
+    print(f"{given.model} on the reference runtime: {describe_numerics(model)}")
     for name, value in [*outputs.items(), *kept.items()]:
-        print(f"  {name}: {described(value)}")
+        print(f"  {name}: {describe_value(value)}")
     if watched is not None:
         _print_watched(watched)
     if worst is not None:
@@ -144,7 +144,8 @@ def _run(given: argparse.Namespace) -> int:
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """Return each array's type, shape, extremes and number of non-finite elements; any other value as text."""
     return {
-        name: _figures(value) if isinstance(value, np.ndarray) else described(value) for name, value in values.items()
+        name: _figures(value) if isinstance(value, np.ndarray) else describe_value(value)
+        for name, value in values.items()
     }
 
 
@@ -185,7 +186,7 @@ def _say_if_slow(given: argparse.Namespace) -> None:
         )
 
 
-def computed(model: Any) -> str:
+def describe_numerics(model: Any) -> str:
     """Return a model's numerics, and its device if that is not the CPU."""
     return ", on ".join(model.realised[name] for name in ("numerics", "device") if name in model.realised)
 
@@ -235,7 +236,7 @@ def _read(path: Path) -> Any:
         raise ConfigError(f"--input {path}: cannot be read: {error}") from error
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return one line about an output."""
     if not isinstance(value, np.ndarray):
         return str(value) if not hasattr(value, "size") else f"image {value.size[0]} x {value.size[1]} ({value.mode})"

@@ -41,7 +41,7 @@ class Axis:
 
     key        what a value may be; None for the groups and for mappings, whose keys stand in schema.py
     plain      the value that asks for nothing
-    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, where it is not plain
+    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, unless it has its default
     shapes     stages whose params are made of it otherwise, in tasks.py
     honoured   what a runtime must honour for it to mean anything under it
     unhonoured the sentence that refuses it under other runtimes; "": there it is without effect, and said to be

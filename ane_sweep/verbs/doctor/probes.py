@@ -204,14 +204,14 @@ def hub(world: World) -> Finding:
         return Finding(
             "hugging face hub",
             False,
-            outward.credentials(f"{address} does not answer ({error}); {cached}"),
+            outward.mask_credentials(f"{address} does not answer ({error}); {cached}"),
             "a network, or weights=FOLDER, or weights=random",
         )
-    return Finding("hugging face hub", True, outward.credentials(f"{address} answers; {cached}"), "")
+    return Finding("hugging face hub", True, outward.mask_credentials(f"{address} answers; {cached}"), "")
 
 
 def tracker(world: World) -> Finding:
-    uri = outward.credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
+    uri = outward.mask_credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
     if not uri.startswith(("http://", "https://")):
         where = uri or f"sqlite under {world.out}"
         version = world.version("mlflow")

@@ -14,7 +14,7 @@ def store(url: str) -> Finding:
     """Probe a store, which is needed because the user named it. A read-only store counts as a no, with that reason."""
     remote, content = Remote(url), os.urandom(64)
     name, began = f"tmp/doctor-{content[:8].hex()}", time.perf_counter()
-    said = outward.credentials(url)
+    said = outward.mask_credentials(url)
     try:
         remote.read(name)
     except Exception as error:  # file systems have no error in common
