@@ -1,4 +1,4 @@
-"""The main path, from a plan to what a sweep leaves: run, record, show, report, track."""
+"""The main path of a sweep: plan, run, record, show, report and track."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +61,7 @@ TERMINAL = Terminal()
 
 
 def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TERMINAL) -> tuple[Path, list[Record]]:
-    """Plan a request, run it and leave records, a report and a log: (the run's folder, its records)."""
+    """Plan and run a request, write records and a report, log them, and return (the run's folder, its records)."""
     with open_store(out) as store:
         store.sweep_tmp()
         plan = plan_for(request, store, out)

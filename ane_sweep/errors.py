@@ -33,7 +33,7 @@ class AneSweepError(Exception):
 
 
 class ConfigError(AneSweepError):
-    """One or more problems in what the user asked for; `problems` lists each as one sentence."""
+    """Raised for one or more problems in the user's request; `problems` lists each as one sentence."""
 
     def __init__(self, problems: str | list[str]):
         self.problems = [problems] if isinstance(problems, str) else list(problems)

@@ -1,4 +1,4 @@
-"""Recognise errors of native code and of the system: refused memory, a full disk."""
+"""Recognition of errors of native code and of the system: refused memory, a full disk."""
 
 import dis
 import errno

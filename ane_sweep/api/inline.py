@@ -81,7 +81,7 @@ class Quiet:
 
 
 class Bar(Quiet):
-    """How many tasks are done, what runs, and which went wrong. It is drawn between tasks alone: nothing of ours runs
+    """A progress bar: finished tasks, running ones and failures. It is drawn between tasks alone: nothing of ours runs
     beside what is timed."""
 
     def __init__(self, said: list[str], plan: Plan, show: Any):

@@ -77,7 +77,7 @@ def _came_with(target: str, what: str) -> Only:
 
 @dataclass(frozen=True)
 class Options:
-    """One value for each; the defaults are the plain model.
+    """The options of one model, one value each; the defaults build the unchanged model.
 
     head    selected before the projection
     mask    a constant (one for all heads, or a copy for each), computed inside as converters of 2023 left it, an input

@@ -1,4 +1,4 @@
-"""A cell: one point of the matrix, as it was asked for. Standard library only."""
+"""A cell: one requested point of the matrix. Standard library only."""
 
 import hashlib
 import json

@@ -26,7 +26,7 @@ LABEL, GRADE = ("label", "labels"), ("score", "grade", "similarity")
 
 @dataclass(frozen=True)
 class Row:
-    """One example: a text, or two of them; what it is labelled, or how alike the two are, where the file says so."""
+    """One example: a text or a pair of texts, with its label or the pair's similarity if the file has them."""
 
     text: str
     second: str | None = None
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Examples:
-    """A file that was read: `name` is what people call it, `labels` all that its rows have, in order."""
+    """The examples of a file: `name` is for people, `labels` holds all labels of its rows, in order."""
 
     name: str
     path: Path

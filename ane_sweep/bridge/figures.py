@@ -39,7 +39,7 @@ _UNWRITTEN = {
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure. `source` says what gave it (a runtime, a tool, a model of cost), `chip` what it is for; None: this host."""
+    """One figure. `source` names its origin (a runtime, a tool, a cost model), `chip` the chip that it is for; None: this host."""
 
     name: Name
     value: int | float | None
@@ -61,7 +61,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Ops:
-    """Numbers of ops by unit, and of all."""
+    """The number of ops on each unit, and of all ops."""
 
     cpu: Count
     gpu: Count
@@ -170,7 +170,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Timing:
-    """One process that timed a program: milliseconds a call.
+    """The timing of a program by one process, in milliseconds a call.
 
     loops      calls that one of `samples_ms` is the mean of
     notes      what the samples give to think (outliers, a trend)
@@ -193,7 +193,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a task left, its name relative to the artifact."""
+    """One file of a task's artifact; its name is relative to the artifact."""
 
     name: Name
     path: str

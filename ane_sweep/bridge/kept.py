@@ -1,4 +1,4 @@
-"""JSON that one command leaves for the next, read as the type that it must be.
+"""JSON files that one command leaves for the next, read as a type.
 
 A file that is torn, no JSON or of another form counts as absent: its content is made again, with one warning.
 """

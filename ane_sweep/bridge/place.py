@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """Machines of a fleet that are alike for a plan; of one that was asked for by its name, that one.
+    """Machines of a fleet that are equivalent for a plan, or the one machine that was requested by name.
 
     label      the resource of the fleet's scheduler that these workers alone have
     key        digest of what makes their figures comparable

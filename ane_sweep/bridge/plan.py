@@ -1,4 +1,4 @@
-"""A plan: the tasks of a matrix, and which cells need which."""
+"""A plan: the tasks of a matrix, and the tasks that each cell needs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from ane_sweep.bridge.task import Task
 
 @dataclass
 class Plan:
-    """Everything that would happen: tasks in an order that respects their inputs, and each cell's own tasks.
+    """All tasks of a matrix in an order that respects their inputs, and each cell's own tasks.
 
     beside  of each cell, units -> the task that times its program under them, for its verdict alone
     places  of each cell, with a fleet, which of its machines measure it

@@ -17,7 +17,7 @@ EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its re
 
 
 class Interrupted(AneSweepError):
-    """The sweep is being stopped: this task was killed, or never started, and left no result."""
+    """Raised while a sweep stops: this task was killed, or never started, and left no result."""
 
 
 def python_environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Weight recipes: what `precision.weights` may say, what it means in full, and which OS can hold it. Stdlib only.
+"""Weight recipes: the options of `precision.weights`, their defaults, and the OS that each one needs. Stdlib only.
 
     kind                linear | palettized | sparse | mixed
     bits                linear: 8, 4   palettized: 8, 6, 4, 3, 2, 1   mixed: wanted average, or null with min_psnr_db

@@ -39,7 +39,7 @@ Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
 
 class Status(StrEnum):
-    """How a cell ended. `degraded` ran but deserves doubt; `fallback` ran elsewhere than asked."""
+    """The status of a cell. A `degraded` cell ran, with a warning; a `fallback` cell ran on another unit than requested."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -54,7 +54,7 @@ class Status(StrEnum):
 
 
 class StageStatus(StrEnum):
-    """How one stage of a cell ended. `unavailable` means that this host cannot, and leaves the cell ok."""
+    """The status of one stage of a cell. `unavailable` means that this host cannot run it, and leaves the cell ok."""
 
     OK = "ok"
     CACHED = "cached"
@@ -95,7 +95,7 @@ class Weights:
 
 @dataclass
 class Record:
-    """Everything known about one cell: `cell` is the request, `realised` what really happened.
+    """All facts about one cell: `cell` is the request, `realised` what really happened.
 
     timings  one entry a process that timed it; the metrics are pooled from these (pool.py)
 
@@ -212,7 +212,7 @@ def _parse(line: str, where: str) -> Any:
 
 
 def _check_digests(lines: Mapping[str, dict[str, Any]]) -> None:
-    """Hold each parsed line (place -> value) against the digest in it. Raises StoreError for a line that was changed.
+    """Compare each parsed line (place -> value) with the digest in it. Raises StoreError for a line that was changed.
 
     Without any digest the file is of an earlier version: it is read, with a warning.
     """

@@ -121,7 +121,7 @@ class TaskResult:
 
 @dataclass
 class Task:
-    """One process. `inputs` maps a role to an upstream task's key; `folders` to a folder that already exists."""
+    """One task, which runs as one process. `inputs` maps a role to an upstream task's key; `folders` to a folder that already exists."""
 
     stage: str
     key: str
@@ -151,6 +151,6 @@ class Task:
             self.more_of, self.seconds = "", other.seconds
 
     def memory_limit(self, budget: int) -> int:
-        """Return the bytes that its process may use: its own limit, or what all lanes may use together."""
+        """Return the bytes that its process may use: its own limit, or the budget that all parallel tasks share."""
         gib = self.limits["memory_gib"]
         return budget if gib is None else int(gib * 2**30)

@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """All verbs, sorted."""
+    """Return all verbs, sorted."""
     return sorted(stem.rstrip("_") for stem in _stems())
 
 

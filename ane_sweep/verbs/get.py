@@ -6,7 +6,7 @@ from ane_sweep.words import Parser
 
 
 def get(args: list[str]) -> int:
-    """Copy one cell's packages out of the cache. Raises ConfigError where the word means several cells."""
+    """Copy one cell's packages out of the cache. Raises ConfigError if the word means several cells."""
     parser = Parser(
         "get",
         "RUN[:axis=value,...] DIR [--json] [out=PATH]",

@@ -7,7 +7,7 @@ from ane_sweep.words import Parser
 
 
 def import_(args: list[str]) -> int:
-    """Take an exported sweep in; one that is known already is merged."""
+    """Import an exported sweep; merge one that is here already."""
     parser = Parser(
         "import",
         "FILE [--json] [out=PATH]",

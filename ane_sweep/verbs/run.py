@@ -69,7 +69,7 @@ def parse_whole_number(word: str) -> int:
 
 
 def run(args: list[str]) -> int:
-    """Predict once and print what comes out; 0, or 2 where the model or an input is wrong."""
+    """Predict once and print the outputs; return 0, or 2 if the model or an input is wrong."""
     options = Parser(
         "run",
         "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",

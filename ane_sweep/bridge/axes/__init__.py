@@ -1,4 +1,4 @@
-"""An axis is one field of a cell (cell.py), with all that others must know about it. Standard library only.
+"""Axes: the fields of a cell (cell.py), each with its values, its place in keys and its refusals. Standard library only.
 
     chunks: int | str = axis("how many programs the model is cut into", least=1, words=("auto",), shapes=("chunk",))
 

@@ -15,7 +15,7 @@ def _too_long(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """`model` and `precision` are names of options; their contents are in `model_options` and `precision_options`."""
+    """The axes of every cell. `model` and `precision` name options, whose contents are in `model_options` and `precision_options`."""
 
     model: str = mapping(shapes=("fetch", "reference", "examples", "convert"))
     family: str

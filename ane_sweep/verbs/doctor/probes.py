@@ -1,4 +1,4 @@
-"""The probes, in the order in which they are shown. Each asks the world and gives one Finding; none raises."""
+"""The probes of the doctor, in the order of its table. Each reads the world and returns one Finding; none raises."""
 
 import platform
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def python(world: World) -> Finding:
 
 
 def architecture(world: World) -> Finding:
-    """A Python that Rosetta translates, or one for Intel, sees no Neural Engine."""
+    """Check that Python is native: one that Rosetta translates, or one for Intel, sees no Neural Engine."""
     if world.system != "darwin":
         return Finding("architecture", True, f"{world.system} {world.machine}", "", needed=True)
     translated = world.translated()
@@ -62,7 +62,7 @@ def packages(world: World) -> Finding:
 
 
 def conversion(world: World) -> Finding:
-    """A pure-Python build of coremltools lacks the writer of weights (coremltools#2448)."""
+    """Check that coremltools can write weights: a pure-Python build cannot (coremltools#2448)."""
     try:
         can = world.child("coreml")["storage"]
         evidence = "coremltools' weight writer " + ("is there" if can else "is missing: a build without native code")

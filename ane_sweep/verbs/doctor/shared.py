@@ -1,4 +1,4 @@
-"""The probe of a store that machines share: a file is written there, read back and deleted."""
+"""The probe of a shared store: it writes a file there, reads it back and deletes it."""
 
 import os
 import time

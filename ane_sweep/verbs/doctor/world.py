@@ -27,7 +27,7 @@ CHILD_S = 120.0
 
 @dataclass
 class World:
-    """This machine. `out`: where outputs go; `uri`: the tracker, None for sqlite beneath `out`."""
+    """This machine. `out`: the folder of outputs; `uri`: the tracker, None for sqlite beneath `out`."""
 
     out: Path
     uri: str | None = None
