@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 
 def plan(*words: str, **axes: Any) -> "Planned":
-    """What a matrix would run, share and cost, and what of it is refused; runs nothing. Its arguments are `sweep`'s."""
+    """Return what a matrix would run, share, cost and refuse; run nothing. It takes the arguments of `sweep`."""
     from ane_sweep.api import sweeps
 
     return sweeps.plan(words, axes)
@@ -49,7 +49,7 @@ def sweep(*words: str, **axes: Any) -> "Sweep":
 
 
 def load(run: "str | os.PathLike[str]" = "last", out: "str | os.PathLike[str] | None" = None) -> "Sweep":
-    """A finished sweep: "last", a run's name, or a run's folder.
+    """Return a finished sweep: "last", a run's name, or a run's folder.
 
     out   the outputs folder, where `run` is a name: None is $ANE_SWEEP_OUT or ./outputs
 
@@ -93,7 +93,7 @@ def lint(
     min_ane_share: float = 0.9,
     share: str = "ops",
 ) -> "Verdict":
-    """Where the ops of a package are predicted to run, and why some stay off the Neural Engine. Reads protobufs only.
+    """Predict the unit that each op of a package runs on, and why some stay off the Neural Engine. Reads protobufs only.
 
     package        a .mlpackage, a .mlmodelc, or a folder of chunks; `min_ane_share`, from 0 to 1, is what `.ok` asks for
     compute_units  what Core ML may use: all, cpu_and_ne, cpu_and_gpu or cpu_only
@@ -107,7 +107,7 @@ def lint(
 
 
 def read_hwx(path: "str | os.PathLike[str]") -> "CompiledProgram":
-    """A compiled program of the Neural Engine (.hwx): target, compiler, tensors, constants and tasks. On any host.
+    """Read a compiled program of the Neural Engine (.hwx): target, compiler, tensors, constants and tasks. On any host.
 
     Raises PackageError for what cannot be read.
     """
@@ -126,7 +126,7 @@ def predict(
     numerics: str | None = None,
     device: str = "cpu",
 ) -> "dict[str, np.ndarray[Any, Any]]":
-    """One prediction of any ML Program by the reference runtime, on any host, in this process: arrays by name.
+    """Return one prediction of any ML Program by the reference runtime, on any host, in this process: arrays by name.
 
     inputs    name -> array of the shape that the package declares; one array alone where there is one input
     function  of a multifunction package; "" is its default one. States begin at zero with every call

@@ -1,4 +1,4 @@
-"""The command line: which verb, and which exit code. Verbs are imported when asked for, so that each starts at once."""
+"""The command line: it chooses the verb and returns the exit code. Only the verb's module is imported, for a quick start."""
 
 import sys
 
@@ -21,12 +21,12 @@ except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of o
 
 
 def cli() -> None:
-    """The process: its streams cost no run, and what is interrupted says so wherever it is."""
+    """Run the process of the command line: failing streams end no run, and an interruption always prints a message."""
     try:
-        terminal.settle()
+        terminal.protect_streams()
         args = sys.argv[1:]
         code = main(args)
-        if (why := terminal.lost()) is not None:
+        if (why := terminal.find_lost_output()) is not None:
             say(f"doubt: standard output could not be written ({why}); what was printed is lost")
             code = code or (
                 OK if is_sweep(args) else NOT_ALL_OK
@@ -39,7 +39,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one command; returns its exit code (ane_sweep/docs/errors.md)."""
+    """Run one command; return its exit code (ane_sweep/docs/errors.md)."""
     args = ["version"] if list(args) == ["--version"] else list(args)
     if not args:
         print(_pages.START)
@@ -57,14 +57,14 @@ def main(args: Sequence[str]) -> int:
         say(f"error: {error}")
         return NOT_ALL_OK if isinstance(error, (TrackingError, Unfinished)) else BAD_CONFIGURATION
     except OSError as error:
-        from ane_sweep.native_errors import explained
+        from ane_sweep.native_errors import explain
 
-        say(f"error: {explained(error)}")
+        say(f"error: {explain(error)}")
         return BAD_CONFIGURATION
     except SystemExit as ended:  # argparse, after a help text
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
-        say(verbs.stopped(verb))
+        say(verbs.interruption_message(verb))
         return INTERRUPTED
 
 

@@ -1,4 +1,4 @@
-"""The main path, from a plan to what a sweep leaves: run, record, show, report, track."""
+"""The main path of a sweep: plan, run, record, show, report and track."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
-from ane_sweep.native_errors import explained
-from ane_sweep.outward import visible
+from ane_sweep.native_errors import explain
+from ane_sweep.outward import escape_controls
 from ane_sweep.planner import overview
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
@@ -28,7 +28,7 @@ from ane_sweep.runner.executors import load_execute
 from ane_sweep.runner.task_runner import Display
 from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
-from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, say, shown
+from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, format_path, say
 
 
 class View(Display, Protocol):
@@ -61,7 +61,7 @@ TERMINAL = Terminal()
 
 
 def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TERMINAL) -> tuple[Path, list[Record]]:
-    """Plan a request, run it and leave records, a report and a log: (the run's folder, its records)."""
+    """Plan and run a request, write records and a report, log them, and return (the run's folder, its records)."""
     with open_store(out) as store:
         store.sweep_tmp()
         plan = plan_for(request, store, out)
@@ -72,11 +72,11 @@ def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TER
 
 @contextmanager
 def report_full_disk() -> Iterator[None]:
-    """Around what a sweep does: a disk that fills up meanwhile leaves it unfinished, and that is no bad request."""
+    """Turn an error of the system, such as a full disk, into `Unfinished`: the request is not wrong, and the sweep can go on."""
     try:
         yield
     except OSError as error:
-        raise Unfinished(f"{explained(error)}; the same command goes on where it stopped") from error
+        raise Unfinished(f"{explain(error)}; the same command goes on where it stopped") from error
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def perform(
     audience: Terminal = TERMINAL,
     execute: Callable[..., list[Record]] | None = None,
 ) -> tuple[runs.Run, list[Record], bool]:
-    """(run, its records, whether they are still to be published): a finished run is only read.
+    """Run a plan and return (run, its records, True if they must still be published). A finished run is only read.
 
     execute   what runs the plan, as `all_of_it` does
     """
@@ -171,7 +171,7 @@ def publish(
     store: Store,
     audience: Terminal = TERMINAL,
 ) -> None:
-    """Show the records; what is new also gets its report and is logged."""
+    """Show the records; if they are new, also write the report and log them."""
     with release_on_error(run):
         audience.records(run.folder, records)
         if fresh:
@@ -190,26 +190,26 @@ def exit_code(records: list[Record]) -> int:
 
 
 def show(folder: Path, records: list[Record]) -> None:
-    """Print the final table and where the records are."""
-    console, width, within = Console(), columns(), shown(folder.parent)
+    """Print the final table and the path of the records."""
+    console, width, within = Console(), columns(), format_path(folder.parent)
     if console.is_terminal:
         console.print(screen.as_table(records, width, within), width=width)
     else:
         print(screen.as_text(records, width, within), end="")
     for line in machines.lines(records, disk.read_json(folder / "run.json") or {}):
-        console.print(visible(line), soft_wrap=True, markup=False, highlight=False)
-    print(f"records: {shown(folder / record.FILE_NAME)}")
+        console.print(escape_controls(line), soft_wrap=True, markup=False, highlight=False)
+    print(f"records: {format_path(folder / record.FILE_NAME)}")
 
 
 def write_report(folder: Path, records: list[Record], store: Store, audience: Terminal) -> None:
-    """Leave report.html and report.md beside the records."""
+    """Write report.html and report.md to the records' folder."""
     looked = "nobody looked where the worst cell loses accuracy"
     with in_doubt(looked, f"ane-sweep report {folder.name} --drift", audience):
         drift.look_where_called_for(folder, records, store)
     with in_doubt("no timelines were written", f"ane-sweep report {folder.name}", audience):
         timeline.write(folder, records)
     with in_doubt("no report was written", f"ane-sweep report {folder.name} --html FILE", audience):
-        audience.result(f"report: {shown(page.write(folder))}")
+        audience.result(f"report: {format_path(page.write(folder))}")
 
 
 @contextmanager
@@ -220,26 +220,26 @@ def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
     except AneSweepError as error:
         audience.tell(f"doubt: {what}: {error}")
     except OSError as error:
-        audience.tell(f"doubt: {what}: {explained(error)}")
+        audience.tell(f"doubt: {what}: {explain(error)}")
     except Exception as error:
         audience.tell(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 
 
 def track(folder: Path, settings: dict[str, Any], audience: Terminal) -> None:
-    """Log a sweep's records; a tracker out of reach is a doubt, the records stay and can be logged later."""
+    """Log a sweep's records. An unreachable tracker costs a warning; the records stay and can be logged later."""
     with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
         logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
         audience.links(links(logged, settings["ui"]))
 
 
 def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
-    """How to look at a logged sweep: the command that starts MLflow's UI (a server is its own), its pages."""
+    """Return the ways to look at a logged sweep: the command that starts MLflow's UI (a server needs none), and its pages."""
     command = tracking.ui_command(logged, ui)
     pages = {"charts": tracking.experiment_link(logged, ui=ui), "compare": tracking.compare_link(logged, ui=ui)}
     return {"MLflow": command, **pages} if command else pages
 
 
 def show_links(pages: dict[str, str]) -> None:
-    """Print each address whole, on a narrow terminal too: what is cut can neither be copied nor opened."""
+    """Print each address on one line, on a narrow terminal too: a broken address can neither be copied nor opened."""
     for name, address in pages.items():
         print(f"{name}: {address}")

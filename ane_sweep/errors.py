@@ -33,7 +33,7 @@ class AneSweepError(Exception):
 
 
 class ConfigError(AneSweepError):
-    """One or more problems in what the user asked for; `problems` lists each as one sentence."""
+    """Raised for one or more problems in the user's request; `problems` lists each as one sentence."""
 
     def __init__(self, problems: str | list[str]):
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -41,7 +41,7 @@ class ConfigError(AneSweepError):
 
 
 class Away(ConfigError):
-    """Weights that are not on this disk, and cannot be had now: `where` is their repository, `why` what it answered."""
+    """Raised for weights that are not on this disk and cannot be downloaded now: `where` is their repository, `why` its answer."""
 
     def __init__(self, problem: str, model: str, where: str, why: str):
         super().__init__(problem)
@@ -53,7 +53,7 @@ class StoreError(AneSweepError):
 
 
 class Unfit(StoreError):
-    """A file of a shared store is longer than it may be, or is no file: a pipe, say."""
+    """Raised for a file of a shared store that is too long, or is no regular file (a pipe, say)."""
 
 
 class TrackingError(AneSweepError):
@@ -89,7 +89,7 @@ class ChunkError(StageError):
 
 
 class Died(StageError):
-    """`status` is how the process ended."""
+    """Raised for a process that died; `status` is the way it ended."""
 
     def __init__(self, status: End, reason: str):
         super().__init__(reason)
@@ -106,13 +106,13 @@ _SHOWN = 8  # choices that a sentence bears
 
 
 def suggestion(word: object, choices: Iterable[object]) -> str:
-    """` (did you mean 'chunks'?)`, or nothing when no choice is close."""
+    """Return ` (did you mean 'chunks'?)`, or '' if no choice is close."""
     close = _close(str(word), [str(choice) for choice in choices])
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def nearest(word: object, choices: Iterable[object], where: str) -> str:
-    """All of a few choices; of many the nearest, how many more there are, and the command that lists them."""
+    """Return all of a few choices; of many the nearest ones, the number of the others and the command that lists them."""
     known = [str(choice) for choice in choices]
     if len(known) <= _SHOWN + 2:
         return ", ".join(known)
@@ -121,7 +121,7 @@ def nearest(word: object, choices: Iterable[object], where: str) -> str:
 
 
 def _close(word: str, choices: list[str]) -> list[str]:
-    """Choices that may be meant, the likeliest first: other tools' and other cases' spellings, small slips, beginnings."""
+    """Return the choices that a word may mean, likeliest first: other tools' spellings, other cases, typos, beginnings."""
     plain = word.lower().rpartition(".")[2] or word.lower()  # ct.ComputeUnit.CPU_AND_NE
     same = [choice for choice in choices if choice.lower() in (plain, _ELSEWHERE.get(plain))]
     begin = [choice for choice in choices if len(plain) > 2 and choice.lower().startswith(plain)]

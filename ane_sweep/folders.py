@@ -1,4 +1,4 @@
-"""Where outputs lie, and a path as a user writes it."""
+"""The folders of outputs and of the user's data, and paths as a user writes them."""
 
 import os
 import sys
@@ -17,5 +17,5 @@ def data_folder() -> Path:
 
 
 def user_path(text: str) -> Path:
-    """With ~ as the home folder; one that nobody has stays as it is."""
+    """Return the path with ~ replaced by the home folder; the ~name of an unknown user stays."""
     return Path(os.path.expanduser(text))

@@ -1,4 +1,4 @@
-"""What is installed: the planner's side alone, or what runs a sweep as well. Imports nothing."""
+"""A check of the install: the planner's side alone, or also the packages that run a sweep. Imports none of them."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ WORKER = ("torch", "transformers", "safetensors", "tokenizers")  # the extra `ru
 
 
 def need_worker(what: str) -> None:
-    """Raises ConfigError where the packages that `what` runs with are not installed."""
+    """Raise ConfigError if the packages that `what` runs with are not installed."""
     if missing := [name for name in WORKER if find_spec(name) is None]:
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, which this install leaves out: pip install 'ane-sweep[run]', in a "

@@ -1,4 +1,4 @@
-"""Recognise errors of native code and of the system: refused memory, a full disk."""
+"""Recognition of errors of native code and of the system: refused memory, a full disk."""
 
 import dis
 import errno
@@ -20,7 +20,7 @@ _SPACE_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """The error itself, then what it was raised from, outermost first."""
+    """Yield the error, then the errors that it was raised from, outermost first."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -76,7 +76,7 @@ def _is_native(error: BaseException) -> bool:
 
 
 def no_space_reason(where: str | os.PathLike[str] | None) -> str:
-    """The sentence for a full disk; `where` is the file or folder that was being written."""
+    """Return the sentence for a full disk; `where` is the file or folder that was being written."""
     return (
         f"{_NO_SPACE} {os.fspath(where) if where else 'its files'}; "
         "free space or move outputs with out=PATH; nothing half-written stays"
@@ -88,8 +88,8 @@ def is_no_space_reason(reason: str | None) -> bool:
     return (reason or "").startswith(_NO_SPACE)
 
 
-def explained(error: OSError) -> str:
-    """One sentence for what the system refused, with the next step where there is one."""
+def explain(error: OSError) -> str:
+    """Return one sentence for an error of the system, with the next step for a full disk."""
     if is_out_of_space(error):
         return no_space_reason(error.filename)
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""

@@ -1,9 +1,9 @@
-"""Text on its way out: what leaves this machine names nobody and opens no door, and what is shown shows nothing else.
+"""Masks for text that leaves this machine or reaches a terminal: no passwords, no user names, no control characters.
 
-    redacted   passwords and tokens in addresses, and whose home folder a path lies in
-    visible    characters that a terminal would obey, or that turn the order of letters, as what they are: \\x1b
-    told       both, for whatever others will read: reports, trackers, summaries
-    markdown   told, and nothing of it is markup (html.escape does the same for a page, whose sweep is told as a whole)
+    mask_private     masks passwords and tokens in addresses, and the names of home folders
+    escape_controls  characters that a terminal would obey, or that reverse the order of letters, as escapes: \\x1b
+    make_public      both, for text that others will read: reports, trackers, summaries
+    markdown         make_public, with all markup escaped (html.escape does the same for a page, whose whole sweep is made public)
 
 Every text that comes from a record, a run or a command passes one of them. Standard library only.
 """
@@ -38,19 +38,19 @@ _ODD = re.compile(
 )
 
 
-def credentials(text: str) -> str:
-    """The text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
+def mask_credentials(text: str) -> str:
+    """Return the text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
     if ":/" not in text:
         return text
     return _ADDRESS.sub(lambda found: _PARAMETER.sub(_parameter, _USER.sub(f"{HIDDEN}@", found[0])), text)
 
 
 def without_secrets(text: str, address: str) -> str:
-    """Return what is said about an address, without its password and tokens: whole, decoded, or the part that a parser took
+    """Return a message about an address without its password and tokens: verbatim, decoded, or the part that a parser took
     for something else, as a port."""
     for secret in sorted(_secrets(address), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return credentials(text)
+    return mask_credentials(text)
 
 
 def _secrets(address: str) -> set[str]:
@@ -67,9 +67,9 @@ def _parameter(found: re.Match[str]) -> str:
     return found[1] + HIDDEN if _TELLING.search(found[1]) else found[0]
 
 
-def redacted(text: str) -> str:
-    """`credentials`, and homes: one's own is ~, other people's lose their name, `/Users/***/models`."""
-    text = credentials(text)
+def mask_private(text: str) -> str:
+    """Return the text without credentials and home folders: the user's own becomes ~, others lose the name, `/Users/***/models`."""
+    text = mask_credentials(text)
     for home, pattern in _own_homes(os.environ.get("HOME")):
         text = pattern.sub("~", text) if home in text else text
     if "~" in text:
@@ -79,7 +79,7 @@ def redacted(text: str) -> str:
 
 @cache
 def _own_homes(variable: str | None) -> list[tuple[str, re.Pattern[str]]]:
-    """One's own home, and what it looks like in a text; nothing where it is no folder of one's own."""
+    """Return the spellings of the user's home with their patterns; none if it is unknown or the root folder."""
     try:
         homes = {Path.home(), Path.home().resolve()} | ({Path(variable)} if variable else set())
     except (RuntimeError, OSError):
@@ -88,31 +88,31 @@ def _own_homes(variable: str | None) -> list[tuple[str, re.Pattern[str]]]:
     return [(name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")) for name in sorted(names, reverse=True)]
 
 
-def visible(text: str) -> str:
-    """Control and direction characters as escapes; ends of lines stay."""
+def escape_controls(text: str) -> str:
+    """Return the text with control and direction characters as escapes; ends of lines stay."""
     return _ODD.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def told(text: str) -> str:
-    return _told(text) if len(text) <= 1000 else visible(redacted(text))
+def make_public(text: str) -> str:
+    return _make_short_public(text) if len(text) <= 1000 else escape_controls(mask_private(text))
 
 
 @lru_cache(maxsize=4096)  # records say the same words over and over
-def _told(text: str) -> str:
-    return visible(redacted(text))
+def _make_short_public(text: str) -> str:
+    return escape_controls(mask_private(text))
 
 
 def markdown(text: str) -> str:
-    """Text within a line of Markdown: no pipe ends a column, no tag, link or line begins."""
-    text = told(text).replace("\n", " ").strip()
+    """Return text that is safe within a line of Markdown: no pipe ends a column, no tag, link or line begins."""
+    text = make_public(text).replace("\n", " ").strip()
     text = re.sub(r"\\(?=[!-/:-@\[-`{-~]|$)", r"\\\\", text).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"\](?=[(\[:])", r"\\]", text).replace("|", "\\|")
 
 
-def values(value: Any, say: Callable[[str], str] = told) -> Any:
-    """A JSON value with every text in it said by `say`."""
+def map_texts(value: Any, say: Callable[[str], str] = make_public) -> Any:
+    """Return a JSON value with `say` applied to every text in it."""
     if isinstance(value, str):
         return say(value)
     if isinstance(value, dict):
-        return {say(key): values(entry, say) for key, entry in value.items()}
-    return [values(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value
+        return {say(key): map_texts(entry, say) for key, entry in value.items()}
+    return [map_texts(entry, say) for entry in value] if isinstance(value, (list, tuple)) else value

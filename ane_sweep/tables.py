@@ -1,4 +1,4 @@
-"""Columns of text, laid out by rich: no colour and no box, so that a pipe, a log and grep get lines as they are."""
+"""Columns of text, laid out by rich without colour or box, so that pipes, logs and grep get plain lines."""
 
 import io
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ _WIDE = 100_000  # columns: nothing is folded
 def aligned(
     rows: Iterable[Sequence[str | Text]], *, heads: Sequence[str] = (), right: Collection[int] = (), width: int = _WIDE
 ) -> str:
-    """Rows under `heads`, two spaces between columns; those numbered in `right` end together.
+    """Return rows under `heads`, two spaces between columns; those numbered in `right` end together.
 
     Up to `width` columns, beyond which the words of the last column go on below themselves.
     """
@@ -29,7 +29,7 @@ def aligned(
 
 
 def plain(what: RenderableType, width: int) -> str:
-    """What rich would print, as text without colour; no line ends in spaces."""
+    """Return rich's output as text without colour; no line ends in spaces."""
     buffer = io.StringIO()
     console = Console(
         file=buffer, width=width, color_system=None, force_terminal=False, force_jupyter=False, highlight=False

@@ -1,5 +1,5 @@
-"""What is said, and how a verb ends: exit codes, durations and sizes, and standard streams that never end a run: a reader
-that goes away and a full disk cost what was printed, no more; a terminal that knows ASCII alone gets ASCII.
+"""Messages and exit codes of a verb, formats of durations and sizes, and standard streams that never end a run: a reader
+that goes away or a full disk costs the printed text, no more; a terminal that knows only ASCII gets ASCII.
 """
 
 import codecs
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.outward import credentials, visible
+from ane_sweep.outward import escape_controls, mask_credentials
 
 OK, NOT_ALL_OK, BAD_CONFIGURATION, IN_DOUBT, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = {  # one table for all verbs; those that only show end with 0 whatever they show
@@ -38,7 +38,7 @@ PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": 
 
 
 class Output(io.FileIO):
-    """A descriptor that takes all that it is given. Its first trouble is kept as `trouble`; from then on it is dropped."""
+    """A descriptor whose writes never fail. It keeps its first error as `trouble` and drops all later text."""
 
     trouble: OSError | None = None
 
@@ -56,8 +56,8 @@ class Output(io.FileIO):
         return len(data)
 
 
-def settle() -> None:
-    """Put both streams of this process on such descriptors. What was printed before is flushed first."""
+def protect_streams() -> None:
+    """Put both output streams of this process on an `Output`. Earlier text is flushed first."""
     codecs.register_error("plain", plain)
     for number in (0, 1, 2):
         _open(number)
@@ -66,7 +66,7 @@ def settle() -> None:
 
 
 def plain(error: UnicodeError) -> tuple[str, int]:
-    """The next best thing where an encoding lacks a character. A byte of a path that is no text becomes \\udcXX, which is
+    """Return a substitute for a character that the encoding lacks. A byte of a path that is no text becomes \\udcXX, which is
     also what JSON has for it."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -74,8 +74,8 @@ def plain(error: UnicodeError) -> tuple[str, int]:
     return PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode(), error.start + 1
 
 
-def lost() -> str | None:
-    """Flush standard output; why what was printed did not arrive, None where it did or nobody reads any more."""
+def find_lost_output() -> str | None:
+    """Flush standard output; return why text was lost, or None if none was, or if the reader went away."""
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     trouble = raw.trouble if isinstance(raw, Output) else None
@@ -83,7 +83,7 @@ def lost() -> str | None:
 
 
 def _open(number: int) -> None:
-    """A closed standard stream is /dev/null, else the next file that is opened takes its place and its output."""
+    """Open a closed standard stream on /dev/null; else the next opened file would take its number and its output."""
     try:
         os.fstat(number)
     except OSError:
@@ -103,8 +103,8 @@ def _stream(number: int, old: Any) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffer, encoding, "plain", line_buffering=by_line, write_through=at_once)
 
 
-def shown(path: Path) -> str:
-    """Seen from the working folder, or in full where that is gone."""
+def format_path(path: Path) -> str:
+    """Return a path relative to the working folder, or in full if that folder is gone."""
     try:
         return os.path.relpath(path)
     except OSError:
@@ -112,8 +112,9 @@ def shown(path: Path) -> str:
 
 
 def tell(**content: Any) -> None:
-    """A result for scripts: one JSON object on standard output. In ASCII, so that a terminal obeys none of it; what is no
-    finite number is null."""
+    """Print a result for scripts: one JSON object on standard output, in ASCII, so that it holds no terminal commands.
+    Numbers that are not finite become null.
+    """
     import json
 
     print(json.dumps({"schema": 1, **_finite(content)}, indent=1, allow_nan=False, default=str))
@@ -132,7 +133,7 @@ def asks_help(args: Sequence[str]) -> bool:
 
 
 def say(*lines: str) -> None:
-    told = [visible(credentials(line)) for line in "\n".join(lines).split("\n")]
+    told = [escape_controls(mask_credentials(line)) for line in "\n".join(lines).split("\n")]
     if sys.stderr is not None and sys.stderr.isatty():  # a terminal breaks words where it ends
         told = [part for line in told for part in _folded(line)]
     print(*told, sep="\n", file=sys.stderr, flush=True)
@@ -146,7 +147,7 @@ def _folded(line: str) -> list[str]:
 
 
 def duration(seconds: float | None) -> str:
-    """`9 s`, `4 min`, `2 h 05 min`, `unknown`."""
+    """Return `9 s`, `4 min`, `2 h 05 min`, `unknown`."""
     if seconds is None:
         return "unknown"
     if seconds < 90:
@@ -156,17 +157,17 @@ def duration(seconds: float | None) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """`1 cell`, `4 cells`."""
+    """Return `1 cell`, `4 cells`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def columns(otherwise: int = 160) -> int:
-    """How wide to print: $COLUMNS, else the terminal, else what a pipe gets."""
+    """Return the width to print at: $COLUMNS, else the terminal's, else `otherwise` for a pipe."""
     return max(40, shutil.get_terminal_size((otherwise, 24)).columns)
 
 
 def size(nbytes: float) -> str:
-    """`45.3 MB`, `3.11 GB` (decimal units, as disks and Finder count)."""
+    """Return `45.3 MB`, `3.11 GB` (decimal units, as disks and Finder count)."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= scale:
             return f"{nbytes / scale:.3g} {unit}"

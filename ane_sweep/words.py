@@ -14,7 +14,7 @@ from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, a
 
 @dataclass(frozen=True)
 class Word:
-    """A `key=value` of a verb."""
+    """One `key=value` of a verb."""
 
     shown: str
     help: str
@@ -23,7 +23,7 @@ class Word:
 
 
 class Parser(argparse.ArgumentParser):
-    """A verb's words: flags and plain words as argparse reads them, and `key=value`. What is wrong is a ConfigError.
+    """A verb's words: flags and plain words as argparse reads them, and `key=value`. A wrong word raises ConfigError.
 
     usage    what follows `ane-sweep VERB`
     what     what the verb does
@@ -48,15 +48,15 @@ class Parser(argparse.ArgumentParser):
         read: Callable[[str], object] = str,
         default: Callable[[], object] | None = None,
     ) -> None:
-        """A word `name=value`; its value, or its default, is an attribute of the result of `read`."""
+        """Add a word `name=value`; its value, or its default, is an attribute of the result of `read`."""
         self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
 
     def json(self, holds: str, instead: str) -> None:
-        """--json, as every verb has it that prints a result: one object with `schema`, whose other keys `holds` names."""
+        """Add --json, which prints the result as one object with `schema` and the keys that `holds` names."""
         self.add_argument("--json", action="store_true", help=f"one JSON object: {holds} (default: {instead})")
 
     def matrix(self) -> None:
-        """Keys of a sweep beside the verb's own, as `matrix` of what `read` returns: config.load reads them."""
+        """Accept the keys of a sweep as well: the result of `read` has them as `matrix`, for config.load."""
         self.takes_matrix = True
         self.add_argument(
             "--config-dir", metavar="DIR", help="a folder of your own options (default: ./conf, if it is there)"
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         self.key("out", "PATH", shown, outputs_folder, lambda: outputs_folder(None))
 
     def read(self, args: Sequence[str]) -> argparse.Namespace:
-        """The words as attributes. --help anywhere among them: the help is printed, and SystemExit(0)."""
+        """Return the words as attributes. With --help anywhere among them, print the help and raise SystemExit(0)."""
         if asks_help(args):
             print(self.format_help())
             raise SystemExit(OK)
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _words(self, found: argparse.Namespace) -> list[str]:
-        """The plain words, of all positional arguments."""
+        """Return the plain words of all positional arguments."""
         values = [getattr(found, action.dest) for action in self._get_positional_actions()]
         return [
             word
@@ -131,7 +131,7 @@ class Parser(argparse.ArgumentParser):
         return "\n".join([*lines, "", "example:", f"  {self.example}"])
 
     def words(self) -> list[str]:
-        """A line, or some, for every word, flag and key."""
+        """Return one or more lines of help for every word, flag and key."""
         rows = [
             (", ".join(action.option_strings) + f" {action.metavar or ''}", action.help or "")
             for action in sorted(self._actions, key=lambda action: bool(action.option_strings))
@@ -150,7 +150,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def amount(text: str) -> float:
-    """A finite number that is not negative. Raises ValueError with what is expected."""
+    """Return a finite number that is not negative. Raises ValueError with the expected form."""
     try:
         value = float(text)
     except ValueError:

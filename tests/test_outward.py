@@ -34,7 +34,7 @@ BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     ],
 )  # fmt: skip
 def test_addresses_lose_users_passwords_and_tokens(text, left):
-    assert outward.credentials(text) == left == outward.told(text)
+    assert outward.mask_credentials(text) == left == outward.make_public(text)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_addresses_lose_users_passwords_and_tokens(text, left):
 )
 def test_homes_lose_their_names(monkeypatch, text, left):
     monkeypatch.setenv("HOME", "/home/me")
-    outward._told.cache_clear()
-    assert outward.redacted(text) == left
+    outward._make_short_public.cache_clear()
+    assert outward.mask_private(text) == left
 
 
 @given(user=USER, password=PASSWORD, host=st.sampled_from(["host", "host:5432", "[::1]:80"]))
 def test_no_password_is_left_of_any_address(user, password, host):
-    left = outward.credentials(f"say postgresql://{user}:{password}@{host}/db now")
+    left = outward.mask_credentials(f"say postgresql://{user}:{password}@{host}/db now")
     assert left == f"say postgresql://***@{host}/db now"
 
 
@@ -93,16 +93,19 @@ def test_a_record_is_written_without_passwords():
 
 @given(st.text())
 def test_what_is_visible_obeys_nobody(text):
-    left = outward.visible(text)
+    left = outward.escape_controls(text)
     left.encode("utf-8")
     for letter in left:
         assert letter == "\n" or unicodedata.category(letter) not in ("Cc", "Zl", "Zp", "Cs")
         assert unicodedata.bidirectional(letter) not in BIDI
-    assert outward.visible(left) == left
+    assert outward.escape_controls(left) == left
 
 
 def test_escapes_are_shown_for_what_they_are():
-    assert outward.visible("a\x1b]0;evil\x07\r\x9b2Jb\u202ec\nd\té") == "a\\x1b]0;evil\\x07\\r\\x9b2Jb\\u202ec\nd\\té"
+    assert (
+        outward.escape_controls("a\x1b]0;evil\x07\r\x9b2Jb\u202ec\nd\té")
+        == "a\\x1b]0;evil\\x07\\r\\x9b2Jb\\u202ec\nd\\té"
+    )
 
 
 HOSTILE = st.text("\\[]()!<>|&`:ax\n\x1b", max_size=20)

@@ -61,7 +61,7 @@ def test_what_a_verb_could_not_print_is_said():
 def test_closed_streams_are_nobody_elses_files(tmp_path):
     code = (
         "import os, sys; os.close(1); os.close(2); os.close(0); sys.stdout = sys.stderr = None\n"
-        "from ane_sweep import terminal; terminal.settle()\n"
+        "from ane_sweep import terminal; terminal.protect_streams()\n"
         "made = open(sys.argv[1], 'w'); print('lost'); print('lost', file=sys.stderr); made.write(str(made.fileno()))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "made")], timeout=60).returncode == 0
@@ -74,8 +74,8 @@ def test_what_is_written_arrives_whole_and_at_once_where_that_is_asked_for(tmp_p
     """PYTHONUNBUFFERED, which the files for systemd set; and a pipe that somebody made non-blocking."""
     code = (
         "import os, sys, time; os.set_blocking(1, False)\n"
-        "from ane_sweep import terminal; terminal.settle(); print('now', end=''); sys.stdin.read(1)\n"
-        "print('x' * 1_000_000); assert terminal.lost() is None"
+        "from ane_sweep import terminal; terminal.protect_streams(); print('now', end=''); sys.stdin.read(1)\n"
+        "print('x' * 1_000_000); assert terminal.find_lost_output() is None"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -127,12 +127,12 @@ def test_a_working_folder_that_is_gone_is_a_sentence(words, tmp_path):
 
 
 def test_a_folder_that_goes_while_we_run_costs_no_path(tmp_path, monkeypatch):
-    from ane_sweep.terminal import shown
+    from ane_sweep.terminal import format_path
 
     monkeypatch.chdir(tmp_path)
-    assert shown(tmp_path / "a") == "a"
+    assert format_path(tmp_path / "a") == "a"
     monkeypatch.setattr(os, "getcwd", lambda: (_ for _ in ()).throw(FileNotFoundError(2, "gone")))
-    assert shown(tmp_path / "a") == str(tmp_path / "a")
+    assert format_path(tmp_path / "a") == str(tmp_path / "a")
 
 
 def test_a_path_that_is_no_text_is_a_word_like_any_other(tmp_path, monkeypatch, capsys):

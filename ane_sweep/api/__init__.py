@@ -1,1 +1,1 @@
-"""Behind the functions of `ane_sweep`: what is asked in Python becomes words, and records become objects of a notebook."""
+"""The implementation of the functions of `ane_sweep`: arguments become words of the command line, records become objects."""

@@ -1,4 +1,4 @@
-"""What a matrix is asked for with: words as on the command line and keyword arguments, both as words of Hydra's grammar."""
+"""The request for a matrix in Python: words as on the command line and keyword arguments become words of Hydra's grammar."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ def all_words(words: Iterable[str], axes: Mapping[str, Any]) -> list[str]:
 
 
 def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, list[str]]:
-    """The request, and the words that a command line would ask for it with. Raises ConfigError."""
+    """Return the request, and the words that a command line would ask for it with. Raises ConfigError."""
     args = all_words(words, axes)
     with compose.isolate_hydra():
         return config.load(args), args
 
 
 def as_words(words: Iterable[str]) -> list[str]:
-    """As a shell splits them."""
+    """Split texts into words as a shell does. Raises ConfigError for what is no text."""
     found = []
     for text in words:
         if not isinstance(text, str):
@@ -40,7 +40,7 @@ def as_words(words: Iterable[str]) -> list[str]:
 
 
 def as_word(key: str, value: Any) -> Iterator[str]:
-    """`chunks=[1, 2]` as `chunks=1,2`; a mapping as a word for each of its keys."""
+    """Yield `chunks=[1, 2]` as `chunks=1,2`; a mapping as a word for each of its keys."""
     known = schema.KEYS.get(key)
     if isinstance(value, Mapping) and (known is None or dict not in known.types):
         for name, one in value.items():
@@ -59,7 +59,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples, ranges and arrays as lists, paths as text, numpy's numbers as Python's."""
+    """Return tuples, ranges and arrays as lists, paths as text, numpy's numbers as Python's."""
     if isinstance(value, PathLike):
         return fspath(value)
     if hasattr(value, "tolist"):

@@ -1,4 +1,4 @@
-"""What Jupyter shows in place: a bar while a sweep runs, and its report. Elsewhere nothing is shown."""
+"""Displays of a sweep in Jupyter: a bar while it runs, and its report. Outside a notebook they print nothing."""
 
 import html
 import os
@@ -26,7 +26,7 @@ class Page:
     height: int = 800
 
     def save(self, path: "str | os.PathLike[str]") -> Path:
-        """Write it as one file that needs nothing else. Raises ConfigError where that cannot be."""
+        """Write the page as one file that needs no other. Raises ConfigError if the file cannot be written."""
         return page.save(Path(path), self.html)
 
     def _repr_html_(self) -> str:
@@ -39,7 +39,7 @@ class Page:
 
 @dataclass
 class Reader(engine.Terminal):
-    """Whom a sweep in Python is told to: what it says is kept for whoever asks."""
+    """A view of a sweep that was started from Python: it collects the messages for the caller."""
 
     said: list[str] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class Reader(engine.Terminal):
         self.said.append(f"compare: {pages['compare']}")
 
     def records(self, folder: Path, records: list[Record]) -> None:
-        """They are what is returned."""
+        """Print nothing: the caller gets the records as the return value."""
 
     def watch(self, plan: Plan) -> engine.View:
         show = shower()
@@ -62,7 +62,7 @@ class Reader(engine.Terminal):
 
 @dataclass
 class Quiet:
-    """Shows nothing; a word between two tasks is kept."""
+    """A display that shows nothing; it keeps the status lines between two tasks."""
 
     said: list[str]
 
@@ -81,7 +81,7 @@ class Quiet:
 
 
 class Bar(Quiet):
-    """How many tasks are done, what runs, and which went wrong. It is drawn between tasks alone: nothing of ours runs
+    """A progress bar: finished tasks, running ones and failures. It is drawn between tasks alone: nothing of ours runs
     beside what is timed."""
 
     def __init__(self, said: list[str], plan: Plan, show: Any):
@@ -124,7 +124,7 @@ class Bar(Quiet):
 
 
 def shower() -> Any:
-    """IPython's display where a kernel shows what this process says; None elsewhere, a plain IPython included."""
+    """Return IPython's display if a kernel shows this process's output; None elsewhere, a plain IPython included."""
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython else None
     if getattr(shell, "kernel", None) is None:

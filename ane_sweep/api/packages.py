@@ -1,4 +1,4 @@
-"""A prediction of a package, made elsewhere or here, by the reference runtime."""
+"""Prediction by the reference runtime, of any package, made by ane-sweep or another tool."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A plan, a sweep and its records as a notebook has them. The engine is the command line's own."""
+"""Objects of a notebook: a plan, a sweep and its records. They use the same engine as the command line."""
 
 import html
 import os
@@ -48,7 +48,7 @@ _HEADLINE = (
 
 @dataclass(frozen=True)
 class Planned:
-    """What a matrix would run. As text: the cells, what they share, what it costs.
+    """The plan of a matrix. As text: its cells, the work that they share, and its cost.
 
     cells     the requests, in order
     refused   cell key -> why that combination is impossible
@@ -86,7 +86,7 @@ class Sweep:
 
     @property
     def ok(self) -> bool:
-        """Whether all is well, as exit code 0 says it: no cell failed, and none deserves doubt."""
+        """Return True if all is well, as exit code 0 means: no cell failed, and none has a warning."""
         return engine.exit_code(self.records) == OK
 
     def frame(self) -> "pandas.DataFrame":
@@ -121,7 +121,7 @@ class Sweep:
         return get(f"{self.path}:{chosen}" if chosen else str(self.path), folder, self.path.parent.parent)
 
     def compare(self, before: "str | os.PathLike[str] | Sweep", *, across_hosts: bool = False) -> "Compared":
-        """Return what changed from an earlier run to this one: timings by a test, everything else by its own measure.
+        """Return the changes from an earlier run to this one: timings by a test, everything else by its own measure.
 
         before        a sweep, or as for `ane-sweep compare`: "good", a run's name or folder, "NAME:chunks=1"
         across_hosts  compare what does not depend on the host, too
@@ -146,7 +146,7 @@ class Sweep:
         return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def report(self, height: int = 800) -> inline.Page:
-        """The report, which Jupyter shows in place, `height` pixels high; `.save(path)` writes it as one HTML file."""
+        """Return the report, which Jupyter shows in place, `height` pixels high; `.save(path)` writes it as one HTML file."""
         return inline.Page(page.as_html(document.Sweep.read(self.path)), height)
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Found(Sweep):
-    """What a search for the best cell found: a sweep of which some cells were timed.
+    """The result of a search for the best cell: a sweep that timed only some of its cells.
 
     best   the best cell's record, or those that no other beats; empty if no cell fits
     text   the answer in words
@@ -171,7 +171,7 @@ class Found(Sweep):
 
 @dataclass(frozen=True)
 class Compared:
-    """What changed between two runs.
+    """The changes between two runs.
 
     found      the pairs of cells, the changes and the tests (ane_sweep.compare.judge.Comparison)
     regressed  True if a cell became worse

@@ -1,1 +1,1 @@
-"""What crosses the wall between planner and worker, or is kept; light imports only."""
+"""Types and files that planner and worker share, or that are stored; light imports only."""

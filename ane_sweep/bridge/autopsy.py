@@ -1,4 +1,4 @@
-"""What killed a worker that left no result: a status and a sentence, from its exit code and the tail of its stderr."""
+"""The cause of death of a worker that left no result: a status and a sentence, from its exit code and the tail of its stderr."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _PRINTED = (
 
 
 def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
-    """The last `limit` bytes of a file as text, however large it is; '' when there is none."""
+    """Return the last `limit` bytes of a file as text, however large the file is; '' if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
@@ -40,19 +40,22 @@ def read_tail(path: Path, limit: int = _TAIL_BYTES) -> str:
 def cause_of_death(
     task: TaskRequest, ended_by: str | None, code: int | None, tail: str, ran_out: bool, timeout_s: float | None
 ) -> tuple[End, str]:
-    """(status, one sentence) for a worker that left no result."""
+    """Return (status, one sentence) for a worker that left no result."""
     stage, limit = task.stage, task.limits.memory_bytes
     if ended_by == "memory":
         return "out_of_memory", f"{stage} was killed above its memory limit of {_gib(limit)}"
     if ended_by == "timeout":
         said = f"{stage} had not ended after {timeout_s:g} s and was killed"
-        return "timeout", said + (_SLOW.format(stage=stage) if stage in _COMPILE_FOR_ANE else _where(tail))
+        return "timeout", said + (_SLOW.format(stage=stage) if stage in _COMPILE_FOR_ANE else _find_last_frame(tail))
     name = exit_name(code)
     if name == "SIGKILL" and ran_out:
         return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
     refused_memory = limit is not None and native_errors.reports_no_memory(tail)
     if refused_memory and name != "SIGKILL" and not _runs_users_code(task):
-        return "out_of_memory", f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_last(tail)}"
+        return (
+            "out_of_memory",
+            f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_find_last_line(tail)}",
+        )
     if name == "SIGKILL":
         if stage in _COMPILE_FOR_ANE or traits(task.params.get("runtime")).coreml:
             return "crashed", f"{stage} was killed by SIGKILL from outside{_KILLED}"
@@ -62,10 +65,13 @@ def cause_of_death(
         )
     if isinstance(name, str):
         hint = _PRINTED.format(stage=stage, limit=_gib(limit)) if refused_memory else ""
-        return "crashed", f"{stage} crashed with {name}{_where(tail)}{hint}"
+        return "crashed", f"{stage} crashed with {name}{_find_last_frame(tail)}{hint}"
     if code == EXIT_NO_SPACE:
         return "failed", native_errors.no_space_reason(task.result)
-    return "failed", f"{stage} exited with code {name} and left no result: {_last(tail) or 'nothing on stderr'}"
+    return (
+        "failed",
+        f"{stage} exited with code {name} and left no result: {_find_last_line(tail) or 'nothing on stderr'}",
+    )
 
 
 def _runs_users_code(task: TaskRequest) -> bool:
@@ -74,7 +80,7 @@ def _runs_users_code(task: TaskRequest) -> bool:
 
 
 def exit_name(code: int | None) -> int | str | None:
-    """An exit code as it is, a death by signal as the signal's name ('SIGSEGV')."""
+    """Return an exit code unchanged, or the name of the signal that ended the process ('SIGSEGV')."""
     if code is None or code >= 0:
         return code
     try:
@@ -83,14 +89,14 @@ def exit_name(code: int | None) -> int | str | None:
         return f"signal {-code}"
 
 
-def _where(tail: str) -> str:
-    """Where the interpreter was, from what faulthandler wrote: its first frame after 'most recent call first'."""
+def _find_last_frame(tail: str) -> str:
+    """Return the frame in which the interpreter died: the first one that faulthandler wrote after 'most recent call first'."""
     found = re.findall(r"(?:Current thread|Thread) 0x\w+[^\n]*most recent call first\):\n\s+(File [^\n]+)", tail)
     return f" ({found[-1]})" if found else ""
 
 
-def _last(tail: str) -> str:
-    """The last line of stderr that says something; faulthandler's list of extension modules does not."""
+def _find_last_line(tail: str) -> str:
+    """Return the last informative line of stderr, which faulthandler's frames and list of extension modules are not."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     for line in reversed(lines):
         if not line.startswith(("Extension modules:", "File ", "Current thread", "Thread 0x", "<no Python frame>")):

@@ -1,6 +1,6 @@
-"""What can be varied in how a model is built, and who can honour it. Standard library only: the planner asks, too.
+"""Options of how a model is built, and the families and runtimes that support each. Standard library only, for the planner.
 
-An option enters the key of what is built with it where it is not plain, and changes nothing elsewhere.
+An option that is not at its default enters only the keys of the stages that build with it.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ def _came_with(target: str, what: str) -> Only:
 
 @dataclass(frozen=True)
 class Options:
-    """One value for each; the defaults are the plain model.
+    """The options of one model, one value each; the defaults build the unchanged model.
 
     head    selected before the projection
     mask    a constant (one for all heads, or a copy for each), computed inside as converters of 2023 left it, an input
@@ -297,7 +297,7 @@ class Options:
     )
 
     def padded(self, seq_len: int) -> int:
-        """Length of the sequence inside the program."""
+        """Return the length of the sequence inside the program."""
         return -(-seq_len // self.pad_last_axis) * self.pad_last_axis if self.pad_last_axis else seq_len
 
 
@@ -306,5 +306,5 @@ _NAMES = frozenset(field.name for field in fields(Options))
 
 
 def options(params: Mapping[str, Any]) -> Options:
-    """The options of a stage's params (`params["options"]`, absent or partial where defaults hold)."""
+    """Return the options of a stage's params (`params["options"]`, absent or partial if defaults hold)."""
     return Options(**{name: value for name, value in params.get("options", {}).items() if name in _NAMES})

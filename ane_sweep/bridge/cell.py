@@ -1,4 +1,4 @@
-"""A cell: one point of the matrix, as it was asked for. Standard library only."""
+"""A cell: one requested point of the matrix. Standard library only."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ from ane_sweep.bridge.axes.numerics import Numerics
 from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.axes.targets import MACOS_TARGETS
 from ane_sweep.bridge.building import Options
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
-    """A request that nobody edits; what happened is recorded beside it as `realised`. A field is all there is to an axis:
+    """A request, which never changes; the record keeps what really happened as `realised`. A field defines a whole axis:
     see axes/. (The last of the bases comes first in the order of the fields.)"""
 
     throughput: int = axis(
@@ -63,8 +63,8 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     precision_options: Mapping[str, Any]
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Cell":
-        """The cell of a composed configuration that has been checked."""
+    def from_config(cls, config: Mapping[str, Any]) -> "Cell":
+        """Return the cell of a composed configuration that has been checked."""
         model, precision = config["model"], config["precision"]
         return cls(
             **{name: config[name] for name in _ITS_OWN},
@@ -81,20 +81,20 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
 
     @cached_property
     def key(self) -> str:
-        """sha256 of the canonical JSON of the request, 64 hex digits."""
+        """Return the sha256 of the canonical JSON of the request, 64 hex digits."""
         return digest(self.as_dict())
 
     @property
     def ios_target(self) -> str:
-        """The target as an iOS name: macOS15 and iOS18 are one opset."""
+        """Return the target as an iOS name: macOS15 and iOS18 are one opset."""
         return MACOS_TARGETS.get(self.target, self.target)
 
     def label(self, axes: tuple[str, ...] | list[str]) -> str:
-        """`model=gpt2 chunks=2`: the cell by the axes given, dotted names reaching into the policies."""
-        return " ".join(f"{axis}={worded(self.value(axis))}" for axis in axes)
+        """Return the cell by the given axes, as `model=gpt2 chunks=2`; dotted names reach into the policies."""
+        return " ".join(f"{axis}={format_value(self.value(axis))}" for axis in axes)
 
     def value(self, axis: str) -> Any:
-        """The cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.texts.count`."""
+        """Return the cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.texts.count`."""
         head, *path = axis.split(".")
         if path and head in ("model", "precision"):
             head += "_options"
@@ -111,12 +111,12 @@ _ITS_OWN = tuple(field.name for field in fields(Cell) if field.name not in _OF_G
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces; strict, so that NaN never enters a key."""
+    """Return JSON with sorted keys and no spaces; strict, so that NaN never enters a key."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
 def digest(value: Any) -> str:
-    """sha256 of the canonical JSON of a plain value, 64 hex digits."""
+    """Return the sha256 of the canonical JSON of a plain value, 64 hex digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 

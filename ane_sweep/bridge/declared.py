@@ -1,4 +1,4 @@
-"""What a module says of itself: one literal, read from its source without importing it, so that nothing heavy is loaded.
+"""Declarations of modules: one literal each, read from the source without an import, so that nothing heavy is loaded.
 
     STAGE = Stage(order=30, many="conversions", ...)       in ane_sweep/worker/stages/convert.py
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Declared(dict[str, T], Generic[T]):
-    """Name -> what the modules of one package declare, in order. An unknown name is a ConfigError that lists the known."""
+    """A mapping of module name to declaration, for one package, in order. An unknown name raises a ConfigError with the known ones."""
 
     def __init__(self, package: str, literal: str, kind: type[T], order: Callable[[T], Any] | None = None):
         found = [(path.stem, read(path, literal, kind)) for path in modules(folder(package))]
@@ -34,17 +34,17 @@ class Declared(dict[str, T], Generic[T]):
 
 
 def folder(package: str) -> Path:
-    """Where a package of ours lies: `ane_sweep.worker.stages`."""
+    """Return the folder of a package of ours, such as `ane_sweep.worker.stages`."""
     return HOME.joinpath(*package.split("."))
 
 
 def modules(where: Path) -> list[Path]:
-    """A folder's modules, sorted, without its helpers."""
+    """Return a folder's modules, sorted, without its helpers."""
     return sorted(path for path in where.glob("*.py") if not path.stem.startswith("_"))
 
 
 def read(path: Path, literal: str, kind: type[T]) -> T:
-    """`LITERAL = Kind(name=value, ...)` of a module. Raises ConfigError that names the file."""
+    """Return the `LITERAL = Kind(name=value, ...)` of a module as a `kind`. Raises ConfigError that names the file."""
     found = _pattern(literal).search(path.read_text(encoding="utf-8"))
     form = f"{path}: expected one top-level `{literal} = {kind.__name__}(name=value, ...)`"
     if found is None:
@@ -62,14 +62,14 @@ def read(path: Path, literal: str, kind: type[T]) -> T:
 
 
 def without(text: str, *literals: str) -> str:
-    """A module's source without what it declares for others."""
+    """Return a module's source without its declarations."""
     for literal in literals:
         text = _pattern(literal).sub("", text)
     return text
 
 
 def _pattern(literal: str) -> re.Pattern[str]:
-    """One line, or lines that are indented until the bracket closes at the margin."""
+    """Return the pattern of a declaration: one line, or lines that are indented until the bracket closes at the margin."""
     return re.compile(rf"^{literal} = (\w+\((?:.*\)|\n(?:[ ].*\n|\n)*\)))[ ]*(?:#.*)?$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, JSON that is strict, folders that go away."""
+"""Helpers of files and folders: atomic writes, strict JSON, and deletion that follows no link."""
 
 import contextlib
 import json
@@ -14,8 +14,8 @@ from ane_sweep.terminal import say
 
 
 @contextlib.contextmanager
-def whole(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """A file to write in place of `path`: that holds the old content or the new, never half of one, whatever happens."""
+def replace_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
+    """Yield a file to write in place of `path`, which holds the old content or the new, never half of one, whatever happens."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     aside = Path(name)
     try:
@@ -31,18 +31,18 @@ def whole(path: Path, mode: int = 0o644) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write strict JSON, whole or not at all. Raises ValueError on NaN."""
-    with whole(path) as aside:
+    """Write strict JSON atomically. Raises ValueError on NaN."""
+    with replace_file(path) as aside:
         aside.write_bytes(as_json(value))
 
 
 def as_json(value: Any) -> bytes:
-    """The bytes that `write_json` writes."""
+    """Return the bytes that `write_json` writes."""
     return json.dumps(value, allow_nan=False, indent=1).encode()
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None when the file is absent, torn or holds something else."""
+    """Return the object in a JSON file, or None if the file is absent, torn or holds something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"), parse_constant=no_constant)
     except (OSError, ValueError, RecursionError):
@@ -51,7 +51,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def no_constant(word: str) -> NoReturn:
-    """For json.loads, which takes NaN and Infinity where nobody says no."""
+    """Refuse NaN and Infinity, which json.loads would accept by default."""
     raise ValueError(f"{word} is not a JSON value")
 
 
@@ -74,7 +74,7 @@ def open_folder(root: Path, *names: str) -> Iterator[int | None]:
 
 
 def make_folder(root: Path, *names: str) -> Path:
-    """Make the folder `root`/names... if it is not there, and return it. A link among `names` could lead anywhere: it gives
+    """Make the folder `root`/names... if it is absent, and return it. A link among `names` could lead anywhere: it gives
     way to a folder, with a warning, and what it led to stays as it is."""
     root.mkdir(parents=True, exist_ok=True)
     path = root
@@ -100,7 +100,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_entry(folder: int, name: str) -> None:
-    """Delete what is called `name` in an open folder, as `remove_tree` does."""
+    """Delete the entry `name` of an open folder, as `remove_tree` does."""
     with contextlib.suppress(OSError):
         if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=folder)

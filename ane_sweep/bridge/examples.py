@@ -1,4 +1,4 @@
-"""The file that a model is scored on (score=...), read by whoever plans, who refuses what is wrong with it, and by the task.
+"""The file that a model is scored on (score=...): the planner reads it to refuse bad files, the task reads it to score.
 
 .txt                        text; a line an example where examples are asked for
 .csv .tsv .jsonl .parquet   columns text (or sentence, review, content), label; of pairs sentence1, sentence2, score
@@ -26,7 +26,7 @@ LABEL, GRADE = ("label", "labels"), ("score", "grade", "similarity")
 
 @dataclass(frozen=True)
 class Row:
-    """One example: a text, or two of them; what it is labelled, or how alike the two are, where the file says so."""
+    """One example: a text or a pair of texts, with its label or the pair's similarity if the file has them."""
 
     text: str
     second: str | None = None
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Examples:
-    """A file that was read: `name` is what people call it, `labels` all that its rows have, in order."""
+    """The examples of a file: `name` is for people, `labels` holds all labels of its rows, in order."""
 
     name: str
     path: Path
@@ -45,7 +45,7 @@ class Examples:
 
 
 def rows(path: Path, name: str) -> list[Row]:
-    """All examples of a file. Raises ConfigError with what is wrong, and in which line."""
+    """Return all examples of a file. Raises ConfigError with the problem and its line."""
     if path.suffix not in SUFFIXES:
         raise ConfigError(
             f"score_data={name}: a file that ends in {path.suffix or 'nothing'}; choices: {', '.join(SUFFIXES)}"
@@ -65,7 +65,7 @@ def rows(path: Path, name: str) -> list[Row]:
 
 
 def text(path: Path, name: str) -> str:
-    """What a file says, as text. Raises ConfigError."""
+    """Return the text of a file. Raises ConfigError for a file that is empty or not UTF-8."""
     try:
         said = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -78,19 +78,19 @@ def text(path: Path, name: str) -> str:
 
 
 def running_text(path: Path, name: str) -> str:
-    """The text that perplexity is taken of: a text file as it is, the texts of a table one below the other."""
+    """Return the text to compute perplexity on: a text file unchanged, or the texts of a table joined by line ends."""
     return text(path, name) if path.suffix == ".txt" else "\n".join(row.text for row in rows(path, name))
 
 
 def known_labels(arch: Mapping[str, Any]) -> list[str]:
-    """A classifier's labels in the order of its outputs, as its config.json has them; Hugging Face's own names else."""
+    """Return a classifier's labels in the order of its outputs, from its config.json; Hugging Face's default names else."""
     named = arch.get("id2label") or {}
     count = len(named) or int(arch.get("num_labels") or 2)
     return [str(named.get(str(n), named.get(n, f"LABEL_{n}"))) for n in range(count)]
 
 
-def place_of(label: str, known: list[str]) -> int | None:
-    """Which output a file's label means: by its name, whatever the case, or by its number."""
+def find_output(label: str, known: list[str]) -> int | None:
+    """Return the index of the output that a file's label means, by name in any case or by number; None if there is no such output."""
     lowered = [one.casefold() for one in known]
     if label.strip().casefold() in lowered:
         return lowered.index(label.strip().casefold())
@@ -102,12 +102,12 @@ def _separated(said: str, name: str, suffix: str) -> list[dict[str, Any]]:
     plain: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
     reader = csv.DictReader(io.StringIO(said, newline=""), **plain)
     try:
-        return [_whole(one, f"line {reader.line_num}", name) for one in reader]
+        return [_require_all_fields(one, f"line {reader.line_num}", name) for one in reader]
     except csv.Error as error:
         raise ConfigError(f"score_data={name}: line {reader.line_num} is no row of such a table: {error}") from None
 
 
-def _whole(one: dict[Any, Any], where: str, name: str) -> dict[str, Any]:
+def _require_all_fields(one: dict[Any, Any], where: str, name: str) -> dict[str, Any]:
     if None in one or None in one.values():
         raise ConfigError(f"score_data={name}: {where} has another number of fields than the first line has names")
     return one

@@ -1,4 +1,4 @@
-"""Executors as they declare themselves: the literal EXECUTOR of each module in ane_sweep/runner/executors/."""
+"""The declarations of executors: the literal EXECUTOR of each module in ane_sweep/runner/executors/."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which model families there are, and their variants, read from their sources without importing them (and torch)."""
+"""The known model families and their variants, read from their sources without importing them (and torch)."""
 
 import ast
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NOT_FAMILIES = {"weights"}
 
 @dataclass(frozen=True)
 class Serves:
-    """Which checkpoints of transformers a family takes: one literal of its module, `SERVES = Serves(...)`.
+    """The checkpoints of transformers that a family takes: one literal of its module, `SERVES = Serves(...)`.
 
     architectures    a name in config.json's `architectures` -> the task that the model is built for
     model_types      values of config.json's `model_type`
@@ -52,7 +52,7 @@ class Serves:
     unbuilt: dict = field(default_factory=dict)  # type: ignore[type-arg]
 
     def key(self, task: str, name: str) -> str:
-        """A key of the architecture, dotted where it lies in a part."""
+        """Return a key of the architecture, dotted if it lies in a part."""
         return f"{self.parts[task]}.{name}" if task in self.parts else name
 
     def has_gate(self, arch: Mapping[str, object]) -> bool:
@@ -69,8 +69,8 @@ class Serves:
 
 
 def names() -> list[str]:
-    """Known families, sorted: the modules of the folder that are not helpers, and what other packages declare."""
-    return sorted({*_listed(FOLDER), *plugins.found("families")})
+    """Return the known families, sorted: the modules of the folder that are not helpers, and what other packages declare."""
+    return sorted({*_listed(FOLDER), *plugins.find_plugins("families")})
 
 
 @cache
@@ -79,7 +79,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def source(family: str) -> Path:
-    """The family's module. Raises ConfigError for an unknown one; what is no plain name (os.path, _ane) never is one."""
+    """Return the path of a family's module. Raises ConfigError for an unknown family, as any name with a dot or a leading _ is."""
     if (plugin := plugin_of(family)) is not None and plugin.source is not None:
         return plugin.source
     if family not in (known := names()):
@@ -91,18 +91,18 @@ def source(family: str) -> Path:
 
 
 def problem(family: str) -> str | None:
-    """Why a family that a package declares cannot be used: it is broken, or its name is taken."""
+    """Return why a family that a package declares cannot be used (it is broken, or its name is taken); None if it can."""
     return plugins.problem("families", family, _listed(FOLDER))
 
 
 def plugin_of(family: str) -> plugins.Plugin | None:
-    """The package that brings a family; None for one of ours. Raises ConfigError where it is broken."""
+    """Return the plug-in that brings a family; None for a family of ours. Raises ConfigError if the plug-in is broken."""
     return plugins.only("families", family, _listed(FOLDER))
 
 
 @cache
 def variants(family: str) -> list[str]:
-    """Names of a family's variants. Raises ConfigError for an unknown family, or one that declares none."""
+    """Return the names of a family's variants. Raises ConfigError for an unknown family, or one that declares none."""
     path, plugin = source(family), plugin_of(family)
     where = f"{path} of {plugin}" if plugin else f"{path}"
     try:
@@ -121,6 +121,6 @@ def variants(family: str) -> list[str]:
 
 @cache
 def serves(family: str) -> Serves | None:
-    """What a family says of checkpoints; None for one that has none (probe)."""
+    """Return a family's declaration of checkpoints; None for a family without any (probe)."""
     path = source(family)
     return declared.read(path, "SERVES", Serves) if "\nSERVES = " in path.read_text(encoding="utf-8") else None

@@ -1,7 +1,7 @@
 """The figures of a result: metrics, placements and timings, as tasks give them and records keep them.
 
-Their constraints are what every file of ours holds and every file from elsewhere must. A field that is None here and was
-never written stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
+Their constraints are what every file of ours holds and every file from elsewhere must. A field that was never
+written and has no value stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
 """
 
 import re
@@ -39,7 +39,7 @@ _UNWRITTEN = {
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure. `source` says what gave it (a runtime, a tool, a model of cost), `chip` what it is for; None: this host."""
+    """One figure. `source` names its origin (a runtime, a tool, a cost model), `chip` the chip that it is for; None: this host."""
 
     name: Name
     value: int | float | None
@@ -50,18 +50,18 @@ class Metric:
 
     @property
     def what(self) -> tuple[str, str, str | None]:
-        """What two metrics have in common when they are the same figure."""
+        """Return the identity of the figure: equal for two metrics that measure the same thing."""
         return self.name, self.kind, self.chip
 
     @property
     def label(self) -> str:
-        """`measured.latency_median_ms`, `predicted.m4.ops_ane`: the kind is part of the name, so kinds never mix."""
+        """Return a name such as `measured.latency_median_ms` or `predicted.m4.ops_ane`, with its kind, so that kinds never mix."""
         return ".".join(part for part in (self.kind, self.chip, self.name) if part)
 
 
 @dataclass(frozen=True)
 class Ops:
-    """Numbers of ops by unit, and of all."""
+    """The number of ops on each unit, and of all ops."""
 
     cpu: Count
     gpu: Count
@@ -69,7 +69,7 @@ class Ops:
     total: Count
 
     def share(self, unit: Unit) -> float:
-        """Of all ops, 0 to 1; 0 where there are none."""
+        """Return a unit's share of all ops, 0 to 1; 0 for a program without ops."""
         count: int = getattr(self, unit)
         return count / self.total if self.total else 0.0
 
@@ -85,7 +85,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Gate:
-    """What decides over a whole program: `effect` is cpu (it leaves the Neural Engine), risk (its
+    """A rule that decides for a whole program: `effect` is cpu (it leaves the Neural Engine), risk (its
     compiler may fail) or slow (weights of a size that streams slowly)."""
 
     gate: str
@@ -98,7 +98,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why ops are not on the Neural Engine: how many, of which types, their share of the planner cost, some of their names."""
+    """One reason why ops are not on the Neural Engine: their number, types, share of the planner cost and some of their names."""
 
     rule: str | None = None
     reason: str
@@ -129,7 +129,7 @@ CHOICE_UNKNOWN = "we cannot tell whether Core ML would choose the GPU"
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the ops of a program are planned (by Core ML) or predicted (by us) to run.
+    """The units on which Core ML plans, or we predict, the ops of a program to run.
 
     segments       stretches of ops on one unit; transitions: changes between them
     flexible       inputs that take several shapes, whose programs are predicted at their default shape
@@ -160,7 +160,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Look:
-    """How the machine was found before a timing: `in_vain` are those of the doubts that were waited for."""
+    """The machine's state before a timing: `in_vain` holds the warnings that did not go away while the timing waited."""
 
     ready: bool = True
     waited_s: NotNegative = 0.0
@@ -170,7 +170,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Timing:
-    """One process that timed a program: milliseconds a call.
+    """The timing of a program by one process, in milliseconds a call.
 
     loops      calls that one of `samples_ms` is the mean of
     notes      what the samples give to think (outliers, a trend)
@@ -193,7 +193,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a task left, its name relative to the artifact."""
+    """One file of a task's artifact; its name is relative to the artifact."""
 
     name: Name
     path: str
@@ -202,7 +202,7 @@ class Artifact:
 
 
 def as_plain(figure: Placement | Timing) -> dict[str, Any]:
-    """A figure as JSON values."""
+    """Return a figure as JSON values."""
     plain: dict[str, Any] = _written(msgspec.to_builtins(figure))
     return plain
 

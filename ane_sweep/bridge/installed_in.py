@@ -1,4 +1,4 @@
-"""Whether a file is part of what is installed, or somebody's own. Standard library only: planner and worker ask alike."""
+"""A test for files of installed packages, in contrast to the user's own. Standard library only, for planner and worker."""
 
 import sysconfig
 from functools import cache
@@ -10,7 +10,7 @@ _OURS = Path(ane_sweep.__file__).resolve().parent
 
 
 def installed(path: Path) -> bool:
-    """True for Python's own library, ours, and folders that an installer fills (they hold *.dist-info)."""
+    """Return True for files of Python's library, of ane_sweep, and of folders that an installer fills (they hold *.dist-info)."""
     path = path.resolve()
     return any(_is_library(folder) for folder in (path, *path.parents)) or _OURS in (path, *path.parents)
 

@@ -1,6 +1,6 @@
-"""JSON that one command leaves for the next, read as the type that it must be.
+"""JSON files that one command leaves for the next, read as a type.
 
-A file that is torn, no JSON or of another form counts as absent: what it held is made again, and that is said once.
+A file that is torn, no JSON or of another form counts as absent: its content is made again, with one warning.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ _told: set[str] = set()
 
 
 def read(path: Path, kind: type[T], instead: str) -> T | None:
-    """What a file holds, or None where it holds nothing of this kind; `instead` is what then happens, as one clause."""
+    """Return a file's content as `kind`, or None if it has another form; `instead` says in one clause what then happens."""
     found = as_kind(disk.read_json(path), kind)
     if found is None and path.exists():
         tell(f"{path} is damaged: {instead}")
@@ -24,7 +24,7 @@ def read(path: Path, kind: type[T], instead: str) -> T | None:
 
 
 def as_kind(value: Any, kind: type[T]) -> T | None:
-    """A JSON value as what it should be, or None."""
+    """Return a JSON value as `kind`, or None if it has another form."""
     try:
         return None if value is None else conversion.convert(value, kind)
     except msgspec.ValidationError:
@@ -32,7 +32,7 @@ def as_kind(value: Any, kind: type[T]) -> T | None:
 
 
 def tell(sentence: str) -> None:
-    """Say it once, however often what is damaged is met."""
+    """Print a warning once, however often the damaged file is read."""
     if sentence not in _told:
         _told.add(sentence)
         say(f"doubt: {sentence}")

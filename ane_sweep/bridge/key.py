@@ -1,4 +1,4 @@
-"""What one key of a configuration may be: the check behind schema.py's tables and architecture.py's."""
+"""The rules for the value of one key of a configuration, which schema.py's and architecture.py's tables are made of."""
 
 import json
 import math
@@ -14,7 +14,7 @@ NUMBER = (int, float)
 
 @dataclass(frozen=True)
 class Key:
-    """One key: what a value may be, and its purpose.
+    """The values that one key takes, and its purpose.
 
     words   those that may stand in place of a number
     most    the largest number, or the longest list; `why` there is a limit at all
@@ -35,20 +35,20 @@ class Key:
     check: Callable[[str, Any], str | None] | None = None
 
     def problem(self, name: str, value: Any) -> str | None:
-        """One sentence when `value` is not acceptable, else None. A bool is never an int here."""
+        """Return one sentence if `value` is not acceptable, else None. A bool is never an int here."""
         if not _is(value, self.types):
             strange = "" if isinstance(value, (*NUMBER, str, list, dict, NONE)) else f", got {type(value).__name__}"
-            return f"{name}={shown(value)}: expected {_named(self.types)}{strange}"
+            return f"{name}={abbreviate(value)}: expected {_named(self.types)}{strange}"
         if unfit := _unfit(value):
-            return f"{name}={shown(value)}: {unfit}"
+            return f"{name}={abbreviate(value)}: {unfit}"
         if self.words and isinstance(value, str):
             choices = f"a number, {', '.join(self.words)}"
-            return None if value in self.words else f"{name}={shown(value, '')}: unknown; choices: {choices}"
+            return None if value in self.words else f"{name}={abbreviate(value, '')}: unknown; choices: {choices}"
         if self.choices and value is not None and value not in self.choices:
             choices = ", ".join(map(str, self.choices))
-            return f"{name}={shown(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
+            return f"{name}={abbreviate(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
         if self.items and isinstance(value, list) and not all(_is(item, self.items) for item in value):
-            return f"{name}={shown(value)}: expected a list of {_named(self.items).replace('a number', 'numbers')}"
+            return f"{name}={abbreviate(value)}: expected a list of {_named(self.items).replace('a number', 'numbers')}"
         if beyond := self._out_of_bounds(name, value):
             return beyond
         return self.check(name, value) if self.check and value is not None else None
@@ -61,20 +61,20 @@ class Key:
         size = len(value) if isinstance(value, list) else value
         if self.most is not None and size is not None and size > self.most:
             values = " values" if isinstance(value, list) else ""
-            return f"{name}={shown(value, '')}: must be {self.most:,}{values} or less; {self.why}"
+            return f"{name}={abbreviate(value, '')}: must be {self.most:,}{values} or less; {self.why}"
         return None
 
 
-def shown(value: Any, quote: str = "'") -> str:
-    """A value as it stands in a sentence: never long."""
+def abbreviate(value: Any, quote: str = "'") -> str:
+    """Return a value for a sentence, cut if it is longer than 100 characters."""
     text = repr(value) if quote or not isinstance(value, str) else value
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
 
 
-def worded(value: Any) -> str:
-    """A value as one would type it: `[1811MB,layer:24]`, `null`, `2`."""
+def format_value(value: Any) -> str:
+    """Return a value as a user would type it: `[1811MB,layer:24]`, `null`, `2`."""
     if isinstance(value, list):
-        return f"[{','.join(map(worded, value))}]"
+        return f"[{','.join(map(format_value, value))}]"
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return "null" if value is None else str(value)
@@ -91,7 +91,7 @@ def _named(types: tuple[type, ...]) -> str:
 
 
 def _unfit(value: Any) -> str | None:
-    """Why a value, or something in it, could stand in no key and no record."""
+    """Return why a value, or an item of it, cannot be part of a key or a record; None if it can."""
     if isinstance(value, dict):
         if len({type(key) for key in value} | {str}) > 1 and {type(key) for key in value} != {int}:
             return "expected keys of text"

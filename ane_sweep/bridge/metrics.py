@@ -31,7 +31,7 @@ class MetricSpec:
     scale           (shown unit, recorded value of one such unit) if it is shown in another unit
     digits          decimals in tables; None: three significant figures
     score           the report weighs it beside RANKED in a work whose cells all have it
-    torch           metric of fp32 torch that stands in parentheses beside it
+    torch           metric of fp32 torch that stands in parentheses behind the value
     narrow          heading on a terminal that is too narrow for the table
     drop_order      place in the order in which such a terminal drops columns, from 1; 0: it keeps this one
     varying         the table shows it only if an axis varies whose name begins with this
@@ -70,17 +70,17 @@ class MetricSpec:
 
     @property
     def short(self) -> str:
-        """Its words in a sentence: `package`, `top1 agreement`."""
+        """Return the metric's words in a sentence: `package`, `top1 agreement`."""
         return self.label or self.name.replace("_", " ")
 
     @property
     def search_word(self) -> str:
-        """Its name in `best`: `package_mb`."""
+        """Return the metric's name in `best`: `package_mb`."""
         return self.word or self.name
 
     @property
     def tracked_name(self) -> str:
-        """Its name in MLflow, which has a scaled metric in the shown unit: `package_mb`."""
+        """Return the metric's name in MLflow, which has a scaled metric in the shown unit: `package_mb`."""
         return self.search_word if self.scale else self.name
 
     @property
@@ -93,7 +93,7 @@ class MetricSpec:
 
     @property
     def column(self) -> str:
-        """The heading of its columns: `PSNR dB`."""
+        """Return the heading of the metric's columns: `PSNR dB`."""
         return self.heading or f"{self.short} {self.shown_unit}".rstrip()
 
     def text(self, recorded: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What a model takes, by its task. Standard library only: planner and worker ask."""
+"""The inputs of a model by its task. Standard library only, for planner and worker."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _CLIP_VOCABULARY = 49_408  # where a config.json leaves it out, it is this
 
 
 def vocabulary(task: str, arch: Mapping[str, Any]) -> int:
-    """Token ids that the inputs may hold; 0 for a model that takes none. (Whisper's are its decoder's.)"""
+    """Return the number of token ids that the inputs may hold; 0 for a model that takes none. (Whisper's are its decoder's.)"""
     if task == "text_encoder":
         return arch.get("text_config", {}).get("vocab_size", _CLIP_VOCABULARY)
     return arch.get("vocab_size", 0) if task in TEXTS else 0

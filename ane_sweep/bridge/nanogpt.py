@@ -1,4 +1,4 @@
-"""nanoGPT's checkpoints, for the family gpt2: what they are recognised by and what architecture they hold. Standard
+"""nanoGPT's checkpoints, for the family gpt2: how to recognise one, and the architecture in it. Standard
 library only: the planner asks.
 
 A folder holds either `ckpt.pt`, as nanoGPT's train.py writes it (a pickle: {"model": state, "model_args": {...}, ...}),
@@ -23,7 +23,7 @@ _ARGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 
 
 def is_config(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json holds nanoGPT's model_args: Hugging Face's has no block_size, and says its model_type."""
+    """Return True if a config.json holds nanoGPT's model_args: Hugging Face's has no block_size, and says its model_type."""
     return "block_size" in config and "model_type" not in config
 
 
@@ -38,7 +38,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def architecture(args: Mapping[str, Any], option: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """The option's architecture with a checkpoint's numbers. What model_args do not say stays the option's: above all
+    """Return the option's architecture with a checkpoint's numbers. What model_args do not say stays the option's: above all
     the activation, which became the exact GELU in 2023 (before: activation_function=gelu_new).
 
     Raises ConfigError for another family's option and for arguments that are missing.
@@ -54,7 +54,7 @@ def architecture(args: Mapping[str, Any], option: Mapping[str, Any], label: str)
 
 
 def model_args(path: Path, model: str) -> dict[str, Any]:
-    """`model_args` of a ckpt.pt, without PyTorch and without running anything that the pickle names.
+    """Read `model_args` of a ckpt.pt, without PyTorch and without running anything that the pickle names.
 
     Format: torch.save's zip, whose data.pkl holds everything but the numbers. Raises ConfigError for another format.
     """

@@ -1,4 +1,4 @@
-"""How a task ended."""
+"""The outcome of a task: its status, and what it left."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,9 @@ DONE = (StageStatus.OK, StageStatus.CACHED)
 
 @dataclass
 class Outcome:
-    """How a task ended and, when it did, what it left: `folder` holds its artifact, the file `stderr` what it printed.
+    """The end of a task: `folder` holds its artifact, and the file `stderr` its output.
 
-    `result` is empty where no process ran.
+    `result` is empty if no process ran.
     """
 
     status: StageStatus

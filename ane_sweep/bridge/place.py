@@ -1,4 +1,4 @@
-"""A machine as a plan sees it: what it can do, and what of it enters the keys of what depends on the machine."""
+"""A machine as a plan sees it: its abilities, and the facts that enter the keys of tasks that depend on the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """Machines of a fleet that are alike for a plan; of one that was asked for by its name, that one.
+    """Machines of a fleet that are equivalent for a plan, or the one machine that was requested by name.
 
     label      the resource of the fleet's scheduler that these workers alone have
     key        digest of what makes their figures comparable

@@ -1,4 +1,4 @@
-"""A plan: the tasks of a matrix, and which cells need which."""
+"""A plan: the tasks of a matrix, and the tasks that each cell needs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from ane_sweep.bridge.task import Task
 
 @dataclass
 class Plan:
-    """Everything that would happen: tasks in an order that respects their inputs, and each cell's own tasks.
+    """All tasks of a matrix in an order that respects their inputs, and each cell's own tasks.
 
     beside  of each cell, units -> the task that times its program under them, for its verdict alone
     places  of each cell, with a fleet, which of its machines measure it
@@ -31,17 +31,17 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """What makes two sweeps the same sweep: the same cells over the same tasks."""
+        """Return the digest of the sweep: equal for two sweeps of the same cells over the same tasks."""
         return digest([self.chains, self.refused, *([self.searched] if self.searched else [])])
 
-    def needs(self, key: str) -> list[str]:
-        """Keys of all the tasks that a cell's record is made of; none for a refused cell."""
+    def list_tasks(self, key: str) -> list[str]:
+        """Return the keys of all the tasks that a cell's record is made of; none for a refused cell."""
         return [*self.chains.get(key, ()), *self.beside.get(key, {}).values()]
 
     def only(self, keys: Collection[str]) -> "Plan":
-        """The part of the plan that some of its cells need."""
+        """Return the part of the plan that the given cells need."""
         chains = {key: chain for key, chain in self.chains.items() if key in keys}
-        needed = {task for key in chains for task in self.needs(key)}
+        needed = {task for key in chains for task in self.list_tasks(key)}
         return replace(
             self,
             cells=[cell for cell in self.cells if cell.key in keys],

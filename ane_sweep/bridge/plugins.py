@@ -1,12 +1,12 @@
-"""What other installed packages add, by entry point; found without importing any of it.
+"""Plug-ins: additions by other installed packages, found by entry point without importing any of them.
 
     [project.entry-points."ane_sweep.families"]
     perceptron = "their_package.perceptron"
 
-An entry's value names a module; what it brings lies beside that module (or in it, where it is a package).
+An entry's value names a module; the files that it adds lie next to that module (or inside, if it is a package).
 
     families    the module itself, as worker/models/NAME.py; its sizes are model/*.yaml
-    runtimes    the module itself, as worker/runtimes/NAME.py; it runs where it is asked for by name, never as `auto`
+    runtimes    the module itself, as worker/runtimes/NAME.py; it runs only if it is requested by name, never as `auto`
     precisions  precision/NAME.yaml
     log_lines   NAME.csv, rows of the form of machine/log_lines.csv, tried after those
 """
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,60}")
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry. `source` is the module's file, `folder` where it lies; `trouble` says why it cannot be used."""
+    """One entry. `source` is the module's file, `folder` holds it; `trouble` says why the entry cannot be used."""
 
     kind: str
     name: str
@@ -47,12 +47,12 @@ class Plugin:
 
     @property
     def file(self) -> Path:
-        """What lies beside its module, of the kinds that are a file."""
+        """Return the file next to its module, for the kinds that are a file."""
         assert self.folder is not None  # else there is `trouble`, and nobody asks
         return self.folder / FILES[self.kind].format(self.name)
 
     def code(self) -> dict[str, Path]:
-        """All Python files of the package that it lies in, by name: any of them may decide what it computes."""
+        """Return all Python files of its package, by name: any of them may decide its results."""
         assert self.source is not None
         parts = self.module.split(".")
         depth = len(parts) if self.source.name == "__init__.py" else len(parts) - 1
@@ -63,17 +63,17 @@ class Plugin:
 
 
 def only(kind: str, name: str, ours: Collection[str]) -> Plugin | None:
-    """The plug-in of a name; None for one of ours, or of nobody's. Raises ConfigError where it is broken, or claimed twice."""
-    if name in ours or name not in found(kind):
+    """Return the plug-in of a name; None for a name of ours or an unknown one. Raises ConfigError if it is broken or claimed twice."""
+    if name in ours or name not in find_plugins(kind):
         return None
     if said := problem(kind, name, ours):
         raise ConfigError(said)
-    return found(kind)[name][0]
+    return find_plugins(kind)[name][0]
 
 
 def problem(kind: str, name: str, ours: Collection[str]) -> str | None:
-    """Why a name that is declared cannot be asked for."""
-    declared = found(kind).get(name, [])
+    """Return why a declared name cannot be used, or None if it can."""
+    declared = find_plugins(kind).get(name, [])
     owners = [*(["ane-sweep"] if name in ours and declared else []), *map(str, declared)]
     if len(owners) > 1:
         return (
@@ -83,23 +83,23 @@ def problem(kind: str, name: str, ours: Collection[str]) -> str | None:
 
 
 def usable(kind: str, ours: Collection[str] = ()) -> dict[str, Plugin]:
-    """Name -> plug-in, without what is broken or taken."""
-    return {name: one for name, (one, *_) in found(kind).items() if problem(kind, name, ours) is None}
+    """Return {name: plug-in}, without those that are broken or whose name is taken."""
+    return {name: one for name, (one, *_) in find_plugins(kind).items() if problem(kind, name, ours) is None}
 
 
 def broken(*kinds: str) -> list[str]:
-    """A sentence for each entry that cannot be used, whoever else claims its name."""
-    return [one.trouble for kind in kinds for claims in found(kind).values() for one in claims if one.trouble]
+    """Return a sentence for each entry that cannot be used, also if several claim its name."""
+    return [one.trouble for kind in kinds for claims in find_plugins(kind).values() for one in claims if one.trouble]
 
 
 def folders() -> dict[Path, str]:
-    """Folders that hold options (model/, precision/) -> whose they are."""
-    entries = [one for kind in OPTIONS for claims in found(kind).values() for one in claims]
+    """Return {folder that holds options (model/, precision/): the package that owns it}."""
+    entries = [one for kind in OPTIONS for claims in find_plugins(kind).values() for one in claims]
     return {one.folder: f"{one.distribution} {one.version}" for one in entries if one.folder is not None}
 
 
-def imported(plugin: Plugin) -> ModuleType:
-    """Its module: for the worker alone. Raises StageError that names the package where its import fails."""
+def import_plugin(plugin: Plugin) -> ModuleType:
+    """Import a plug-in's module, in the worker alone. Raises StageError that names the package if the import fails."""
     try:
         return import_module(plugin.module)
     except Exception as error:
@@ -108,13 +108,13 @@ def imported(plugin: Plugin) -> ModuleType:
 
 
 def versions(used: Iterable[Plugin | None]) -> dict[str, str | None]:
-    """Distribution -> version, for a record's toolchain."""
+    """Return {distribution: version} for a record's toolchain."""
     return {one.distribution: one.version for one in used if one is not None}
 
 
 @cache
-def found(kind: str) -> dict[str, list[Plugin]]:
-    """Name -> all who declare it."""
+def find_plugins(kind: str) -> dict[str, list[Plugin]]:
+    """Return {name: all plug-ins that declare it}."""
     claims: dict[str, list[Plugin]] = {}
     for entry in metadata.entry_points(group=f"ane_sweep.{kind}"):
         plugin = _described(kind, entry)
@@ -149,7 +149,7 @@ def _described(kind: str, entry: metadata.EntryPoint) -> Plugin:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Where a module lies. importlib's own find_spec imports the packages around it; this does not."""
+    """Find a module's spec, or None. importlib's own find_spec imports the packages around it; this function does not."""
     first, *rest = module.split(".")
     try:
         spec = find_spec(first)

@@ -1,4 +1,4 @@
-"""What planner and worker share about the two files between them: task.json in, result.json out."""
+"""The protocol of planner and worker: constants and process facts around task.json (in) and result.json (out)."""
 
 import contextlib
 import os
@@ -17,11 +17,11 @@ EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its re
 
 
 class Interrupted(AneSweepError):
-    """The sweep is being stopped: this task was killed, or never started, and left no result."""
+    """Raised while a sweep stops: this task was killed, or never started, and left no result."""
 
 
 def python_environment() -> dict[str, str]:
-    """The inherited environment for a Python of ours, to be started with -P: it finds ane_sweep, and whatever lies in the
+    """Return the inherited environment for a Python of ours, to be started with -P: it finds ane_sweep, and whatever lies in the
     folder that it runs in is not imported. (An empty entry of PYTHONPATH is that folder, a relative one is below it.)"""
     env = dict(os.environ)
     paths = [os.path.abspath(path) for path in env.pop("PYTHONPATH", "").split(os.pathsep) if path]
@@ -32,7 +32,7 @@ def python_environment() -> dict[str, str]:
 
 
 def peak_bytes() -> int:
-    """Peak resident memory of this process so far, in bytes.
+    """Return the peak resident memory of this process so far, in bytes.
 
     Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
     parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
@@ -44,7 +44,7 @@ def peak_bytes() -> int:
 
 
 def status_bytes(name: str) -> int | None:
-    """A kB field of this process's /proc/self/status in bytes; None where there is none."""
+    """Return a kB field of this process's /proc/self/status in bytes; None if the system has no such file or field."""
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith(f"{name}:"):

@@ -1,4 +1,4 @@
-"""Weight recipes: what `precision.weights` may say, what it means in full, and which OS can hold it. Stdlib only.
+"""Weight recipes: the options of `precision.weights`, their defaults, and the OS that each one needs. Stdlib only.
 
     kind                linear | palettized | sparse | mixed
     bits                linear: 8, 4   palettized: 8, 6, 4, 3, 2, 1   mixed: wanted average, or null with min_psnr_db
@@ -12,7 +12,7 @@
     candidates          mixed: the widths a weight may get
     min_psnr_db         mixed, in place of bits: the smallest size at which the PSNR of each output reaches it
     activations         null | int8: inputs and outputs of linear, conv, pool and add ops, calibrated on sentences
-    min_elements        weights with fewer numbers stay as they are (1-D ones always do)
+    min_elements        weights with fewer numbers stay uncompressed (1-D ones always do)
     skip                patterns (`*layer_0*`, `gather`) of weights that stay: name of the weight, or name or type of an op
     overrides           [{match: pattern, ...}]: other values for weights that match; the last match holds
 
@@ -54,7 +54,7 @@ _CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
 
 
 def problems(weights: Any) -> list[str]:
-    """Everything wrong with `precision.weights`, one sentence each; null is the recipe that changes nothing."""
+    """Return every problem of `precision.weights`, one sentence each; null is the recipe that changes nothing."""
     if weights is None:
         return []
     found = _problems_of(weights, "precision.weights", _COMMON)
@@ -70,23 +70,24 @@ def problems(weights: Any) -> list[str]:
         elif override.get("kind") == "mixed":
             found.append(f"{where}: mixed weighs all weights against each other and cannot hold for some")
         else:
-            found += _problems_of(_overridden(weights, override), where, {"min_elements": 0})
+            found += _problems_of(_apply_override(weights, override), where, {"min_elements": 0})
     return found
 
 
 def canonical(weights: Mapping[str, Any] | None) -> Recipe | None:
-    """The recipe in full, without what has no effect: equal recipes are equal, however they were written."""
+    """Return the recipe with its defaults and without options that have no effect, so that equivalent recipes are equal."""
     if weights is None:
         return None
     recipe = {"kind": weights["kind"], **FIELDS[weights["kind"]], **_COMMON, **weights}
     recipe["overrides"] = [
-        {"match": override["match"], **_settled(_overridden(weights, override))} for override in recipe["overrides"]
+        {"match": override["match"], **_fill_defaults(_apply_override(weights, override))}
+        for override in recipe["overrides"]
     ]
-    return _settled(recipe)
+    return _fill_defaults(recipe)
 
 
 def calibration(recipe: Recipe) -> dict[str, Any] | None:
-    """What must be measured before the recipe can be applied: `params` of stage calibrate; None for most recipes."""
+    """Return the measurements that the recipe needs first, as `params` of stage calibrate; None for most recipes."""
     wanted: dict[str, Any] = {}
     if recipe["kind"] == "mixed":
         wanted["sensitivity"] = {name: recipe[name] for name in ("candidates", "min_elements", "skip")}
@@ -96,7 +97,7 @@ def calibration(recipe: Recipe) -> dict[str, Any] | None:
 
 
 def least_target(recipe: Recipe) -> tuple[str, str]:
-    """(first iOS that can hold it, what begins there). Held to coremltools 9.0's own checks by a test, which see also
+    """Return (first iOS that can hold the recipe, the feature that needs it). A test checks it against coremltools 9.0; see also
     its `_quantization_passes.py`: joint compression, sub-channel tables and blocks, 4-bit numbers, 3-bit tables."""
     reasons = [("iOS16", "compressed weights"), *_reasons(recipe)]
     for override in recipe["overrides"]:
@@ -105,25 +106,25 @@ def least_target(recipe: Recipe) -> tuple[str, str]:
 
 
 def average_bits(recipe: Recipe) -> float:
-    """Bits a weight, before tables, scales and what stays uncompressed: for the planner's estimates."""
-    kept, mask = _kept(recipe.get("sparsity"))
+    """Return the average bits a weight, before tables, scales and what stays uncompressed: for the planner's estimates."""
+    kept, mask = _compute_kept_share(recipe.get("sparsity"))
     bits = 16.0 if recipe["kind"] == "sparse" else float(recipe["bits"] or max(recipe["candidates"]))
     return kept * bits + mask
 
 
-def zeros_of(sparsity: float | str) -> tuple[int, int] | float:
-    """`0.75` as it is, "2:4" as (2, 4)."""
+def parse_sparsity(sparsity: float | str) -> tuple[int, int] | float:
+    """Return a sparsity of `0.75` unchanged, and "2:4" as (2, 4)."""
     if isinstance(sparsity, str):
         n, m = sparsity.split(":")
         return int(n), int(m)
     return float(sparsity)
 
 
-def _kept(sparsity: float | str | None) -> tuple[float, int]:
-    """(share of the numbers that is kept, bits of the mask)."""
+def _compute_kept_share(sparsity: float | str | None) -> tuple[float, int]:
+    """Return (share of the numbers that is kept, bits of the mask)."""
     if sparsity is None:
         return 1.0, 0
-    zeros = zeros_of(sparsity)
+    zeros = parse_sparsity(sparsity)
     return (1 - zeros if isinstance(zeros, float) else 1 - zeros[0] / zeros[1]), 1
 
 
@@ -142,8 +143,8 @@ def _reasons(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(target, what) for holds, target, what in rules if holds]
 
 
-def _overridden(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """What holds for weights that an override matches: another kind starts from its own defaults."""
+def _apply_override(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe for weights that an override matches: another kind starts from its own defaults."""
     changes = {name: value for name, value in override.items() if name != "match"}
     base = {name: value for name, value in weights.items() if name not in _COMMON}
     if changes.get("kind", weights["kind"]) != weights["kind"]:
@@ -151,8 +152,8 @@ def _overridden(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict
     return {**base, "min_elements": weights.get("min_elements", _COMMON["min_elements"]), **changes}
 
 
-def _settled(recipe: Mapping[str, Any]) -> Recipe:
-    """In full and without the sizes of another granularity; `bits` gives way to `min_psnr_db`."""
+def _fill_defaults(recipe: Mapping[str, Any]) -> Recipe:
+    """Fill in the recipe's defaults and drop the sizes of other granularities; `min_psnr_db` replaces `bits`."""
     full = {**FIELDS[recipe["kind"]], **recipe}
     if full.get("granularity") != "per_block":
         full.pop("block_size", None)
@@ -203,7 +204,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _whole(value: Any, least: int) -> bool:
+def _is_whole_number(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
 
 
@@ -219,13 +220,13 @@ def _texts(value: Any) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "block_size": (lambda v: _whole(v, 2), "a whole number of 2 or more"),
-    "group_size": (lambda v: _whole(v, 1), "a whole number of 1 or more"),
-    "min_elements": (lambda v: _whole(v, 0), "a whole number of 0 or more"),
+    "block_size": (lambda v: _is_whole_number(v, 2), "a whole number of 2 or more"),
+    "group_size": (lambda v: _is_whole_number(v, 1), "a whole number of 1 or more"),
+    "min_elements": (lambda v: _is_whole_number(v, 0), "a whole number of 0 or more"),
     "per_channel_scale": (lambda v: isinstance(v, bool), "true or false"),
     "sparsity": (_ratio, 'a share between 0 and 1, or "n:m" with n under m'),
     "candidates": (
-        lambda v: isinstance(v, list) and bool(v) and all(_whole(b, 1) and b in PALETTE_BITS for b in v),
+        lambda v: isinstance(v, list) and bool(v) and all(_is_whole_number(b, 1) and b in PALETTE_BITS for b in v),
         f"a list of widths out of {', '.join(map(str, PALETTE_BITS))}",
     ),
     "min_psnr_db": (lambda v: v is None or _number(v), "a number or null"),

@@ -28,7 +28,7 @@ from ane_sweep.bridge.figures import (
     as_plain,
 )  # fmt: skip
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
-from ane_sweep.outward import credentials
+from ane_sweep.outward import mask_credentials
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
@@ -39,7 +39,7 @@ Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
 
 class Status(StrEnum):
-    """How a cell ended. `degraded` ran but deserves doubt; `fallback` ran elsewhere than asked."""
+    """The status of a cell. A `degraded` cell ran, with a warning; a `fallback` cell ran on another unit than requested."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -54,7 +54,7 @@ class Status(StrEnum):
 
 
 class StageStatus(StrEnum):
-    """How one stage of a cell ended. `unavailable` means that this host cannot, and leaves the cell ok."""
+    """The status of one stage of a cell. `unavailable` means that this host cannot run it, and leaves the cell ok."""
 
     OK = "ok"
     CACHED = "cached"
@@ -69,7 +69,7 @@ class StageStatus(StrEnum):
 
 @dataclass
 class StageOutcome:
-    """What one stage did for a cell; `key` names the task and is shared by every cell that used it.
+    """The outcome of one stage for a cell; `key` names the task and is shared by every cell that used it.
 
     seconds  wall time of the process that did the work, null when it did not run
     exit     exit code of that process, or the name of the signal that ended it
@@ -86,7 +86,7 @@ class StageOutcome:
 
 @dataclass(frozen=True)
 class Weights:
-    """Where a cell's weights are from: `kind` is pretrained, path, random, or own (a given module's own code)."""
+    """The origin of a cell's weights: `kind` is pretrained, path, random, or own (a given module's own code)."""
 
     kind: str | None = None
     source: str | None = None
@@ -95,7 +95,7 @@ class Weights:
 
 @dataclass
 class Record:
-    """Everything known about one cell: `cell` is the request, `realised` what really happened.
+    """All facts about one cell: `cell` is the request, `realised` what really happened.
 
     timings  one entry a process that timed it; the metrics are pooled from these (pool.py)
 
@@ -146,11 +146,11 @@ class Record:
         return next((metric for metric in self.metrics if metric.what == (name, kind, chip)), None)
 
     def placed(self, kind: Kind) -> Iterator[Placement]:
-        """Its placements of one kind."""
+        """Return the record's placements of one kind."""
         return (entry for entry in self.placement if entry.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first; what is no finite number becomes null."""
+        """Return the record as plain JSON values, `schema` first; what is no finite number becomes null."""
         plain = {"schema": self.schema, **msgspec.to_builtins({**vars(self), "placement": [], "timings": []})}
         plain["placement"] = [as_plain(entry) for entry in self.placement]
         plain["timings"] = [as_plain(entry) for entry in self.timings]
@@ -163,7 +163,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, plain: Any, where: str = "record") -> "Record":
-        """The inverse of `to_dict`; StoreError on a newer schema, an unknown status or a missing field.
+        """Return the record of a dict, as the inverse of `to_dict`; StoreError on a newer schema, an unknown status or a missing field.
 
         Fields that this version does not know are left out: a later version may add some within one schema.
         """
@@ -181,12 +181,12 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str, where: str = "record") -> "Record":
-        """The inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
+        """Return the record of a line, as the inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
         return cls.from_dict(_parse(text, where), where)
 
 
 def read_records(run_folder: Path) -> list[Record]:
-    """All records of one sweep in file order; RunNotFound without the file, StoreError naming a bad line."""
+    """Return all records of one sweep in file order; RunNotFound without the file, StoreError naming a bad line."""
     path = Path(run_folder) / FILE_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -212,7 +212,7 @@ def _parse(line: str, where: str) -> Any:
 
 
 def _check_digests(lines: Mapping[str, dict[str, Any]]) -> None:
-    """Hold each parsed line (place -> value) against the digest in it. Raises StoreError for a line that was changed.
+    """Compare each parsed line (place -> value) with the digest in it. Raises StoreError for a line that was changed.
 
     Without any digest the file is of an earlier version: it is read, with a warning.
     """
@@ -233,7 +233,7 @@ def _remedy(path: Path) -> str:
 
 
 def kept_records(run_folder: Path) -> list[Record] | None:
-    """The records of a run of ours; None where there are none, or none that can be read, which is said once."""
+    """Return the records of a run of ours; None if the file is absent, or damaged, which prints one warning."""
     try:
         return read_records(run_folder)
     except RunNotFound:
@@ -244,17 +244,17 @@ def kept_records(run_folder: Path) -> list[Record] | None:
 
 
 def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
-    """Replaces records.jsonl as a whole, so a reader never sees half of it."""
+    """Replace records.jsonl atomically, so that a reader never sees half of it."""
     folder = Path(run_folder)
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(record.to_json() + "\n" for record in records)
-    with disk.whole(folder / FILE_NAME) as aside:
+    with disk.replace_file(folder / FILE_NAME) as aside:
         aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # a path's bytes that are no text: \\udcXX
     return folder / FILE_NAME
 
 
 def has_random_weights(record: Record) -> bool:
-    """Whether any weights are random numbers: asked for, or drawn by a given module's own code."""
+    """Return True if any weights are random numbers: requested, or drawn by a given module's own code."""
     return record.weights.kind == "random" or DRAWN in record.realised
 
 
@@ -265,7 +265,7 @@ def worst_psnr(record: Record) -> Any:
 
 
 def flat_cell(record: Record) -> dict[str, Any]:
-    """The request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
+    """Return the request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
     return flat_request(record.cell)
 
 
@@ -275,21 +275,21 @@ def flat_request(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_typed(name: str) -> str:
-    """A name of `flat_cell` as a command line has it: `model_options.texts.count` is `model.texts.count`."""
+    """Return a name of `flat_cell` as typed on a command line: `model_options.texts.count` is `model.texts.count`."""
     group, dot, rest = name.partition("_options.")
     return f"{group}.{rest}" if dot and group in ("model", "precision") else name
 
 
 def varying_axes(records: list[Record]) -> list[str]:
-    """Names of the axes that differ between these records, in the order of the request."""
+    """Return the names of the axes that differ between these records, in the order of the request."""
     return varying_names([flat_cell(record) for record in records])
 
 
 def varying_names(cells: list[dict[str, Any]]) -> list[str]:
-    """The same of flat requests: together they tell any two that differ apart.
+    """Return the names of axes that differ between flat requests: together they distinguish any two that differ.
 
     What follows from the model (`family`, `size`), and a nested option that follows from one varying plain axis,
-    belongs to that axis and is none of its own. A missing key counts as a value.
+    belongs to that axis and is not counted. A missing key counts as a value.
     """
     names = list(dict.fromkeys(key for cell in cells for key in cell))
     varying = [name for name in names if _varies([cell.get(name) for cell in cells])]
@@ -329,10 +329,10 @@ def _flattened(values: dict[str, Any], prefix: str, found: dict[str, Any]) -> di
 
 
 def _finite(value: Any) -> Any:
-    """What is no finite number becomes null: one odd value must not cost the sweep its records. Passwords and tokens in
+    """Replace numbers that are not finite by null: one odd value must not cost the sweep its records. Passwords and tokens in
     addresses are masked."""
     if isinstance(value, str):
-        return credentials(value)
+        return mask_credentials(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

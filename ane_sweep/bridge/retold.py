@@ -1,10 +1,10 @@
-"""Records as others will read them: told, not obeyed."""
+"""Records for other readers: secrets masked, control characters escaped."""
 
 from collections.abc import Callable, Iterable
 
 from ane_sweep.bridge.record import Record
-from ane_sweep.outward import told, values
+from ane_sweep.outward import make_public, map_texts
 
 
-def records(given: Iterable[Record], say: Callable[[str], str] = told) -> list[Record]:
-    return [Record.from_dict(values(record.to_dict(), say)) for record in given]
+def records(given: Iterable[Record], say: Callable[[str], str] = make_public) -> list[Record]:
+    return [Record.from_dict(map_texts(record.to_dict(), say)) for record in given]

@@ -1,4 +1,4 @@
-"""What every runtime says of itself: the literal RUNTIME of its module (runtimes/NAME.py). What a loaded one can do is the
+"""The declarations of runtimes: the literal RUNTIME of each module runtimes/NAME.py. The methods of a loaded runtime are the
 protocol `Runtime` in runtimes/__init__.py.
 """
 
@@ -22,7 +22,7 @@ class Traits:
     auto        place among those that runtime=auto takes the first available one of; 0: by its name only
     coreml      Core ML itself executes: it loads what stage compile leaves, its loads are timed apart, and a verdict says where
                 the program ran
-    alone       nothing else runs beside it, scoring included
+    alone       nothing else runs at the same time, scoring included
     idle_s      latency.idle_s where that is null: hardware that falls asleep
     cannot      "module:function" of the planner's side, which says why this host cannot run it; "": every host can
     warm        modules that it loads, as a stage declares them; nothing: what runs it is started cold
@@ -43,7 +43,7 @@ class Traits:
 
 
 class Runtimes(Declared[Traits]):
-    """Ours, and what other packages declare; why one of theirs cannot be used is said when it is asked for."""
+    """Our runtimes and those of plug-ins; a plug-in that cannot be used raises its reason when it is requested."""
 
     def __init__(self) -> None:
         super().__init__("ane_sweep.worker.runtimes", "RUNTIME", Traits)
@@ -56,7 +56,7 @@ class Runtimes(Declared[Traits]):
                 self.broken[name] = f"runtime {name!r} of {one} cannot be used: {error}"
 
     def problem(self, name: str) -> str | None:
-        """Why a name that is declared cannot be used; None also for one that nobody declares."""
+        """Return why a declared name cannot be used; None if it can, or if it is unknown."""
         return plugins.problem("runtimes", name, self.ours) or self.broken.get(name)
 
     def __missing__(self, name: str) -> Traits:
@@ -65,7 +65,7 @@ class Runtimes(Declared[Traits]):
         return super().__missing__(name)
 
     def plugin_of(self, name: str) -> plugins.Plugin | None:
-        """The package that brings a runtime; None for one of ours. Raises ConfigError where it is broken."""
+        """Return the plug-in that brings a runtime; None for a runtime of ours. Raises ConfigError if the plug-in is broken."""
         return plugins.only("runtimes", name, self.ours)
 
 
@@ -74,13 +74,13 @@ UNKNOWN = Traits(needs="program", measured="", hardware="CPU")
 
 
 def cannot(name: str) -> str | None:
-    """Why this host cannot run a runtime; None where it can."""
+    """Return why this host cannot run a runtime; None if it can."""
     door = RUNTIMES[name].cannot
     return _behind(door) if door else None
 
 
-def asked(name: str) -> dict[str, Any]:
-    """What this host says of itself that a runtime's figures depend on."""
+def collect_host_facts(name: str) -> dict[str, Any]:
+    """Return the facts of this host that a runtime's figures depend on."""
     return {door.partition(":")[2]: _behind(door) for door in RUNTIMES[name].asks}
 
 
@@ -90,5 +90,5 @@ def _behind(door: str) -> Any:
 
 
 def traits(name: Any) -> Traits:
-    """Of the runtime that a record names, which may be one that this install has not: then nothing is known of it."""
+    """Return the traits of the runtime that a record names; UNKNOWN for a runtime that this install does not have."""
     return RUNTIMES.get(str(name), UNKNOWN)

@@ -1,4 +1,4 @@
-"""The inputs of a model that somebody brings: shapes, dtypes and the values that they take. Standard library only.
+"""The inputs of a model that the user brings: shapes, dtypes and the values that they take. Standard library only.
 
 {image: [1, 3, 224, 224], ids: {shape: [1, 128], dtype: int32, range: [0, 30000]}}
 {x: [[1, 3, 224, 224], [1, 3, 256, 256]]}     several shapes, the first of them the default
@@ -39,7 +39,7 @@ class Input:
         return len(self.shapes) > 1 or any(isinstance(size, tuple) for size in self.shapes[0])
 
     def points(self) -> list[tuple[int, ...]]:
-        """The shapes that it is scored and timed at, the default first: each of several; of a range the largest, the
+        """Return the shapes to score and time at, the default first: each enumerated shape; of a range the largest, the
         smallest and the middle."""
         if len(self.shapes) > 1 or not self.flexible:
             return [tuple(_at(size, 1.0) for size in shape) for shape in self.shapes]
@@ -51,7 +51,7 @@ def _at(size: Size, share: float) -> int:
 
 
 def points(inputs: tuple[Input, ...]) -> list[tuple[tuple[int, ...], ...]]:
-    """Shapes of all inputs together, the default first. A fixed one stays as it is."""
+    """Return the shapes of all inputs together, the default first. A fixed shape repeats."""
     several = [one.points() for one in inputs]
     count = max((len(shapes) for shapes in several), default=1)
     rows = zip(*(shapes * (count if len(shapes) == 1 else 1) for shapes in several))
@@ -59,13 +59,13 @@ def points(inputs: tuple[Input, ...]) -> list[tuple[tuple[int, ...], ...]]:
 
 
 def label(inputs: tuple[Input, ...], point: tuple[tuple[int, ...], ...]) -> str:
-    """`1x3x256x256`: the shapes of those inputs that take several, each once."""
+    """Return `1x3x256x256`: the shapes of those inputs that take several, each once."""
     named = ["x".join(map(str, shape)) for one, shape in zip(inputs, point) if one.flexible]
     return "_".join(dict.fromkeys(named))
 
 
 def problem(name: str, spec: Any) -> str | None:
-    """What is wrong with `model.inputs`, in one sentence."""
+    """Return the first problem of `model.inputs` as one sentence, or None."""
     try:
         read(spec, name)
     except ConfigError as error:
@@ -74,7 +74,7 @@ def problem(name: str, spec: Any) -> str | None:
 
 
 def read(spec: Mapping[str, Any], name: str = "model.inputs") -> tuple[Input, ...]:
-    """The inputs in their order. Raises ConfigError with the first problem."""
+    """Return the inputs in their order. Raises ConfigError with the first problem."""
     if not spec:
         raise ConfigError(f"{name}={{}}: no inputs; the form is {{image: [1,3,224,224]}}")
     found = tuple(_input(f"{name}.{key}", str(key), value) for key, value in spec.items())

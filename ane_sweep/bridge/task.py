@@ -1,4 +1,4 @@
-"""The two files between planner and worker, as types: what is asked of a task (task.json) and what came of it (result.json).
+"""The two files between planner and worker, as types: the request of a task (task.json) and its result (result.json).
 
     task.json    {"schema", "stage", "key", "params", "inputs": {role: path}, "out", "tmp", "result",
                   "limits": {"memory_bytes": int | null}, "fault": name | null, "threads": int | null}
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """What a worker is asked.
+    """The request to a worker.
 
     params   what the stage is told, as JSON values; `inputs`: role -> folder or file of an upstream artifact
     out      where the stage leaves its files; `tmp` is made before and deleted after; `result`: where result.json goes
@@ -63,11 +63,11 @@ class TaskRequest:
 
 @dataclass
 class TaskResult:
-    """What a task came to.
+    """The result of a task.
 
     status   `unavailable`: this host cannot do it. `reason` is one sentence; None when ok
     seconds  wall time of the whole process; `peak_bytes` its peak resident memory; `exit` its exit code or the name of the
-             signal that ended it. None where nobody knows, as of an artifact from the cache
+             signal that ended it. None if unknown, as for an artifact from the cache
     realised, facts  JSON values: what really happened, for the record, and what later tasks and the planner may want
     doubts   sentences
     """
@@ -89,7 +89,7 @@ class TaskResult:
     schema: Literal[1] = SCHEMA
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON values, in the form of result.json."""
+        """Return the result as JSON values, in the form of result.json."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         timing = {} if self.timing is None else {"timing": as_plain(self.timing)}
         placement = {"placement": [as_plain(entry) for entry in self.placement]} if self.placement else {}
@@ -99,7 +99,7 @@ class TaskResult:
 
     @classmethod
     def from_plain(cls, plain: Any) -> "TaskResult":
-        """The inverse of `to_plain`. Raises ValueError for what has another form."""
+        """Return the result of JSON values, as the inverse of `to_plain`. Raises ValueError for values of another form."""
         if not isinstance(plain, dict) or not isinstance(plain.get("facts", {}), dict):
             raise ValueError("it is no result")
         facts = dict(plain.get("facts", {}))
@@ -111,7 +111,7 @@ class TaskResult:
 
     @classmethod
     def read(cls, path: Path) -> "TaskResult | None":
-        """The result in a file, or None where there is none of this form."""
+        """Return the result in a file, or None if the file is absent or has another form."""
         plain = disk.read_json(path)
         try:
             return None if plain is None else cls.from_plain(plain)
@@ -121,7 +121,7 @@ class TaskResult:
 
 @dataclass
 class Task:
-    """One process. `inputs` maps a role to an upstream task's key; `folders` to a folder that already exists."""
+    """One task, which runs as one process. `inputs` maps a role to an upstream task's key; `folders` to a folder that already exists."""
 
     stage: str
     key: str
@@ -144,13 +144,13 @@ class Task:
     varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
 
     def also_for(self, other: "Task") -> None:
-        """Another cell needs the same task: the widest limits hold, and what is asked for outright is done."""
+        """Merge the same task of another cell into this one: the widest limits hold, and an explicit request wins."""
         for limit, value in other.limits.items():
             self.limits[limit] = None if None in (self.limits[limit], value) else max(self.limits[limit], value)
         if not other.more_of:
             self.more_of, self.seconds = "", other.seconds
 
     def memory_limit(self, budget: int) -> int:
-        """Bytes that its process may use: its own limit, or what all lanes may use together."""
+        """Return the bytes that its process may use: its own limit, or the budget that all parallel tasks share."""
         gib = self.limits["memory_gib"]
         return budget if gib is None else int(gib * 2**30)

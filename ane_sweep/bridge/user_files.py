@@ -27,7 +27,7 @@ def open_user_file(path: Path) -> Iterator[Path]:
     """
     found = _look_at(path)
     if found is None or stat.S_ISREG(found.st_mode):
-        with disk.whole(path, 0o644 if found is None else stat.S_IMODE(found.st_mode)) as aside:
+        with disk.replace_file(path, 0o644 if found is None else stat.S_IMODE(found.st_mode)) as aside:
             yield aside
         return
     with tempfile.TemporaryDirectory() as folder:

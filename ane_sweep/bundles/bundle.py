@@ -72,7 +72,7 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
         record.artifacts = [replace(item, path=f".../{Path(item.path).name}") for item in record.artifacts]
     texts = {
         FILE_NAME: "".join(record.to_json() + "\n" for record in retold.records(records, names.hide)),
-        RUN: json.dumps(outward.values({name: info[name] for name in kept if name in info}, names.hide), indent=1),
+        RUN: json.dumps(outward.map_texts({name: info[name] for name in kept if name in info}, names.hide), indent=1),
     }
     if (found := drift.read(run_folder)) is not None:
         texts[DRIFT] = json.dumps(msgspec.to_builtins(found.with_texts(names.hide)), indent=1)

@@ -84,7 +84,7 @@ def _readme(record: Record, paths: list[Path]) -> str:
         if len(paths) == 1
         else f" The {len(paths)} run in this order; each takes what those before it give, by name."
     )
-    return outward.visible(
+    return outward.escape_controls(
         _TEXT.format(
             model=record.cell.get("model"), asked=asked, sweep=record.sweep, order=order, programs=programs,
             inputs=_features(first), outputs=_features(outputs), python=units.upper(), swift=_SWIFT.get(units, "all"),

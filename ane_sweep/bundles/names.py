@@ -45,7 +45,7 @@ SHORTEST = 3  # letters of a name that is looked for in sentences
 def scrubbed(text: str) -> str:
     """Return a text without secrets, in which absolute paths are cut to their last part, an address of anything but a web
     page to its scheme, and the names of this host and of hosts in private networks are gone."""
-    text = outward.redacted(text)
+    text = outward.mask_private(text)
     if "://" in text:
         text = _ADDRESS.sub(lambda found: found[0] if found[1] in (*_WEB, *_FILES) else f"{found[1]}://...", text)
     if "/" in text or "\\" in text:

@@ -126,7 +126,7 @@ def as_text(found: Machines) -> str:
     made = grid(found)
     right = {n for n, numeric in enumerate(made.numeric) if numeric}
     lines = [_head(found), "", tables.aligned(made.rows, heads=made.heads, right=right), "", NOTE]
-    return outward.visible("\n".join(lines)) + "\n"
+    return outward.escape_controls("\n".join(lines)) + "\n"
 
 
 def _head(found: Machines) -> str:

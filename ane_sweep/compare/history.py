@@ -146,7 +146,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
             f"{len(few)} of {len(cells)} cells could not be tested: {terminal.count(most, 'run')} at most, "
             f"where the last one is held against {FEWEST_BEFORE} before it, and a step needs {FEWEST}"
         )
-    return outward.visible("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")
+    return outward.escape_controls("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")
 
 
 def as_json(cells: list[Series], notes: list[str]) -> str:

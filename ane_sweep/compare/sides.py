@@ -16,7 +16,7 @@ from pathlib import Path
 from ane_sweep import folders
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.kept import read
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound, suggestion
 from ane_sweep.results.difference import figures_by_round
@@ -97,7 +97,7 @@ def _folder(out: Path, name: str) -> Path | None:
 
 def text_of(value: object) -> str:
     """A value as labels show it and selectors name it."""
-    return worded(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
+    return format_value(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
 
 
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:

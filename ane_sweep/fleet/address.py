@@ -4,7 +4,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.outward import credentials
+from ane_sweep.outward import mask_credentials
 
 PORT = 8786
 _FORM = f"the form is tls://HOST:{PORT}, for a fleet on this machine alone tls://127.0.0.1:{PORT}"
@@ -17,8 +17,8 @@ def checked(text: str) -> str:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if credentials(text) != text or "@" in text:
-        raise ConfigError(f"{credentials(text)}: an address of a fleet holds no user and no password; {_FORM}")
+    if mask_credentials(text) != text or "@" in text:
+        raise ConfigError(f"{mask_credentials(text)}: an address of a fleet holds no user and no password; {_FORM}")
     if parts.scheme == "tcp" and parts.netloc:
         raise ConfigError(
             f"{text}: without TLS, whoever reaches that port could run code here; the same address as tls://{parts.netloc} "

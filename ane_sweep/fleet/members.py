@@ -13,11 +13,11 @@ import msgspec
 
 from ane_sweep.bridge import conversion
 from ane_sweep.bridge.place import Place, Places
-from ane_sweep.bridge.runtimes import RUNTIMES, asked, cannot
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot, collect_host_facts
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link
 from ane_sweep.machine import apple, host, memory
-from ane_sweep.outward import credentials
+from ane_sweep.outward import mask_credentials
 from ane_sweep.terminal import say
 
 # Set by `fleet worker` for the process that it starts.
@@ -75,7 +75,7 @@ def describe_self() -> Member:
         memory_gib=memory_bytes() / 2**30,
         no_coreml=apple.no_coreml(),
         cannot=refused,
-        asked={name: asked(name) for name in RUNTIMES if name not in refused},
+        asked={name: collect_host_facts(name) for name in RUNTIMES if name not in refused},
         xcode=apple.xcode() if apple.is_mac() else None,
         declared=declared is not None,
     )
@@ -201,9 +201,9 @@ def find_places(settings: Mapping[str, Any], wanted: Collection[str | None], *, 
             "executor=dask: store=URL says where artifacts are shared: a folder that all machines mount, as "
             "file:///mnt/nfs/ane-sweep, or s3://BUCKET/PREFIX (ane-sweep help fleet)"
         )
-    if (store := settings["store"]) != credentials(store):
+    if (store := settings["store"]) != mask_credentials(store):
         raise ConfigError(
-            f"store={credentials(store)}: it goes to every worker, so it holds no user and no password; fsspec takes those from "
+            f"store={mask_credentials(store)}: it goes to every worker, so it holds no user and no password; fsspec takes those from "
             "each machine's own environment"
         )
     with link.connected(at, certificates) as client:

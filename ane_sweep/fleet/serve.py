@@ -18,7 +18,7 @@ import msgspec
 
 from ane_sweep.bridge import conversion
 from ane_sweep.fleet import address, link, members
-from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say, settle
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, protect_streams, say
 
 _GRACE_S = 3.0  # for saying goodbye
 _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
@@ -42,7 +42,7 @@ class Request(msgspec.Struct):
 
 
 def main(text: str) -> None:
-    settle()
+    protect_streams()
     request = conversion.decode(text, Request)
     try:
         code = asyncio.Runner().run(_serve(request))  # and not closed: that would wait for the threads of tasks

@@ -1,1 +1,1 @@
-"""The sweep that runs by itself: a time budget, rotation, comparison with the good nights, retention, a summary."""
+"""Nightly sweeps: a time budget, rotation, comparison with the good nights, retention and a summary."""

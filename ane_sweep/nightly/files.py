@@ -1,4 +1,4 @@
-"""Ready files for what starts a program at night: systemd, launchd, cron, a GitHub workflow.
+"""Files that start a sweep every night: for systemd, launchd, cron and GitHub workflows.
 
 Each runs the same command, with absolute paths: this Python, this outputs folder, the overrides asked for.
 """
@@ -27,7 +27,7 @@ _SECRET = (
 
 @dataclass(frozen=True)
 class Job:
-    """What to run, and when each day (hour, minute, local time)."""
+    """A command, and the time of day at which it starts (hour, minute, local time)."""
 
     command: list[str]
     out: Path
@@ -36,10 +36,10 @@ class Job:
 
 
 def job(out: Path, at: str, overrides: list[str]) -> Job:
-    """Raises ConfigError for a time that is none, for words that a line of a unit or a crontab cannot hold, and for an
+    """Return the job of a night. Raises ConfigError for a malformed time, words that no unit or crontab line can hold, and an
     address with a password: these files are read by others, and kept with code."""
     unit_files.check_words([*overrides, f"out={out}"])
-    if secret := [outward.credentials(word) for word in overrides if _holds_secret(word)]:
+    if secret := [outward.mask_credentials(word) for word in overrides if _holds_secret(word)]:
         raise ConfigError([f"{word}: {_SECRET}" for word in secret])
     hour, _, minute = at.partition(":")
     if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
@@ -49,7 +49,7 @@ def job(out: Path, at: str, overrides: list[str]) -> Job:
 
 
 def systemd(job: Job) -> dict[str, str]:
-    """A user service and its timer (systemd.service(5), systemd.timer(5))."""
+    """Return a user service and its timer (systemd.service(5), systemd.timer(5))."""
     service = (
         "[Unit]\nDescription=ane-sweep nightly\n\n[Service]\nType=oneshot\nEnvironment=PYTHONUNBUFFERED=1\n"
         f"ExecStart={unit_files.systemd_command(job.command)}\nKillMode=mixed\nTimeoutStopSec=60\n"
@@ -62,7 +62,7 @@ def systemd(job: Job) -> dict[str, str]:
 
 
 def launchd(job: Job) -> dict[str, str]:
-    """A launch agent (launchd.plist(5)). ProcessType Standard: macOS slows background jobs down, timings with them."""
+    """Return a launch agent (launchd.plist(5)). ProcessType Standard: macOS slows background jobs down, timings with them."""
     log = str(job.out / "nightly" / "launchd.log")
     values = {
         "Label": LABEL,
@@ -76,13 +76,13 @@ def launchd(job: Job) -> dict[str, str]:
 
 
 def cron(job: Job) -> dict[str, str]:
-    """One line for `crontab -e`; a percent sign is a line end there unless escaped (crontab(5))."""
+    """Return one line for `crontab -e`; a percent sign is a line end there unless escaped (crontab(5))."""
     line = shlex.join(job.command) + f" >> {shlex.quote(str(job.out / 'nightly' / 'cron.log'))} 2>&1"
     return {f"{LABEL}.cron": f"{job.minute} {job.hour} * * * " + line.replace("%", "\\%") + "\n"}
 
 
 def github(job: Job) -> dict[str, str]:
-    """A workflow for a runner of one's own: timings of a hosted one are another machine's each night."""
+    """Return a workflow for a self-hosted runner: a hosted runner is another machine each night, and so are its timings."""
     overrides = shlex.join([word for word in job.command[4:] if not word.startswith("out=")])
     text = f"""name: {LABEL}
 on:
@@ -144,7 +144,7 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
 
 def _holds_secret(word: str) -> bool:
     """Return True if an address in a word has a password or token. A store's may have a user alone: sftp://ada@nas.local/x."""
-    return outward.credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
+    return outward.mask_credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
 
 
 def _yaml_quoted(text: str) -> str:

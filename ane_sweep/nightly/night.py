@@ -1,4 +1,4 @@
-"""One night: choose, run, compare with the good nights, tag, keep, say."""
+"""One night: choose cells, run them, compare them with the good nights, tag the run, delete old runs, write a summary."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
     """Run tonight's cells. Exit 0 no regression, 1 a regression or a cell that does not work, 3 nothing could be tested;
     where there is no good night yet, a sweep's code."""
     settings = request.settings
-    with alone(out / "nightly"), cache.open_store(out) as store:
+    with hold_lock(out / "nightly"), cache.open_store(out) as store:
         store.sweep_tmp()
         whole = plan_for(request, store, out)
         rotation = Rotation.read(out)
@@ -38,7 +38,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         run, records, fresh = engine.perform(tonight, settings, store, out, args)
         now = Night(run, records, left, settings["budget_minutes"])
         compare(now, out)
-        rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *suspects(now)])
+        rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *list_suspects(now)])
         rotation.write()
         measured = {record.cell_key for record in records if record.status is not Status.SKIPPED}
         bad = [cell for cell in whole.cells if cell.key in rotation.again and cell.key not in measured]
@@ -50,12 +50,14 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         engine.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
         now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
-        print(f"summary: {terminal.shown(summary.write(out, run.stamp, summary.text(now)))}")
+        print(f"summary: {terminal.format_path(summary.write(out, run.stamp, summary.text(now)))}")
     return exit_code(now, engine.exit_code(records))
 
 
 def exit_code(now: Night, of_the_sweep: int) -> int:
-    """What does not work, or became worse, keeps every night bad until it is well again, also one that did not reach it."""
+    """Return a night's exit code. A cell that fails or became worse keeps every night bad until it is well again, also a
+    night that did not reach it.
+    """
     if now.regressed or now.failing or now.missed:
         return NOT_ALL_OK
     if now.doubt or (now.compared and not now.compared.tested):
@@ -64,7 +66,7 @@ def exit_code(now: Night, of_the_sweep: int) -> int:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def hold_lock(folder: Path) -> Iterator[None]:
     """Hold the nightly's lock, which the kernel releases with the process. Raises StoreError while another night runs."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = locks.tried(folder / "lock")
@@ -83,8 +85,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def compare(now: Night, out: Path) -> None:
-    """Hold tonight against the good nights. Hours were spent on its figures: whatever stands in the way of comparing
-    them is told in the summary and costs nothing else."""
+    """Compare tonight with the good nights. Hours were spent on its figures, so an error of the comparison becomes a warning
+    in the summary and costs no more.
+    """
     try:
         now.compared = against_good(out, now.run.folder, now.records)
     except Exception as error:
@@ -93,7 +96,7 @@ def compare(now: Night, out: Path) -> None:
 
 
 def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison | None:
-    """Tonight against each cell's last good night; None where no cell of tonight has one. A night that was interrupted
+    """Return the comparison with each cell's last good night; None if no cell of tonight has one. A night that was interrupted
     in its report may be a good one already, and is not held against itself."""
     nights = sides.good_nights(out, without=[folder.resolve()])
     tonight = {record.cell_key for record in records}
@@ -106,8 +109,10 @@ def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison |
 
 
 def hold_against_nights(found: Comparison, nights: list[list[Record]]) -> None:
-    """A timing that differs from the last good night, but by no more than good nights differ in that very figure among
-    themselves, is no change: processes of one night know nothing of the next one. Needs five good nights of a cell."""
+    """Move changes of a timing that are no larger than the differences among good nights to a bucket of their own, which counts
+    as no change: processes of one night say
+    nothing of the spread between nights. Needs five good nights of a cell.
+    """
     tonight = {pair.label: pair.b for pair in found.pairs}
     for change in found.changes:
         if change.figure is None or change.bucket not in (*REGRESSIONS, *IMPROVEMENTS):
@@ -133,8 +138,8 @@ def list_untested(now: Night) -> list[str]:
     ]
 
 
-def suspects(now: Night) -> list[str]:
-    """Keys of the cells that regressed or do not work: measured again the next night, before all others."""
+def list_suspects(now: Night) -> list[str]:
+    """Return the keys of the cells that regressed or failed: they are measured again the next night, before all others."""
     found = now.compared
     worse = {change.cell for change in found.changes if change.bucket in REGRESSIONS} if found else set()
     regressed = [pair.b.cell_key for pair in found.pairs if pair.label in worse] if found else []

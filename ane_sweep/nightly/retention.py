@@ -1,4 +1,4 @@
-"""What a nightly throws away: old runs, and of the cache what was not used for longest."""
+"""Deletion of a nightly's old runs, and of the least recently used artifacts in the cache."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from ane_sweep.terminal import say
 
 
 def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[str]:
-    """Delete what is beyond the limits; returns names of deleted runs. A run stays that is unfinished, that no nightly
-    made, or that `good` still takes a cell's record from. The cache stays as it is, with a doubt, while another sweep uses it.
+    """Delete runs and artifacts beyond the limits; return the names of deleted runs. A run stays if it is unfinished, if no
+    nightly made it, or if `good` uses a record of it. While another sweep uses the cache, it stays, with a warning.
     """
     needed = needed_for_good(out)
     finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
@@ -24,5 +24,5 @@ def keep(out: Path, store: Store, *, keep_runs: int, cache_gb: float) -> list[st
 
 
 def needed_for_good(out: Path) -> set[str]:
-    """The runs that hold some cell's level."""
+    """Return the runs that hold the baseline of a cell."""
     return {one.sweep for one in sides.newest(sides.good_nights(out))}

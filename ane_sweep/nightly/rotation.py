@@ -1,4 +1,4 @@
-"""Which cells tonight: the most informative first, as many as the budget holds; the rest comes first the next night.
+"""The choice of tonight's cells: the most informative first, as many as the budget holds; the rest comes first the next night.
 
 The rule, in this order: cells whose last comparison showed a regression (is it real?), cells that were never measured,
 then those that were measured longest ago. Within one rank, the order of the matrix.
@@ -20,7 +20,7 @@ FILL = 0.85  # of the budget is filled by estimates: they are medians, and the l
 
 @dataclass(frozen=True)
 class State:
-    """state.json."""
+    """The content of state.json."""
 
     measured: dict[str, str]
     again: list[str]
@@ -28,7 +28,7 @@ class State:
 
 @dataclass
 class Rotation:
-    """outputs/nightly/state.json: by which run each cell was measured last, and which ones are to be looked at again.
+    """The state in outputs/nightly/state.json: the last run that measured each cell, and the cells to measure again.
 
     order   run -> its place among those that are still there, oldest first
     """
@@ -50,14 +50,14 @@ class Rotation:
         disk.write_json(self.path, vars(State(self.measured, self.again)))
 
     def rank(self, key: str) -> tuple[int, int, str]:
-        """Smaller is sooner; a run that is gone is older than those that are kept."""
+        """Return a sort key: a smaller one is measured sooner; a deleted run counts as older than the existing ones."""
         if key in self.again:
             return 0, 0, ""
         stamp = self.measured.get(key)
         return (1, 0, "") if stamp is None else (2, self.order.get(stamp, -1), stamp)
 
     def note(self, stamp: str, records: list[Record], again: list[str]) -> None:
-        """What a night measured, and what in it wants another look."""
+        """Add a night: the cells that it measured, and those to measure again."""
         seen = [record.cell_key for record in records if record.status is not Status.SKIPPED]
         self.measured |= dict.fromkeys(seen, stamp)
         self.again = [key for key in dict.fromkeys([*self.again, *again]) if key in again or key not in seen]
@@ -66,7 +66,7 @@ class Rotation:
 def choose(
     plan: Plan, rotation: Rotation, budget_minutes: float | None, is_cached: Callable[[Task], bool]
 ) -> tuple[Plan, list[str]]:
-    """(tonight's part of the plan, labels of the cells that are left for the next night). At least one cell is chosen."""
+    """Return (tonight's part of the plan, labels of the cells that are left for the next night). At least one cell is chosen."""
     order = sorted((cell for cell in plan.cells), key=lambda cell: rotation.rank(cell.key))
     if budget_minutes is None:
         return plan, []
@@ -74,8 +74,8 @@ def choose(
     counted: set[str] = set()
     spent, full = 0.0, False
     for cell in order:
-        fresh = [key for key in plan.needs(cell.key) if key not in counted]
-        cost = sum(seconds(plan.tasks[key], is_cached) for key in fresh)
+        fresh = [key for key in plan.list_tasks(cell.key) if key not in counted]
+        cost = sum(estimate_seconds(plan.tasks[key], is_cached) for key in fresh)
         full = full or (bool(chosen & plan.chains.keys()) and spent + cost > FILL * 60 * budget_minutes)
         if full and fresh:
             continue
@@ -86,8 +86,8 @@ def choose(
     return plan.only(chosen), left
 
 
-def seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
-    """What a task is expected to take tonight."""
+def estimate_seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
+    """Return the expected seconds of a task tonight; 0 if it is cached or cannot run."""
     if task.unavailable or is_cached(task):
         return 0.0
     return task.seconds if task.seconds is not None else STAGES[task.stage].guess(task.work)

@@ -1,4 +1,4 @@
-"""The night in some lines of Markdown, for a chat or a mail: what a person wants to know before the first coffee."""
+"""The summary of a night in some lines of Markdown, for a chat or a mail."""
 
 from collections import Counter
 from collections.abc import Sized
@@ -18,11 +18,11 @@ SHOWN = 5  # changes of one bucket, and cells in a list
 
 @dataclass
 class Night:
-    """What a night did and found.
+    """The results of a night.
 
     left, missed   labels of cells that the budget did not reach: all of them, and those that were bad the last time
     untested       keys of cells that have a level, and could not be tested against it
-    compared       with the good nights; None without one, or where `doubt` says why it could not be done
+    compared       comparison with the good nights; None without one, or if it failed, for the reason in `doubt`
     gone           old runs that were deleted
     """
 
@@ -42,12 +42,12 @@ class Night:
 
     @property
     def failing(self) -> list[Record]:
-        """What was run and did not work. A cell that is impossible, or whose turn did not come, is no failure."""
+        """Return the records of cells that ran and failed. A refused cell and one whose turn did not come are no failures."""
         return [r for r in self.records if r.status not in (*sides.FINE, Status.REFUSED, Status.SKIPPED)]
 
 
 def text(night: Night) -> str:
-    """First line: the verdict, fit for a subject."""
+    """Return the summary; its first line is the verdict, short enough for a mail's subject."""
     records, compared, stamp = night.records, night.compared, night.run.stamp
     counts = Counter(record.status.value for record in records)
     told = ", ".join(f"{n} {status}" for status, n in counts.items())
@@ -77,7 +77,7 @@ def text(night: Night) -> str:
 
 
 def headline(night: Night) -> str:
-    """What does not work first, then what the comparison found."""
+    """Return the verdict: failures first, then the result of the comparison."""
     parts = [f"{len(night.failing)} of {_cells(night.records)} not working"] if night.failing else []
     if night.doubt:
         parts.append(f"not compared with the good nights: {night.doubt}")
@@ -87,10 +87,10 @@ def headline(night: Night) -> str:
 
 
 def write(out: Path, stamp: str, said: str) -> Path:
-    """outputs/nightly/STAMP.md, and the same as latest.md; returns the latter."""
+    """Write outputs/nightly/STAMP.md, and the same as latest.md; return the latter."""
     folder = out / "nightly"
     for name in (f"{stamp}.md", "latest.md"):
-        with disk.whole(folder / name) as aside:
+        with disk.replace_file(folder / name) as aside:
             aside.write_text(said, encoding="utf-8")
     return folder / "latest.md"
 

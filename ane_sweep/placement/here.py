@@ -84,7 +84,7 @@ def keep(made: Sequence[Row]) -> Path:
     where = path()
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        with disk.whole(where) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
+        with disk.replace_file(where) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(asdict(row) for row in merged.values())

@@ -366,7 +366,7 @@ def pass_to_hydra(args: list[str]) -> bool:
     elif given.cfg:
         with redirect_stdout(io.StringIO()) as shown:
             composer.hydra.show_cfg("config", words, given.cfg, given.package, given.resolve)
-        print(outward.credentials(shown.getvalue()), end="")
+        print(outward.mask_credentials(shown.getvalue()), end="")
     elif given.info:
         composer.hydra.show_info(given.info, "config", words)
     else:

@@ -24,6 +24,6 @@ def complete_tracking(tracking: dict[str, Any]) -> tuple[dict[str, Any], list[st
     taken = [
         name for name, key in ((URI, "uri"), (EXPERIMENT, "experiment")) if os.environ.get(name) and not tracking[key]
     ]
-    where = outward.credentials(uri) if uri else "the outputs folder's database"
+    where = outward.mask_credentials(uri) if uri else "the outputs folder's database"
     note = f"logged to {where}, experiment {experiment} ({', '.join(taken)})"
     return {**tracking, "uri": uri, "experiment": experiment}, [note] if taken and tracking["enabled"] else []

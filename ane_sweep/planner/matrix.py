@@ -130,7 +130,7 @@ def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: in
             config = compose.resolve(config)
             found.update(dict.fromkeys(schema.problems(config)))
         if not (found or groups.found):
-            cell = Cell.of(config)
+            cell = Cell.from_config(config)
             cells.setdefault(cell.key, cell)
     if found := {**found, **groups.found}:
         raise ConfigError(list(found))

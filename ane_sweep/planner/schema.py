@@ -7,7 +7,7 @@ from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.executors import EXECUTORS
-from ane_sweep.bridge.key import NONE, NUMBER, Key, shown
+from ane_sweep.bridge.key import NONE, NUMBER, Key, abbreviate
 from ane_sweep.bridge.model_tasks import TASKS
 from ane_sweep.errors import suggestion
 from ane_sweep.planner import architecture
@@ -212,7 +212,7 @@ def problems(config: dict[str, Any]) -> list[str]:
     found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
     sweep = config.get("sweep") or {}
     if not isinstance(sweep, dict):
-        return [*found, f"sweep={shown(sweep)}: expected one of the options in conf/sweep/"]
+        return [*found, f"sweep={abbreviate(sweep)}: expected one of the options in conf/sweep/"]
     return found + [
         f"sweep.{key}: nothing reads this key{suggestion(key, SWEEP_KEYS)}; a sweep has: {', '.join(SWEEP_KEYS)}"
         for key in sweep
@@ -234,7 +234,7 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
 
 def _problems_of_precision(option: dict[str, Any]) -> list[str]:
     """With the file that the recipe is from: a word of the command line may have changed a part of it."""
-    name = shown(option["name"], "")
+    name = abbreviate(option["name"], "")
     return [
         f"{problem} (precision={name}: it stands in precision/{name}.yaml, or in a word precision.weights.* of the command line)"
         for problem in recipes.problems(option["weights"])
@@ -260,23 +260,23 @@ def _problems_of_model(option: dict[str, Any]) -> list[str]:
     if package and (
         set(package) != {"module", "folder"} or not all(isinstance(text, str) for text in package.values())
     ):
-        found.append(f"model.package={shown(package)}: expected the texts module and folder")
+        found.append(f"model.package={abbreviate(package)}: expected the texts module and folder")
     return found
 
 
 def sweep_problems(sweep: Any) -> list[str]:
     """Return the parts of a sweep option whose form is not axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
     if not isinstance(sweep, dict):
-        return [f"sweep={shown(sweep)}: expected axes, pairs or exclude"]
+        return [f"sweep={abbreviate(sweep)}: expected axes, pairs or exclude"]
     axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))
     if axes and not isinstance(axes, dict):
-        return [f"sweep.axes={shown(axes)}: expected a mapping of keys to lists"]
+        return [f"sweep.axes={abbreviate(axes)}: expected a mapping of keys to lists"]
     found = []
     for name, rows in (("pairs", pairs), ("exclude", exclude)):
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            found.append(f"sweep.{name}={shown(rows)}: expected a list of mappings")
+            found.append(f"sweep.{name}={abbreviate(rows)}: expected a list of mappings")
         elif name == "pairs" and not all(isinstance(values, list) for row in rows for values in row.values()):
-            found.append(f"sweep.pairs={shown(rows)}: expected lists of values")
+            found.append(f"sweep.pairs={abbreviate(rows)}: expected lists of values")
     if not found:
         keys = [key for row in ([axes] if axes else []) + pairs + exclude for key in row]
         found += [f"sweep: {key!r} is no key; expected text" for key in keys if not isinstance(key, str)]

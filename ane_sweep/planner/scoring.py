@@ -51,12 +51,12 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
     if not known.labels:
         return f"score=accuracy: {known.name} has no column label; use score=agreement, which needs none"
     has = examples.known_labels(source.arch)
-    if strange := [label for label in known.labels if examples.place_of(label, has) is None]:
+    if strange := [label for label in known.labels if examples.find_output(label, has) is None]:
         return (
             f"score=accuracy: {known.name} has the label {strange[0][:40]!r}, and {cell.model} knows {', '.join(has[:12])} (or their "
             "numbers from 0); use another score_data=, or score=agreement, which needs no labels"
         )
-    if len({examples.place_of(label, has) for label in known.labels}) == 1:
+    if len({examples.find_output(label, has) for label in known.labels}) == 1:
         return (
             f"score=accuracy: all rows of {known.name} have the label {known.labels[0][:40]!r}, and a constant answer gets them right; "
             "give a file with several"

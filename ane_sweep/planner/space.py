@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.planner import compose, config
 from ane_sweep.planner.compose import Composer
 from ane_sweep.planner.matrix import Axis, Request, expand
@@ -171,7 +171,7 @@ def _text(value: object) -> str:
         rules = (f'{{match:"{rule["match"]}",bits:{rule["bits"]}}}' for rule in value)
         return f"[{','.join(rules)}]"
     bare = isinstance(value, list) or (isinstance(value, str) and _NAME.fullmatch(value))
-    return worded(value) if bare else compose.as_text(value)
+    return format_value(value) if bare else compose.as_text(value)
 
 
 def _middle(one: Dimension) -> int | float:

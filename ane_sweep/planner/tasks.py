@@ -16,10 +16,10 @@ from ane_sweep.bridge.axes import LOADS, RUNS
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.place import Place
-from ane_sweep.bridge.runtimes import RUNTIMES, asked
+from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
@@ -275,7 +275,7 @@ def _add_figures(
         "compute_units": units,
         "host": chain.shared.host,
         **device,
-        **(asked(runtime) if chain.shared.place is None else chain.shared.place.asked.get(runtime, {})),
+        **(collect_host_facts(runtime) if chain.shared.place is None else chain.shared.place.asked.get(runtime, {})),
         **mode,
         **built,
     }
@@ -337,7 +337,7 @@ def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
     """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
     named = [axis for axis in axes if axis != "model"]
     values = [
-        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={worded(cell.value(axis))}"
+        str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={format_value(cell.value(axis))}"
         for axis in named
     ]
     return " ".join([stage, cell.model, *values])

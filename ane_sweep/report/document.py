@@ -30,7 +30,7 @@ from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, series_l
 from ane_sweep.report.doubts import RUNS, Doubt, with_cells
 from ane_sweep.report.drift import Drift
 from ane_sweep.results import search_log
-from ane_sweep.terminal import shown
+from ane_sweep.terminal import format_path
 
 
 @dataclass
@@ -47,9 +47,9 @@ class Sweep:
     search: search_log.SearchLog | None = None
 
     def __post_init__(self) -> None:
-        self.records, self.info = retold.records(self.records), outward.values(self.info)
+        self.records, self.info = retold.records(self.records), outward.map_texts(self.info)
         self.drift = self.drift and self.drift.with_texts()
-        self.runs = outward.told(self.runs)
+        self.runs = outward.make_public(self.runs)
         self.cells = views.Cells(self.records)
         self.places = many.select_shown_cells(self.records)  # of the cells that have a row and a point each
         few = len(self.places) < len(self.records)
@@ -60,7 +60,7 @@ class Sweep:
         """Read the sweep from a run's folder. Raises RunNotFound or StoreError."""
         records = read_records(folder)
         info, found = disk.read_json(folder / "run.json") or {}, search_log.read(folder)
-        return cls(records, info, drift.read(folder), shown(folder.parent), found)
+        return cls(records, info, drift.read(folder), format_path(folder.parent), found)
 
 
 def sections(sweep: Sweep) -> list[Section]:

@@ -60,9 +60,9 @@ class Drift:
     left_out: str = ""
     cell_key: str | None = None
 
-    def with_texts(self, say: Callable[[str], str] = outward.told) -> "Drift":
+    def with_texts(self, say: Callable[[str], str] = outward.make_public) -> "Drift":
         """Return the same with every text mapped by `say`."""
-        return conversion.convert(outward.values(msgspec.to_builtins(self), say), Drift)
+        return conversion.convert(outward.map_texts(msgspec.to_builtins(self), say), Drift)
 
 
 def worst_cell(records: Sequence[Record]) -> int | None:

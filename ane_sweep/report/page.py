@@ -90,7 +90,7 @@ def put(folder: Path, made: dict[str, str]) -> None:
     for old in disk.make_folder(folder, FIGURES).glob("*.svg"):
         old.unlink()
     for name, text in made.items():
-        _write(folder / name, text, disk.whole)
+        _write(folder / name, text, disk.replace_file)
 
 
 def save(path: Path, text: str) -> Path:

@@ -58,7 +58,7 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     the runs, as a user would type it."""
     if not records:
         return Text("no records")
-    records = retold.records(records, outward.visible)
+    records = retold.records(records, outward.escape_controls)
     parts, hidden = columns(records, width)
     gap = 1 if width is None or natural(parts) <= width else 0
     made = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ane_sweep import outward
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
 from ane_sweep.bridge.runtimes import traits
@@ -263,7 +263,13 @@ def _describe_runtime(runtime: str, records: list[Record]) -> str:
 
 
 def axis_text(value: object) -> str:
-    return "-" if value is None else worded(value) if isinstance(value, (str, int, float, list)) else json.dumps(value)
+    return (
+        "-"
+        if value is None
+        else format_value(value)
+        if isinstance(value, (str, int, float, list))
+        else json.dumps(value)
+    )
 
 
 def _number(value: object, decimals: int) -> str:

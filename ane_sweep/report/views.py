@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import METRICS, RANKED
 from ane_sweep.bridge.record import Record, flat_cell, varying_axes
 from ane_sweep.report import figures, picture
@@ -43,7 +43,9 @@ class Cells:
 
     def words(self, n: int, axes: list[str]) -> str:
         known = {axis: self.flat[n][axis] for axis in axes if self.flat[n].get(axis) is not None}
-        return " ".join(value if isinstance(value, str) else f"{axis}={worded(value)}" for axis, value in known.items())
+        return " ".join(
+            value if isinstance(value, str) else f"{axis}={format_value(value)}" for axis, value in known.items()
+        )
 
     def series(self, n: int) -> int:
         """Return the number of a cell's colour; from the ninth on they share one."""
@@ -92,7 +94,7 @@ def _sorted(values: dict[str, Any]) -> list[str]:
 
 
 def _text(value: object) -> str:
-    return "-" if value is None else worded(value)
+    return "-" if value is None else format_value(value)
 
 
 def work_names(cells: Cells, works: Sequence[Sequence[int]]) -> list[str]:

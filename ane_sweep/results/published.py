@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge.cell import DECLARED
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.runtimes import traits
 
 DATA = Path(__file__).parents[1] / "data" / "published.csv"
@@ -50,12 +50,12 @@ class Row:
         wanted: dict[str, object] = {**{k: v for k, v in DEFAULTS.items() if k in cell}, **self.request}
         if "runtime" not in wanted and traits(runtime).needs == "checkpoint":
             return False
-        return all(worded(cell.get(key)) == worded(value) for key, value in wanted.items())
+        return all(format_value(cell.get(key)) == format_value(value) for key, value in wanted.items())
 
 
 def matching_key(cell: dict[str, object], runtime: str | None) -> tuple[str | None, ...]:
     """Return what `Row.matches` depends on: cells with equal keys match the same rows."""
-    return *(worded(cell[key]) if key in cell else None for key in _requested_names()), runtime
+    return *(format_value(cell[key]) if key in cell else None for key in _requested_names()), runtime
 
 
 def figure_text(value: float) -> str:

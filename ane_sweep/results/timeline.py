@@ -28,7 +28,7 @@ def write(run: Path, records: Iterable[Record]) -> list[Path]:
         path = run / FOLDER / f"{str(key)[:12]}.json"
         if key and path not in made and (found := trace(record, run)):
             disk.make_folder(run, FOLDER)
-            with disk.whole(path) as aside:
+            with disk.replace_file(path) as aside:
                 aside.write_text(json.dumps(found, allow_nan=False) + "\n", encoding="utf-8")
             made.append(path)
     return made

@@ -14,7 +14,7 @@ from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.runner.time_left import TimeLeft
 from ane_sweep.terminal import duration
 
@@ -34,7 +34,7 @@ class Lines:
         self.remaining = TimeLeft(self.todo.values())
         self.shown_reasons: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
-        self.needs = {key: set(plan.needs(key)) & self.todo.keys() for key in self.cells}
+        self.needs = {key: set(plan.list_tasks(key)) & self.todo.keys() for key in self.cells}
         self.cells_of: dict[str, list[str]] = {}  # by task
         for cell, needed in self.needs.items():
             for task in needed:
@@ -88,21 +88,21 @@ class Lines:
         line = Text(f"[{len(self.cells) - len(self.needs):>{len(many)}}/{many}] ")
         status = "done" if bad is None else str(bad.status)
         line.append(f"{status:<11} ", "green" if bad is None else STYLES.get(bad.status, "bold red"))
-        line.append(visible(self.cells[key]) + self._measured(key))
+        line.append(escape_controls(self.cells[key]) + self._measured(key))
         line.append(f"  {duration(time.monotonic() - self.began)} so far" + self._time_left(), "dim")
         return [line, *(self._reason(bad.reason) if bad is not None and bad.reason else ())]
 
     def _measured(self, cell: str) -> str:
         """Return the machines of a fleet that timed a cell, as ` on m4-a`."""
         names = dict.fromkeys(self.where[key] for key in self.timings.get(cell, ()) if key in self.where)
-        return f" on {', '.join(map(visible, names))}" if names else ""
+        return f" on {', '.join(map(escape_controls, names))}" if names else ""
 
     def _reason(self, reason: str) -> list[Text]:
         """Return a reason's line, or no line if it was shown before."""
         if (first := first_line(reason)) in self.shown_reasons:
             return []
         self.shown_reasons.add(first)
-        return [Text(f"  {visible(first)}", "yellow")]
+        return [Text(f"  {escape_controls(first)}", "yellow")]
 
     def freeze(self) -> None:
         """Show that preparation is over. From here on no drawing may run next to the task that is timed."""
@@ -191,7 +191,7 @@ class LiveView(Lines):
         line.add_column(no_wrap=True, overflow="ellipsis")
         line.add_row(
             ProgressBar(total=max(1, self.total), completed=done, width=_BAR),
-            Text(visible(f"{done}/{self.total} {text}"), "bold"),
+            Text(escape_controls(f"{done}/{self.total} {text}"), "bold"),
         )
         return line
 

@@ -116,7 +116,7 @@ def run_remote_task(text: str) -> str:
         except Interrupted:
             result.stopped = True
         except OSError as error:
-            result.unable = native_errors.explained(error)
+            result.unable = native_errors.explain(error)
         except StoreError as error:
             result.unable = str(error)
     return msgspec.json.encode(result).decode()

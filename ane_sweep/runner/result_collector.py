@@ -18,7 +18,7 @@ from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
-from ane_sweep.native_errors import explained
+from ane_sweep.native_errors import explain
 from ane_sweep.runner import remote_task
 from ane_sweep.runner.ready_queue import LostAttempt
 from ane_sweep.runner.task_runner import UNSTORED, Display, QuietDisplay, TaskRunner
@@ -159,7 +159,7 @@ class ResultCollector:
         try:
             outcome = self._place(task, result)
         except OSError as error:  # this machine's disk: it costs the task, as it would without a fleet
-            return Outcome(StageStatus.FAILED, f"on the machine that sweeps: {explained(error)}")
+            return Outcome(StageStatus.FAILED, f"on the machine that sweeps: {explain(error)}")
         if isinstance(outcome, Outcome) and outcome.done:
             is_new = outcome.status is StageStatus.OK
             self.tally.add_task(result.machine, result.host, (outcome.result.seconds or 0.0) if is_new else 0.0)

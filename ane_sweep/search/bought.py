@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ane_sweep import tables
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record
 from ane_sweep.search.goal import figure
 from ane_sweep.search.search import NOT_WRONG, Search
@@ -45,10 +45,10 @@ def _more(value: float | None, best: float | None) -> str:
 
 def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:
     """Return (common value or stretch, keys of the cells) of each group of cells."""
-    different = set(map(worded, values.values()))
+    different = set(map(format_value, values.values()))
     numbers = {key: value for key, value in values.items() if isinstance(value, float)}
     if len(different) <= LISTED or len(numbers) < len(values):
-        return [(one, [key for key in values if worded(values[key]) == one]) for one in _sorted(values.values())]
+        return [(one, [key for key in values if format_value(values[key]) == one]) for one in _sorted(values.values())]
     low, high = min(numbers.values()), max(numbers.values())
     width = (high - low) / STRETCHES
     parts: dict[int, list[str]] = {}
@@ -59,7 +59,7 @@ def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:
 
 def _sorted(values: Iterable[Any]) -> list[str]:
     """Return the words of the values, each once: numbers by size, others in their order."""
-    once = {worded(value): value for value in values}
+    once = {format_value(value): value for value in values}
     plain = all(isinstance(value, (int, float)) for value in once.values())
     return sorted(once, key=lambda word: once[word]) if plain else list(once)
 

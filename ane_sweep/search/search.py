@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ane_sweep import engine
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageStatus, Status
@@ -108,7 +108,7 @@ class Search:
         return [key for key in self.plan.chains if key not in self.never and key not in self.trials]
 
     def records(self, plan: Plan) -> list[Record]:
-        reasons = {task: reason for key, reason in self.never.items() for task in self.plan.needs(key)}
+        reasons = {task: reason for key, reason in self.never.items() for task in self.plan.list_tasks(key)}
         known = {task: Outcome(StageStatus.SKIPPED, reasons.get(task, "its turn has not come")) for task in plan.tasks}
         made = assemble.make_records(
             plan,
@@ -178,7 +178,7 @@ class Search:
         return Predicted(bands, hopes, self._unpredicted(rest) if rest else None)
 
     def _unpredicted(self, known: dict[str, Record]) -> Order:
-        cells = {key: {axis: worded(value) for axis, value in self.values[key].items()} for key in known}
+        cells = {key: {axis: format_value(value) for axis, value in self.values[key].items()} for key in known}
         seed = self.settings["search"]["seed"]
         return Asked(cells, len(self.goal.objectives), seed, self.run.folder, f"{self.goal} over {len(cells)} cells")
 
@@ -230,7 +230,7 @@ class Search:
         order.tell(key, figure(record, "latency_ms"), self.goal.gains(record) if fits else None, excess)
 
     def _is_done(self, key: str) -> bool:
-        return all(task in self.outcomes for task in self.plan.needs(key))
+        return all(task in self.outcomes for task in self.plan.list_tasks(key))
 
     def _ended(self) -> str | None:
         """Return the reason why no further cell is timed, or None."""

@@ -10,7 +10,7 @@ from ane_sweep.bridge import disk
 from ane_sweep.store import runs
 
 ABANDONED_DAYS = 7
-_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.disk.whole's
+_ASIDE = re.compile(r"\..+\.(json|jsonl|html|md)\.\w{8}")  # bridge.disk.replace_file's
 _SETTLED_S = 3600  # what changed since may be somebody's work
 
 

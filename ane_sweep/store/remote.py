@@ -53,8 +53,8 @@ _FORBIDDEN = (401, 403, 405, 501)  # HTTP: who may not write, and a server that 
 
 def problem(name: str, url: str) -> str | None:
     """Describe why `name=url` cannot be the address of a store, in one sentence without secrets, or return None."""
-    said = f"{name}={outward.credentials(url)}"
-    if any(outward.credentials(part) != part and not _ONLY_A_USER.fullmatch(part) for part in url.split("::")):
+    said = f"{name}={outward.mask_credentials(url)}"
+    if any(outward.mask_credentials(part) != part and not _ONLY_A_USER.fullmatch(part) for part in url.split("::")):
         return f"{said}: a password or token in an address ends in logs; {_WHERE}"
     if not url.strip() or (url.startswith("http") and re.search(r"[?#]", url)):
         return f"{said}: expected a folder or a URL of one, s3://BUCKET/FOLDER, sftp://HOST/FOLDER or /mnt/FOLDER"
@@ -191,7 +191,7 @@ def why(error: Exception) -> str:
         return "no space left on it"
     text = " ".join(str(error).split()) or "no reason given"
     text = text if len(text) <= 240 else f"{text[:120]} ... {text[-120:]}"
-    return outward.told(f"{text} ({type(error).__name__})")
+    return outward.make_public(f"{text} ({type(error).__name__})")
 
 
 def _status(error: Exception) -> int | None:

@@ -79,7 +79,7 @@ class Shared:
         stages: Collection[str] = frozenset(SHARED),
         stop: threading.Event | None = None,
     ) -> None:
-        self.url = outward.credentials(url)  # as it is told
+        self.url = outward.mask_credentials(url)  # as it is told
         self.tally = Tally()
         self._stages = stages
         self._stop = stop or threading.Event()
@@ -135,7 +135,7 @@ class Shared:
             self._say(f"store={self.url}: {stage} {key[:12]} is refused: {error}; it is made again, and replaced there")
             return None
         except OSError as error:  # this disk, or a manifest that names what no disk can hold
-            self._not_pulled(stage, key, native_errors.explained(error))
+            self._not_pulled(stage, key, native_errors.explain(error))
             return None
         except StoreError as error:
             self._not_pulled(stage, key, str(error))

@@ -153,14 +153,14 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) 
         texts["placement.json"] = json.dumps(placement_table(record.placement), indent=1)
     for artifact in files:  # one row an op: placement.<kind>.<chip>.json
         if artifact.name.startswith("placement.") and Path(artifact.path).is_file():
-            texts[artifact.name] = outward.redacted(Path(artifact.path).read_text(encoding="utf-8"))
+            texts[artifact.name] = outward.mask_private(Path(artifact.path).read_text(encoding="utf-8"))
     if found := timeline.trace(record, Path(run_folder)):
         texts["timeline.json"] = json.dumps(found)
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
         tail = autopsy.read_tail(path) if stage.key else ""
         if tail:
-            texts[f"stderr/{stage.stage}.txt"] = outward.redacted(tail)
+            texts[f"stderr/{stage.stage}.txt"] = outward.mask_private(tail)
     return texts
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, Status, flat_cell
 
 KEY_LIMIT = 250  # MLflow refuses longer ones
@@ -72,5 +72,5 @@ def key(name: str) -> str:
 
 
 def text(value: object, limit: int) -> str:
-    said = worded(value) if isinstance(value, (str, list)) else json.dumps(value, ensure_ascii=False, default=str)
+    said = format_value(value) if isinstance(value, (str, list)) else json.dumps(value, ensure_ascii=False, default=str)
     return said if len(said) <= limit else said[: limit - 4] + " ..."

@@ -86,7 +86,7 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
         # No cause: a traceback of it would show the address as it is.
         raise TrackingError(_failure(uri or str(out / DATABASE), folder, error)) from None
     logged.within = out if not uri and is_odd(out) else None
-    logged.uri = outward.credentials(uri or f"sqlite:///{DATABASE if logged.within else out / DATABASE}")
+    logged.uri = outward.mask_credentials(uri or f"sqlite:///{DATABASE if logged.within else out / DATABASE}")
     logged.experiment = experiment
     logged.seconds = time.monotonic() - started
     return logged
@@ -115,7 +115,7 @@ def _logged(target: str, experiment: str, folder: Path, records: list[Record]) -
 
 
 def _failure(target: str, folder: Path, error: Exception) -> str:
-    return outward.credentials(
+    return outward.mask_credentials(
         f"the tracker at {target} could not be used: {_cause(error, target)}\n"
         f"The results are kept in {folder / FILE_NAME}; log them later with: ane-sweep log {folder.name}"
     )
@@ -158,7 +158,7 @@ def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records:
         return run_id, "created" if old is None else "replaced"
 
     digests = {record.cell_key: describe.digest(record, axes) for record in records}
-    text = describe.describe_sweep(told, axes, outward.values(info))
+    text = describe.describe_sweep(told, axes, outward.map_texts(info))
     text.artifacts = _sweep_artifacts(folder, told)
     whole = hashlib.sha256("".join([*digests.values(), text.artifacts.get("drift.json", "")]).encode()).hexdigest()[:16]
     logged.parent, parent_fate = put(text, whole, known.get(""), _millis(info.get("finished")) or begin)
@@ -205,7 +205,9 @@ def _sweep_artifacts(folder: Path, told: list[Record]) -> dict[str, str]:
     """Return {name: text} of the sweep's own artifacts: its records, its report, the report's plots."""
     names = ("report.html", "report.md", "drift.json", "figures/*.svg")
     found = (path for name in names for path in sorted(folder.glob(name)))
-    texts = {path.relative_to(folder).as_posix(): outward.redacted(path.read_text(encoding="utf-8")) for path in found}
+    texts = {
+        path.relative_to(folder).as_posix(): outward.mask_private(path.read_text(encoding="utf-8")) for path in found
+    }
     return {FILE_NAME: "".join(record.to_json() + "\n" for record in told), **texts}
 
 

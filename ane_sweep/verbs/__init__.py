@@ -15,29 +15,29 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """All verbs, sorted."""
+    """Return all verbs, sorted."""
     return sorted(stem.rstrip("_") for stem in _stems())
 
 
 def find(verb: str) -> Callable[[list[str]], int]:
-    """A verb's function; its module is imported now, so that each verb starts at once."""
+    """Return a verb's function and import its module alone, so that each verb starts at once."""
     module = _module(verb)
     found: Callable[[list[str]], int] = getattr(module, module.__name__.rpartition(".")[2])
     return found
 
 
-def stopped(verb: str) -> str:
-    """What a verb says that was interrupted."""
+def interruption_message(verb: str) -> str:
+    """Return the message of an interrupted verb."""
     return str(getattr(_module(verb), "STOPPED", EXIT_CODES[INTERRUPTED]))
 
 
 def lines() -> list[str]:
-    """A line for each verb but the sweep, from the first line of its module, which is not imported."""
+    """Return one line for each verb but the sweep, from the first line of its module, which is not imported."""
     return [f"  {name:<11} {what}" for name, (_, what) in summaries().items() if name != "sweep"]
 
 
 def summaries() -> dict[str, tuple[str, str]]:
-    """verb -> (an example of its words, what it does)."""
+    """Return {verb: (an example of its words, its purpose)}."""
     found = {}
     for stem in sorted(_stems()):
         path = next(path for path in (_HERE / f"{stem}.py", _HERE / stem / "__init__.py") if path.exists())
@@ -52,6 +52,6 @@ def _module(verb: str) -> ModuleType:
 
 
 def _stems() -> list[str]:
-    """Modules and packages of this folder that are no helpers."""
+    """Return the names of this folder's modules and packages that are no helpers."""
     modules = [path.stem for path in _HERE.glob("*.py")] + [path.parent.name for path in _HERE.glob("*/__init__.py")]
     return [stem for stem in modules if not stem.startswith("_")]

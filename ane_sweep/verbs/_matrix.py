@@ -1,4 +1,4 @@
-"""What the verbs that take a matrix share: the request that the words make."""
+"""The request that the words of a verb make, for all verbs that take a matrix."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def requested(args: list[str], verb: str) -> "Request | None":
-    """The request that the words make; None where they only asked for help, or for what Hydra shows of itself."""
+    """Return the request that the words make; None if they only ask for help, or for Hydra's own information."""
     if asks_help(args) and verb == "sweep":
         print(_pages.short())
         return None

@@ -1,4 +1,4 @@
-"""What is shown before anybody knows a word: the page of a bare `ane-sweep`, and its short help. Imports next to nothing,
+"""The first pages for a new user: that of a bare `ane-sweep`, and its short help. The module imports next to nothing,
 so that both are there as soon as Python is; tests hold the defaults against conf/config.yaml."""
 
 from ane_sweep import verbs
@@ -37,7 +37,7 @@ EVERYDAY = (
 
 
 def short() -> str:
-    """`ane-sweep --help`."""
+    """Return the text of `ane-sweep --help`."""
     return "\n".join(
         [
             "usage: ane-sweep [-m] KEY=VALUE[,VALUE...]... [+sweep=NAME] [--config-dir DIR]",

@@ -1,4 +1,4 @@
-"""What `generate` and `classify` share: their words, whom they talk to, and how a text comes in."""
+"""Shared parts of `generate` and `classify`: their words, the cells that answer, and the input of texts."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
 from ane_sweep.machine import stand_in
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import say
 from ane_sweep.words import Parser
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 50_000_000  # of a file: it is read whole
 
 
-def shared(parser: Parser, what: str) -> None:
-    """The words that both verbs have beside their own."""
+def add_shared_words(parser: Parser, what: str) -> None:
+    """Add the words that both verbs have."""
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="a run's name, or last, with :axis=value,... for one of its cells"
     )
@@ -38,7 +38,7 @@ def _tokenizer(text: str) -> str:
     return str(folder)
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def make_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
             raise ValueError(f"a whole number from {least} to {most:,}")
@@ -49,7 +49,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 @contextmanager
 def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) -> "Iterator[tuple[list[Partner], Path]]":
-    """The cells to talk to; what preparing them prints goes to standard error."""
+    """Yield the cells that answer and the session's folder; output of their preparation goes to standard error."""
     from ane_sweep.talk import cells
 
     tasks = cells.GENERATE if verb == "generate" else cells.CLASSIFY
@@ -62,8 +62,8 @@ def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) ->
         yield found
 
 
-def introduced(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
-    """Who answers."""
+def introduce_partner(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
+    """Print the name, weights, tokenizer and load time of the cell that answers."""
     side = f"{more[1]}  " if len(more) > 1 else ""
     say(
         f"{side}{partner.name}; weights {partner.weights}; tokenizer: {ready['tokenizer']}; loaded in "
@@ -74,7 +74,7 @@ def introduced(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
 
 
 def one_text(given: argparse.Namespace, key: str) -> str | None:
-    """The whole text that was given by a word, a file or a pipe; None where somebody types. Raises ConfigError."""
+    """Return the whole text of a word, a file or a pipe; None if the user types on a terminal. Raises ConfigError."""
     if spoken := next((run for run in getattr(given, "runs", []) if " " in run.partition(":")[0]), None):
         raise ConfigError(f'{spoken}: no run is called so; a text is given as {key}="{spoken}"')
     other = {"text": "prompt", "prompt": "text"}[key]
@@ -93,7 +93,7 @@ def one_text(given: argparse.Namespace, key: str) -> str | None:
 
 
 def read(path: Path) -> str:
-    """Raises ConfigError for what is no file of text."""
+    """Return the text of a file. Raises ConfigError for a path that is no file of UTF-8 text."""
     try:
         if not path.is_file():
             raise ConfigError(f"file={path}: {'is no file' if path.exists() else 'no such file'}")
@@ -104,7 +104,7 @@ def read(path: Path) -> str:
 
 
 def utf8(raw: bytes, where: str) -> str:
-    """Text without the byte order mark that some editors leave, its last end of line and carriage returns."""
+    """Return bytes as text, without the byte order mark that some editors leave, the last end of line and carriage returns."""
     if len(raw) > MOST_BYTES:
         raise ConfigError(f"{where} has more than {MOST_BYTES:,} bytes; give a part of it")
     try:
@@ -124,8 +124,8 @@ def not_empty(text: str, where: str) -> str:
     return text
 
 
-def typed(what: str) -> Iterator[str]:
-    """What somebody types, a line each, until Ctrl-D."""
+def read_typed_lines(what: str) -> Iterator[str]:
+    """Yield each line that the user types, until Ctrl-D."""
     say(f"{what} (Ctrl-D ends):")
     while True:
         try:
@@ -141,6 +141,6 @@ def typed(what: str) -> Iterator[str]:
 
 
 def plain(text: str, wide: int = 60) -> str:
-    """One line of a text, cut."""
-    text = visible(" ".join(text.split()))
+    """Return a text as one line, cut to `wide` characters."""
+    text = escape_controls(" ".join(text.split()))
     return text if len(text) <= wide else text[: wide - 3] + "..."

@@ -1,5 +1,5 @@
-"""What `chunk` and `compress` share: a sweep's own stages on one package, each in a fresh process under its limits; what they
-make is whole, or is not there.
+"""Shared parts of `chunk` and `compress`: they run a sweep's own stages on one package, each in a fresh process under its
+limits, and put a complete result in place or none.
 """
 
 import os
@@ -21,7 +21,7 @@ from ane_sweep.machine import memory
 from ane_sweep.mil import chunker, compiled
 from ane_sweep.planner import packages
 from ane_sweep.runner import isolate
-from ane_sweep.terminal import NOT_ALL_OK, OK, say, shown, tell
+from ane_sweep.terminal import NOT_ALL_OK, OK, format_path, say, tell
 from ane_sweep.words import Parser
 
 SMALL_BYTES = 60_000_000  # a package up to this is also run, and what was made of it compared
@@ -29,16 +29,16 @@ INPUTS = 2  # on so many
 _PARTS = "chunk_*.mlpackage"
 
 
-def shared(parser: Parser, what: str) -> None:
-    """The words that both verbs have beside their own."""
+def add_shared_options(parser: Parser, what: str) -> None:
+    """Add the words that both verbs have."""
     parser.add_argument("-o", "--output", metavar="PATH", help=what)
     parser.add_argument(
         "--force", action="store_true", help="replace what an earlier call left there (default: refuse)"
     )
 
 
-def target(given: str | None, verb: str) -> Path:
-    """Raises ConfigError where it was left out."""
+def parse_target(given: str | None, verb: str) -> Path:
+    """Return the absolute path of -o. Raises ConfigError if it is missing."""
     if given is None:
         raise ConfigError(f"{verb}: -o PATH is missing: where to write; `ane-sweep {verb} --help`")
     return user_path(given).absolute()
@@ -46,14 +46,14 @@ def target(given: str | None, verb: str) -> Path:
 
 @dataclass
 class Bench:
-    """Where the stages work: a folder beside the target, gone when they are done."""
+    """The workplace of the stages: a folder next to the target, deleted at the end."""
 
     package: Path
     known: dict[str, Any]
     folder: Path
 
     def stage(self, name: str, params: dict[str, Any], inputs: dict[str, Path]) -> tuple[TaskResult, Path]:
-        """(what it says, what it left). Raises StageError with its reason."""
+        """Run a stage and return (its result, the folder of its files). Raises StageError with its reason."""
         place = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         (place / "out").mkdir()
         limits = Limits(memory.memory_budget(None))
@@ -65,7 +65,7 @@ class Bench:
 
     @property
     def program(self) -> Path:
-        """The package as an artifact is: model.mlpackage in a folder."""
+        """Return the package in the form of an artifact: model.mlpackage in a folder."""
         folder = self.folder / "program"
         if not folder.exists():
             folder.mkdir()
@@ -77,7 +77,7 @@ class Bench:
         return {"family": "package", "task": "tensors", "arch": {**self.known, "inputs": None, "packages": {}}}
 
     def reference(self) -> Path:
-        """What it computes in fp32, on seeded inputs."""
+        """Return the folder of the model's fp32 outputs on seeded inputs."""
         weights = {"kind": packages.KIND, "digest": "", "allow_pickle": False}
         params = {"model": self.model, "weights": weights, "seq_len": 0, "texts": {"count": INPUTS, "seed": 0}}
         return self.stage("reference", params, {"package": self.package})[1]
@@ -88,9 +88,9 @@ class Bench:
 
 
 @contextmanager
-def bench(text: str, target: Path) -> Iterator[Bench]:
-    """Of a pipeline its one ML Program is what is worked on. Raises ConfigError for what is no ML Program, and for a target that
-    cannot be written beside.
+def open_bench(text: str, target: Path) -> Iterator[Bench]:
+    """Yield a workplace for a package, or for the one ML Program of a pipeline. Raises ConfigError for a model that is no ML
+    Program, and for a target whose folder cannot be written to.
     """
     installed.need_worker("it")
     package = user_path(text).absolute()
@@ -101,9 +101,13 @@ def bench(text: str, target: Path) -> Iterator[Bench]:
     known = packages.described(package, text)[1]
     ends = {package.resolve(), target.resolve()}
     if len(ends) == 1 or ends & {*package.resolve().parents, *target.resolve().parents}:
-        raise ConfigError(f"-o {shown(target)}: that is the package itself, or one holds the other; give another place")
+        raise ConfigError(
+            f"-o {format_path(target)}: that is the package itself, or one holds the other; give another place"
+        )
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"-o {shown(target)}: {target.parent} is no folder that can be written to; make it first")
+        raise ConfigError(
+            f"-o {format_path(target)}: {target.parent} is no folder that can be written to; make it first"
+        )
     folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
     try:
         if known.get("form") == packages.PIPELINE:
@@ -115,26 +119,28 @@ def bench(text: str, target: Path) -> Iterator[Bench]:
 
 
 def check_target(target: Path, force: bool) -> None:
-    """Raises ConfigError for what is there already, and even with --force for what no such call has left."""
+    """Raise ConfigError if the target exists; with --force, only if no such call has written it."""
     if not os.path.lexists(target):
         return
     ours = target.is_dir() and not target.is_symlink() and _made_here(target)
     if not ours:
-        raise ConfigError(f"-o {shown(target)}: is there, and is nothing that this verb makes; give another place")
+        raise ConfigError(
+            f"-o {format_path(target)}: is there, and is nothing that this verb makes; give another place"
+        )
     if not force and any(target.iterdir()):
-        raise ConfigError(f"-o {shown(target)}: is there already; give another place, or --force")
+        raise ConfigError(f"-o {format_path(target)}: is there already; give another place, or --force")
 
 
 def _made_here(target: Path) -> bool:
-    """A package, or a folder of chunks and nothing else."""
+    """Return True for a package, or for a folder of chunks and nothing else."""
     if target.suffix == ".mlpackage":
         return (target / "Manifest.json").is_file()
     held = {path.name for path in target.iterdir()}
     return held <= {*(path.name for path in target.glob(_PARTS)), "model.mlpackage"}
 
 
-def put(made: Path, target: Path, bench: Bench) -> None:
-    """In its place in one step; what was there before is gone only then."""
+def put_in_place(made: Path, target: Path, bench: Bench) -> None:
+    """Move the result to its target in one step; an earlier target is kept until then."""
     if target.exists():
         target.rename(bench.folder / "before")
     try:
@@ -149,13 +155,13 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def failed(error: StageError) -> int:
-    """What ended in a worker: nothing was left."""
+def report_failure(error: StageError) -> int:
+    """Print the error of a worker and return the exit code; no file was written."""
     say(f"error: {error}", "nothing was written")
     return NOT_ALL_OK
 
 
-def told(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
+def print_result(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
     if as_json:
         tell(**found)
     else:
@@ -164,12 +170,13 @@ def told(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
 
 
 def clean(folder: Path) -> None:
-    """Of what a stage left, all but packages."""
+    """Delete all files of a stage but packages."""
     for path in folder.iterdir():
         if path.suffix != ".mlpackage":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 __all__ = [
-    "SMALL_BYTES", "Bench", "bench", "check_target", "clean", "failed", "put", "shared", "size_of", "target", "told",
+    "SMALL_BYTES", "Bench", "add_shared_options", "check_target", "clean", "open_bench", "parse_target", "print_result",
+    "put_in_place", "report_failure", "size_of",
 ]  # fmt: skip

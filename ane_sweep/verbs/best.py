@@ -39,7 +39,7 @@ def best(args: list[str]) -> int:
     from ane_sweep.search import goal
 
     wanted, rest = goal.parse([word for word in args if word not in flags])
-    if (matrix := _wanted(rest)) is None:
+    if (matrix := _compose_request(rest)) is None:
         return OK
     from ane_sweep.search import answer, run
 
@@ -58,8 +58,8 @@ def best(args: list[str]) -> int:
     return NOT_ALL_OK if not winners else OK if sound else IN_DOUBT
 
 
-def _wanted(words: list[str]) -> "tuple[Request, Space | None] | None":
-    """The cells of a matrix, or the first of a space; None where the words only asked for help."""
+def _compose_request(words: list[str]) -> "tuple[Request, Space | None] | None":
+    """Return the cells of a matrix, or the first of a space; None if the words only ask for help."""
     if not asks_help(words):
         from ane_sweep.planner import compose, free
         from ane_sweep.search import run

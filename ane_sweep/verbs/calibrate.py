@@ -1,6 +1,6 @@
 """`ane-sweep calibrate [plan|run|show [RUN]]`: single measurements that only this machine's chip can answer
 
-What nobody has published of a chip, as a fixed list of probes; on a Mac one command takes them all.
+A fixed list of probes measures the figures of a chip that are not published; on a Mac one command runs them all.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from ane_sweep import tables
 from ane_sweep.errors import ConfigError
-from ane_sweep.terminal import AGAIN, OK, SWEEP_EXITS, count, shown, tell
+from ane_sweep.terminal import AGAIN, OK, SWEEP_EXITS, count, format_path, tell
 from ane_sweep.words import Parser
 
 STOPPED = AGAIN
@@ -83,13 +83,13 @@ def _run(given: argparse.Namespace, more: list[str]) -> int:
         return made.code
     _print(made.found)
     print(
-        f"kept: {shown(made.kept)}"
+        f"kept: {format_path(made.kept)}"
         if made.kept
         else "kept: nothing (a trial with tiny nets)"
         if given.tiny
         else "kept: nothing"
     )
-    print(f"to send in: {shown(made.bundle)} (no names, no paths; `ane-sweep import` takes it in elsewhere)")
+    print(f"to send in: {format_path(made.bundle)} (no names, no paths; `ane-sweep import` takes it in elsewhere)")
     return made.code
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.mil import cut_words
 from ane_sweep.mil.package import program_paths
-from ane_sweep.terminal import NOT_ALL_OK, shown, size
+from ane_sweep.terminal import NOT_ALL_OK, format_path, size
 from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"0?\.\d+")
 
 
 def chunk(args: list[str]) -> int:
-    """Leave the chunks of a package in a folder, and say how large they are."""
+    """Write the chunks of a package to a folder, and print their sizes."""
     parser = Parser(
         "chunk",
         "MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] [--pipeline] [--force] [--json]",
@@ -29,7 +29,7 @@ def chunk(args: list[str]) -> int:
     parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
     parser.add_argument("count", metavar="COUNT", nargs="?", help="how many chunks, from 2 (without --at)")
     parser.add_argument("--at", metavar="PLACE,...", help=f"where to cut, in place of COUNT: {cut_words.FORMS}")
-    _workers.shared(parser, "the folder to write: chunk_01.mlpackage and on")
+    _workers.add_shared_options(parser, "the folder to write: chunk_01.mlpackage and on")
     parser.add_argument(
         "--by", choices=("bytes", "layers"), default="bytes", metavar="bytes|layers",
         help="what is shared out evenly (default: bytes)",
@@ -47,7 +47,7 @@ def chunk(args: list[str]) -> int:
     )
     given = parser.read(args)
     cuts = _cuts(given)
-    target = _workers.target(given.output, "chunk")
+    target = _workers.parse_target(given.output, "chunk")
     if target.suffix == ".mlpackage":
         raise ConfigError(f"-o {given.output}: chunks are several packages; give a folder for them")
     _workers.check_target(target, given.force)
@@ -55,16 +55,16 @@ def chunk(args: list[str]) -> int:
         "count": len(cuts) + 1 if cuts else int(given.count), "by": given.by, "own": given.own,
         "pipeline": "coreml" if given.pipeline else "manual", **({"cuts": cuts} if cuts else {}),
     }  # fmt: skip
-    with _workers.bench(given.model, target) as bench:
+    with _workers.open_bench(given.model, target) as bench:
         try:
             found = _cut(bench, asked, target)
         except StageError as error:
-            return _workers.failed(error)
-    return _workers.told(found, _lines(found), given.json)
+            return _workers.report_failure(error)
+    return _workers.print_result(found, _lines(found), given.json)
 
 
 def _cuts(given: Any) -> list[Any]:
-    """The places of --at, as the axis `cuts` has them; none where a COUNT says how many. Raises ConfigError."""
+    """Return the places of --at, as the axis `cuts` has them; none if a COUNT sets their number. Raises ConfigError."""
     if given.at is None:
         if given.count is None:
             raise ConfigError(
@@ -93,20 +93,20 @@ def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str
         )
     _workers.clean(out)
     chunks = [{"path": str(target / path.name), "bytes": _workers.size_of(path)} for path in program_paths(out)]
-    _workers.put(out, target, bench)
+    _workers.put_in_place(out, target, bench)
     facts = {name: result.facts[name] for name in _FACTS if name in result.facts}
     return {"path": str(target), "chunks": chunks, **facts, "equal": same, "seconds": result.seconds}
 
 
 def _same(bench: _workers.Bench, chunks: Path) -> bool:
-    """Whether whole and chunks give the same bits."""
+    """Return True if the package and its chunks give the same bits."""
     reference = bench.reference()
     whole, parts = (bench.score(program, reference)[1] / "outputs.npz" for program in (bench.program, chunks))
     return whole.read_bytes() == parts.read_bytes()
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    rows = [f"  {shown(Path(one['path']))}  {size(one['bytes'])}" for one in found["chunks"]]
+    rows = [f"  {format_path(Path(one['path']))}  {size(one['bytes'])}" for one in found["chunks"]]
     largest, share = max(found["chunk_bytes"]), sum(found["chunk_bytes"]) / len(found["chunk_bytes"])
     uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""
     weights, handed = (", ".join(map(size, found[name])) for name in ("chunk_bytes", "boundary_bytes"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import INTERRUPTED, KEPT, NOT_ALL_OK, OK, count, say, tell
 from ane_sweep.verbs import _talk
 from ane_sweep.words import Parser, amount
@@ -30,7 +30,7 @@ def classify(args: list[str]) -> int:
         with _talk.partners("classify", given, list(parser.keys), 2 if given.compare else 1) as (found, folder):
             if texts is None:
                 return _conversation(found[0], folder)
-            sides = [_labelled(one, texts, given, folder / name, name) for name, one in zip("ab", found)]
+            sides = [_label_all(one, texts, given, folder / name, name) for name, one in zip("ab", found)]
     except StageError as error:
         say(f"error: {error}")
         return NOT_ALL_OK
@@ -54,13 +54,13 @@ def _parser() -> Parser:
         "ane-sweep classify model=distilbert file=reviews.txt count=1821",
         {NOT_ALL_OK: "the program could not be made, or died", INTERRUPTED: STOPPED},
     )
-    _talk.shared(parser, "texts, one a line,")
+    _talk.add_shared_words(parser, "texts, one a line,")
     parser.key("text", "TEXT", "one text (default: standard input)")
     parser.key(
         "count",
         "N",
         "predictions of the loop, the texts in turn, each once at least (default: each once)",
-        _talk.whole(1, 10**7),
+        _talk.make_whole_number_parser(1, 10**7),
     )
     parser.key("idle_s", "S", "pause before one last call; 0: none (default: 2)", amount, lambda: 2.0)
     parser.add_argument(
@@ -73,7 +73,7 @@ def _parser() -> Parser:
 
 
 def _texts(given: argparse.Namespace) -> list[str] | None:
-    """A text a line; None where somebody types. Raises ConfigError for none that can be used."""
+    """Return the texts, one for each line; None if the user types on a terminal. Raises ConfigError if all are empty."""
     whole = _talk.one_text(given, "text")
     if whole is None:
         if given.json or given.compare:
@@ -92,8 +92,8 @@ def _conversation(partner: "Partner", folder: Path) -> int:
     from ane_sweep.talk.session import Session
 
     with Session("classify", partner.params, partner.inputs, folder / "a") as session:
-        _talk.introduced(partner, session.ready)
-        for text in _talk.typed("text"):
+        _talk.introduce_partner(partner, session.ready)
+        for text in _talk.read_typed_lines("text"):
             try:
                 (event,) = session.ask(texts=[text], count=0, idle_s=0.0)
             except StageError:
@@ -108,35 +108,35 @@ def _conversation(partner: "Partner", folder: Path) -> int:
 
 
 def _label(event: dict[str, Any]) -> str:
-    return f"{visible(event['label'])} {100 * event['probability']:.2f} %"
+    return f"{escape_controls(event['label'])} {100 * event['probability']:.2f} %"
 
 
-def _labelled(
+def _label_all(
     partner: "Partner", texts: list[str], given: argparse.Namespace, folder: Path, name: str
 ) -> dict[str, Any]:
-    """All texts by one cell: what is told of it with --json, or printed as it is there."""
+    """Label all texts by one cell and return the result for --json; without --json, print each label as it arrives."""
     from ane_sweep.talk.session import Session
 
     labels: list[dict[str, Any]] = []
     timing: dict[str, Any] = {}
     with Session("classify", partner.params, partner.inputs, folder) as session:
         if not given.json:
-            _talk.introduced(partner, session.ready, *(["", name.upper()] if given.compare else []))
-        for event in _asked(session, texts, given):
+            _talk.introduce_partner(partner, session.ready, *(["", name.upper()] if given.compare else []))
+        for event in _ask_session(session, texts, given):
             said = {key: value for key, value in event.items() if key not in ("event", "number")}
             if event["event"] == "timing":
                 timing = said
                 continue
             labels.append({"text": texts[event["number"]], **said})
             if not (given.json or given.compare):
-                print(f"{_label(event)}  {visible(labels[-1]['text'])}")
+                print(f"{_label(event)}  {escape_controls(labels[-1]['text'])}")
     if not given.json:
         _say_timing(timing, labels, partner.params["seq_len"])
     ready = {key: session.ready[key] for key in ("tokenizer", "load_ms", "realised")}
     return {"cell": partner.to_dict(), **ready, "labels": labels, "timing": timing}
 
 
-def _asked(session: "Session", texts: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _ask_session(session: "Session", texts: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     once = given.text is not None and given.count is None and not given.compare
     loop = 0 if once else max(given.count or len(texts), len(texts))
     return session.ask(texts=texts, count=loop, idle_s=given.idle_s)
@@ -152,7 +152,9 @@ def _say_timing(timing: dict[str, Any], labels: list[dict[str, Any]], seq_len: i
     if cut := sum(one["cut"] for one in labels):
         say(f"{count(cut, 'text')} longer than seq_len={seq_len} tokens: the label is of the beginning")
     if len(labels) > 1:
-        shares = ", ".join(f"{visible(name)} {n}" for name, n in Counter(one["label"] for one in labels).most_common())
+        shares = ", ".join(
+            f"{escape_controls(name)} {n}" for name, n in Counter(one["label"] for one in labels).most_common()
+        )
         say(f"labels: {shares}")
 
 
@@ -169,7 +171,7 @@ def _say_loop(timing: dict[str, Any]) -> None:
 
 
 def _differ(texts: list[str], sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The texts to which the two give other labels."""
+    """Return the texts to which the two cells give different labels."""
     found = []
     for text, a, b in zip(texts, sides[0]["labels"], sides[1]["labels"]):
         if a["label"] != b["label"]:

@@ -8,7 +8,7 @@ from ane_sweep.words import Parser, amount
 
 
 def compare(args: list[str]) -> int:
-    """Two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
+    """Compare two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
     given = _parser().read(args)
     words, out = given.words, given.out
     if len(words) > 2:
@@ -62,6 +62,7 @@ def _parser() -> Parser:
 
 
 def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
-    """A regression is one however little was tested; that there is none is in doubt where no timing was tested (unless
-    what was asked about is no timing)."""
+    """Return 1 for a regression, however little was tested. Without one the answer is in doubt if no timing was tested (unless
+    `timings` is False).
+    """
     return NOT_ALL_OK if found.regressed else OK if found.tested or not timings else IN_DOUBT

@@ -38,7 +38,7 @@ FLAGS = ("-m", "--multirun", "--config-dir", "--help")
 
 
 def completion(args: list[str]) -> int:
-    """Print a shell's lines, or what may stand in place of the last word. Raises ConfigError for another shell."""
+    """Print a shell's lines, or the completions of the last word. Raises ConfigError for another shell."""
     if args[:2] == ["words", "--"]:  # asked by those lines at each Tab, so nothing is imported that could be left out
         print(*words(args[2:] or [""]), sep="\n")
         return OK
@@ -58,7 +58,7 @@ def completion(args: list[str]) -> int:
 
 
 def words(line: list[str]) -> list[str]:
-    """What may stand in place of the last word of a line, sorted."""
+    """Return the completions of the last word of a line."""
     *before, last = line
     if not before and "=" not in last and not last.startswith("-"):
         return _beginning([*verbs.names(), *_keys()], last)
@@ -80,7 +80,7 @@ def words(line: list[str]) -> list[str]:
 
 
 def _of_a_matrix(last: str) -> list[str]:
-    """Keys, or values of the key: the last of a list of them."""
+    """Return the completions of a key, or of the last value in a key's list."""
     if last.startswith("-"):
         return _beginning(FLAGS, last)
     key, equals, value = last.partition("=")
@@ -105,7 +105,7 @@ def _values(key: str) -> list[str]:
 
 
 def _flags(verb: str) -> list[str]:
-    """From the verb's own source, which is not imported: what its parser adds."""
+    """Return the flags that a verb's parser adds, from the verb's source, which is not imported."""
     import re
 
     folder = Path(verbs.__file__).parent
@@ -115,7 +115,7 @@ def _flags(verb: str) -> list[str]:
 
 
 def _stamps(before: list[str]) -> Iterable[str]:
-    """Names of runs by their folders, the newest first."""
+    """Return the names of runs by their folders, the newest first."""
     asked = next((word[4:] for word in before if word.startswith("out=")), "")
     out = Path(os.path.expanduser(asked or os.environ.get("ANE_SWEEP_OUT") or "outputs"))
     return sorted((path.parent.name for path in out.glob("runs/*/run.json")), reverse=True)

@@ -6,13 +6,13 @@ from typing import Any
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.terminal import NOT_ALL_OK, duration, shown, size
+from ane_sweep.terminal import NOT_ALL_OK, duration, format_path, size
 from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
 
 def compress(args: list[str]) -> int:
-    """Leave a compressed package, and say what it costs."""
+    """Write a compressed package, and print what it costs."""
     parser = Parser(
         "compress",
         "MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
@@ -25,7 +25,7 @@ def compress(args: list[str]) -> int:
     parser.add_argument(
         "precision", metavar="PRECISION", help="a recipe: an option of conf/precision, as p4, int8_channel, mixed4"
     )
-    _workers.shared(parser, "the package to write")
+    _workers.add_shared_options(parser, "the package to write")
     parser.add_argument(
         "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
     )
@@ -34,22 +34,22 @@ def compress(args: list[str]) -> int:
         "lines of text",
     )  # fmt: skip
     given = parser.read(args)
-    target = _workers.target(given.output, "compress")
+    target = _workers.parse_target(given.output, "compress")
     if target.suffix != ".mlpackage":
         raise ConfigError(f"-o {given.output}: a package is called NAME.mlpackage")
     option = _option(given.precision, given.config_dir)
     _workers.check_target(target, given.force)
-    with _workers.bench(given.model, target) as bench:
+    with _workers.open_bench(given.model, target) as bench:
         _check(given.precision, option, bench.known, given.model)
         try:
             found = _compressed(bench, recipes.canonical(option["weights"]), target)
         except StageError as error:
-            return _workers.failed(error)
-    return _workers.told(found, _lines(found), given.json)
+            return _workers.report_failure(error)
+    return _workers.print_result(found, _lines(found), given.json)
 
 
 def _option(name: str, config_dir: str | None) -> dict[str, Any]:
-    """Raises ConfigError: no such option, or one that compresses nothing."""
+    """Return the option of a precision. Raises ConfigError if it is unknown or compresses nothing."""
     from ane_sweep.planner import compose, schema, unread
 
     composer = compose.Composer(config_dir)
@@ -67,7 +67,7 @@ def _option(name: str, config_dir: str | None) -> dict[str, Any]:
 
 
 def _check(name: str, option: dict[str, Any], known: dict[str, Any], model: str) -> None:
-    """Raises ConfigError for what the program's OS, or the program, does not take."""
+    """Raise ConfigError for a recipe that the program, or its OS, does not support."""
     recipe = recipes.canonical(option["weights"])
     least, what = recipes.least_target(recipe) if recipe else (option["min_target"], "")
     least = max(least, option["min_target"], key=TARGETS.index)
@@ -96,7 +96,7 @@ def _compressed(bench: _workers.Bench, recipe: Any, target: Path) -> dict[str, A
     if reference is not None and before <= _workers.SMALL_BYTES:
         psnr = {one.name: one.value for one in bench.score(out, reference)[0].metrics}
     after = _workers.size_of(out / "model.mlpackage")
-    _workers.put(out / "model.mlpackage", target, bench)
+    _workers.put_in_place(out / "model.mlpackage", target, bench)
     return {
         "path": str(target), "bytes_before": before, "bytes_after": after, "bits_per_weight": figures["bits_per_weight"],
         "psnr_db": psnr.get("psnr_db"), "psnr_worst_db": psnr.get("psnr_worst_db"), "seconds": result.seconds, **result.realised,
@@ -108,7 +108,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     psnr = f"{found['psnr_db']:.1f} dB" if found["psnr_db"] is not None else "not taken (a package of more than 60 MB)"
     psnr += "" if found["psnr_worst_db"] is None else f", worst output {found['psnr_worst_db']:.1f} dB"
     return [
-        shown(Path(found["path"])),
+        format_path(Path(found["path"])),
         f"  size    {size(found['bytes_before'])} -> {size(found['bytes_after'])}, {found['bits_per_weight']:.2f} bits a weight",
         f"  weights {found['weights_compressed']} compressed{left}, in {duration(found['seconds'])}",
         f"  PSNR    {psnr}, against itself in fp32, reference runtime",

@@ -27,9 +27,13 @@ def diff(args: list[str]) -> int:
             BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used",
         },
     )
-    running.shared(options, "a", "b")
+    running.add_shared_options(options, "a", "b")
     options.add_argument(
-        "--drift", type=running.whole, default=10, metavar="N", help="the N values that differ most (default: 10)"
+        "--drift",
+        type=running.parse_whole_number,
+        default=10,
+        metavar="N",
+        help="the N values that differ most (default: 10)",
     )
     options.add_argument(
         "--min-psnr",
@@ -63,19 +67,19 @@ def _diff(given: argparse.Namespace) -> int:
         model.predict({name: inputs[name] for name in model.inputs if name in inputs}, _state(model))
         for model in (first, second)
     ]
-    found = {name: _judged(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
+    found = {name: _compare_output(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
     ops = trace.compare_values(first, second, inputs) if given.drift and first.ops and second.ops else None
     under = given.min_psnr is not None and any(psnr < given.min_psnr for _, psnr in found.values())
     code = NOT_ALL_OK if under else OK
     if given.json:
-        sides = {name: {"package": str(path), "computed": running.computed(model)}
+        sides = {name: {"package": str(path), "computed": running.describe_numerics(model)}
                  for name, path, model in (("a", given.a, first), ("b", given.b, second))}  # fmt: skip
         told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
         worst = running.rows(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
         tell(**sides, outputs=told, drift=worst, exit=code)
         return code
-    print(f"A {given.a}: {running.computed(first)}")
-    print(f"B {given.b}: {running.computed(second)}")
+    print(f"A {given.a}: {running.describe_numerics(first)}")
+    print(f"B {given.b}: {running.describe_numerics(second)}")
     if seed is not None and not given.input:
         print(f"inputs: random, seed {seed}")
     for name, (text, _) in found.items():
@@ -85,10 +89,10 @@ def _diff(given: argparse.Namespace) -> int:
     return code
 
 
-def _judged(name: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[str, float]:
-    """What is said of one output, and its PSNR."""
+def _compare_output(name: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[str, float]:
+    """Return a sentence about one output, and its PSNR in dB."""
     return (
-        compared(a[name], b[name])
+        compare_values(a[name], b[name])
         if name in a and name in b
         else (f"only {'A' if name in a else 'B'} makes it", -np.inf)
     )
@@ -98,8 +102,8 @@ def _state(model: Any) -> Any:
     return model.new_state() if model.states else None
 
 
-def compared(reference: Any, candidate: Any) -> tuple[str, float]:
-    """One line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
+def compare_values(reference: Any, candidate: Any) -> tuple[str, float]:
+    """Return one line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
     if not isinstance(reference, np.ndarray) or not isinstance(candidate, np.ndarray):
         same = reference == candidate
         return ("equal" if same else f"{reference!r} and {candidate!r}"), (np.inf if same else -np.inf)

@@ -11,8 +11,8 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates, link, members, service, units
 from ane_sweep.fleet.serve import Request
 from ane_sweep.folders import user_path
-from ane_sweep.outward import credentials
-from ane_sweep.terminal import OK, count, shown, tell
+from ane_sweep.outward import mask_credentials
+from ane_sweep.terminal import OK, count, format_path, tell
 from ane_sweep.words import Parser, amount
 
 LISTEN = f"tls://0.0.0.0:{address.PORT}"
@@ -23,9 +23,9 @@ def fleet(args: list[str]) -> int:
     given = _parser().read(args)
     if len(given.words) > (4 if given.what == "write" else 1):
         raise ConfigError(f"fleet {' '.join([given.what, *given.words])}: too many words; `ane-sweep fleet --help`")
-    if given.store is not None and credentials(given.store) != given.store:
+    if given.store is not None and mask_credentials(given.store) != given.store:
         raise ConfigError(
-            f"--store {credentials(given.store)}: a store's address holds no password; fsspec reads it here"
+            f"--store {mask_credentials(given.store)}: a store's address holds no password; fsspec reads it here"
         )
     verbs = {"init": _init, "scheduler": _scheduler, "worker": _worker, "status": _status, "write": _write}
     return verbs[given.what](given)
@@ -65,7 +65,11 @@ def _parser() -> Parser:
         "--chip", metavar="CHIP", help="worker: answer for that chip in place of this machine's own; records say so"
     )
     parser.add_argument(
-        "--prepare", type=_whole, default=1, metavar="N", help="worker: preparations side by side (default: 1)"
+        "--prepare",
+        type=_parse_whole_number,
+        default=1,
+        metavar="N",
+        help="worker: preparations side by side (default: 1)",
     )
     parser.add_argument(
         "--memory-gib", type=_gib, metavar="N", help="worker: what they may use together (default: 85 % of its memory)"
@@ -80,7 +84,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _whole(word: str) -> int:
+def _parse_whole_number(word: str) -> int:
     if not word.isdecimal() or int(word) > 1000:
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 0 to 1000")
     return int(word)
@@ -105,10 +109,10 @@ def _init(given: argparse.Namespace) -> int:
     if given.json:
         tell(files=[str(path) for path in files])
         return OK
-    print(*map(shown, files), sep="\n")
+    print(*map(format_path, files), sep="\n")
     print(
-        f"whoever holds them may run code on every machine of the fleet: copy {shown(place)} to each over a safe way, as "
-        f"scp -pr {shown(place)} MAC:"
+        f"whoever holds them may run code on every machine of the fleet: copy {format_path(place)} to each over a safe way, as "
+        f"scp -pr {format_path(place)} MAC:"
     )
     return OK
 
@@ -116,7 +120,7 @@ def _init(given: argparse.Namespace) -> int:
 def _scheduler(given: argparse.Namespace) -> int:
     at, place = address.checked(*given.words or [LISTEN]), _certificates(given)
     certificates.ensure(place, at)
-    print(f"a scheduler at {at}, with the certificates in {shown(place)}; Ctrl-C ends it", flush=True)
+    print(f"a scheduler at {at}, with the certificates in {format_path(place)}; Ctrl-C ends it", flush=True)
     return service.run(lambda: service.scheduler(at, place), "the scheduler")
 
 
@@ -140,7 +144,7 @@ def _worker(given: argparse.Namespace) -> int:
     able = "Core ML" if me.no_coreml is None else f"no Core ML ({me.no_coreml})"
     print(
         f"worker {name}: {me.chip}, {me.memory_gib:.3g} GiB, {able}, {count(given.prepare, 'preparation')} side by side, "
-        f"its cache under {shown(given.out)}; Ctrl-C ends it",
+        f"its cache under {format_path(given.out)}; Ctrl-C ends it",
         flush=True,
     )
 
@@ -178,7 +182,7 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _cuda(one: members.Member) -> bool:
-    """Whether a runtime of an NVIDIA GPU runs there."""
+    """Return True if the machine can run a runtime for NVIDIA GPUs."""
     return any(traits.hardware == "NVIDIA GPU" and name not in one.cannot for name, traits in RUNTIMES.items())
 
 
@@ -208,7 +212,7 @@ def _write(given: argparse.Namespace) -> int:
     if given.json:
         tell(files=[str(path)], next=then)
     else:
-        print(shown(path), then, sep="\n")
+        print(format_path(path), then, sep="\n")
     return OK
 
 

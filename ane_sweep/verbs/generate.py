@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import INTERRUPTED, KEPT, NOT_ALL_OK, OK, count, say, tell
 from ane_sweep.verbs import _talk
 from ane_sweep.words import Parser, amount
@@ -27,11 +27,11 @@ def generate(args: list[str]) -> int:
     parser = _parser()
     given = parser.read(args)
     words = _prompts(given)  # before anything is prepared
-    how = _asked(given)
+    how = _build_request(given)
     try:
         with _talk.partners("generate", given, list(parser.keys), 2 if given.compare else 1) as (found, folder):
             if given.compare:
-                return _compared(found, folder, next(words), how, given.json)
+                return _compare_cells(found, folder, next(words), how, given.json)
             return _written(found[0], folder, words, how, given)
     except StageError as error:
         say(f"error: {error}")
@@ -49,7 +49,7 @@ def _parser() -> Parser:
         'ane-sweep generate model=gpt2 prompt="Hello, I\'m a language model," temperature=0.8 top_k=40',
         {NOT_ALL_OK: "the program could not be made, or died", INTERRUPTED: STOPPED},
     )
-    _talk.shared(parser, "a prompt")
+    _talk.add_shared_words(parser, "a prompt")
     parser.key("prompt", "TEXT", "what the text begins with (default: standard input)")
     parser.key(
         "temperature",
@@ -57,14 +57,19 @@ def _parser() -> Parser:
         "chance: below 1 likelier tokens, above 1 others; 0: none (default: 1 with top_k or top_p)",
         amount,
     )
-    parser.key("top_k", "K", "choose among the K likeliest tokens (default: all)", _talk.whole(1, 10**9))
+    parser.key(
+        "top_k", "K", "choose among the K likeliest tokens (default: all)", _talk.make_whole_number_parser(1, 10**9)
+    )
     parser.key("top_p", "P", "choose among the likeliest that share P of the probability (default: all)", _share)
     parser.key("repetition_penalty", "R", "above 1: against what was there before (default: none)", _positive)
     parser.key("seed", "N", "of chance; sample 2 has the next one. Random weights keep the sweep's own, 0 (default: 0)",
-               _talk.whole(0, _SEED), lambda: 0)  # fmt: skip
-    parser.key("samples", "N", "texts for one prompt (default: 1)", _talk.whole(1, 1000), lambda: 1)
+               _talk.make_whole_number_parser(0, _SEED), lambda: 0)  # fmt: skip
+    parser.key("samples", "N", "texts for one prompt (default: 1)", _talk.make_whole_number_parser(1, 1000), lambda: 1)
     parser.key(
-        "max_new_tokens", "N", "tokens at most (default: 50, or what seq_len has room for)", _talk.whole(1, 10**6)
+        "max_new_tokens",
+        "N",
+        "tokens at most (default: 50, or what seq_len has room for)",
+        _talk.make_whole_number_parser(1, 10**6),
     )
     parser.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end behind this text; may be given more than once"
@@ -92,8 +97,8 @@ def _positive(text: str) -> float:
     return value
 
 
-def _asked(given: argparse.Namespace) -> dict[str, Any]:
-    """What the worker is asked, but for the prompt. Raises ConfigError for several samples of what is no chance."""
+def _build_request(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the request to the worker without its prompt. Raises ConfigError for several samples without sampling."""
     sampling = given.temperature != 0 and any(getattr(given, name) is not None for name in _CHANCE)
     if given.samples > 1 and not sampling:
         raise ConfigError(
@@ -107,12 +112,12 @@ def _asked(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _prompts(given: argparse.Namespace) -> Iterator[str]:
-    """One prompt, or on a terminal as many as are typed. Raises ConfigError for none that can be used."""
+    """Return one prompt, or on a terminal each that the user types. Raises ConfigError for an unusable prompt."""
     text = _talk.one_text(given, "prompt")
     if text is None:
         if given.json or given.compare:
             raise ConfigError("prompt= is missing: on a terminal, --json and --compare take it, or file=, as a word")
-        return _talk.typed("prompt")
+        return _talk.read_typed_lines("prompt")
     return iter([text])
 
 
@@ -123,7 +128,7 @@ def _written(
 
     with Session("generate", partner.params, partner.inputs, folder / "a") as session:
         if not given.json:
-            _talk.introduced(partner, session.ready, _decoding(how))
+            _talk.introduce_partner(partner, session.ready, _decoding(how))
         interactive = not (given.json or given.prompt is not None or given.file is not None) and sys.stdin.isatty()
         for prompt in prompts:
             try:
@@ -136,16 +141,16 @@ def _written(
                 say(f"error: {error}")
                 continue
             if given.json:
-                tell(cell=partner.to_dict(), **_said(session.ready), prompt=prompt, settings=how, **told)
+                tell(cell=partner.to_dict(), **_select_facts(session.ready), prompt=prompt, settings=how, **told)
     return OK
 
 
-def _said(ready: dict[str, Any]) -> dict[str, Any]:
+def _select_facts(ready: dict[str, Any]) -> dict[str, Any]:
     return {name: ready[name] for name in ("tokenizer", "load_ms", "realised")}
 
 
 def _answer(session: "Session", prompt: str, how: dict[str, Any], write: Callable[[str], None]) -> dict[str, Any]:
-    """What came of a prompt, written as it comes; where it ends in the midst, on a line that is whole."""
+    """Return the events of a prompt, and write its text as it arrives; an interruption ends the line first."""
     try:
         return _events(session, prompt, how, write)
     except KeyboardInterrupt:
@@ -166,7 +171,7 @@ def _events(session: "Session", prompt: str, how: dict[str, Any], write: Callabl
             sample = {name: value for name, value in event.items() if name != "event"}
             found["samples"].append(sample)
             if write is _print:
-                say(*_took(sample, found["prompt_tokens"]))
+                say(*_format_timings(sample, found["prompt_tokens"]))
             if (following := event["sample"] + 1) < how["samples"]:
                 write(_head(how, following) + prompt)
     return found
@@ -177,11 +182,11 @@ def _head(how: dict[str, Any], number: int) -> str:
 
 
 def _print(text: str) -> None:
-    print(visible(text), end="", flush=True)
+    print(escape_controls(text), end="", flush=True)
 
 
 def _hush(text: str) -> None:
-    """With --json nothing is written as it comes."""
+    """Write no text: with --json the result is printed at the end."""
 
 
 def _decoding(how: dict[str, Any]) -> str:
@@ -192,8 +197,8 @@ def _decoding(how: dict[str, Any]) -> str:
     return f"decoding: chance, temperature {how['temperature']:g}{more}{penalty}, seed {how['seed']}"
 
 
-def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
-    """The two lines below a text."""
+def _format_timings(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
+    """Return the two lines of timings below a text."""
     timing = sample["timing"]
     per_s = timing["tokens"] / timing["seconds"] if timing["seconds"] else 0.0
     lines = [
@@ -208,8 +213,8 @@ def _took(sample: dict[str, Any], prompt_tokens: int) -> list[str]:
     return lines
 
 
-def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, Any], as_json: bool) -> int:
-    """Both on the same prompt, one after the other, and where they part."""
+def _compare_cells(found: list["Partner"], folder: Path, prompt: str, how: dict[str, Any], as_json: bool) -> int:
+    """Run both cells on the same prompt, one after the other, and print the token at which they diverge."""
     from ane_sweep.talk.divergence import describe_divergence, find_divergence
     from ane_sweep.talk.session import Session
 
@@ -218,9 +223,9 @@ def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, 
         with Session("generate", partner.params, partner.inputs, folder / name) as session:
             outs.append(session.out)
             if not as_json:
-                _talk.introduced(partner, session.ready, _decoding(how), name.upper())
+                _talk.introduce_partner(partner, session.ready, _decoding(how), name.upper())
             told = _answer(session, prompt, how, _hush if as_json else _print)
-        sides[name] = {"cell": partner.to_dict(), **_said(session.ready), **told}
+        sides[name] = {"cell": partner.to_dict(), **_select_facts(session.ready), **told}
     partings = [
         find_divergence(a, b, (outs[0] / f"logits-{number}.npy", outs[1] / f"logits-{number}.npy"))
         for number, (a, b) in enumerate(zip(sides["a"]["samples"], sides["b"]["samples"]))
@@ -229,5 +234,5 @@ def _compared(found: list["Partner"], folder: Path, prompt: str, how: dict[str, 
         tell(prompt=prompt, settings=how, **sides, partings=[one.to_dict() for one in partings])
         return OK
     for number, one in enumerate(partings, 1):
-        print((f"sample {number}: " if len(partings) > 1 else "") + visible(describe_divergence(one)))
+        print((f"sample {number}: " if len(partings) > 1 else "") + escape_controls(describe_divergence(one)))
     return OK

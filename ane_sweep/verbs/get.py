@@ -1,12 +1,12 @@
 """`ane-sweep get RUN[:axis=value,...] DIR [--json]`: a cell's packages, and how to load them"""
 
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK, shown, tell
+from ane_sweep.terminal import OK, format_path, tell
 from ane_sweep.words import Parser
 
 
 def get(args: list[str]) -> int:
-    """Copy one cell's packages out of the cache. Raises ConfigError where the word means several cells."""
+    """Copy one cell's packages out of the cache. Raises ConfigError if the word means several cells."""
     parser = Parser(
         "get",
         "RUN[:axis=value,...] DIR [--json] [out=PATH]",
@@ -32,6 +32,6 @@ def get(args: list[str]) -> int:
         tell(folder=str(target), packages=names, sweep=record.sweep, cell=record.cell)
         return OK
     for path in packages:
-        print(shown(path))
-    print(f"how to load {'it' if len(packages) == 1 else 'them'}: {shown(target / 'README.md')}")
+        print(format_path(path))
+    print(f"how to load {'it' if len(packages) == 1 else 'them'}: {format_path(target / 'README.md')}")
     return OK

@@ -14,7 +14,7 @@ _NO_HELP = ("figures", "not_done", "notebooks", "rulings")  # topics about this 
 
 
 def help(args: list[str]) -> int:
-    """Print what is known of a word; the topics where there is none. Raises ConfigError for a word that nothing knows."""
+    """Print the help of a word, or the topics without one. Raises ConfigError for an unknown word."""
     parser = Parser(
         "help",
         "[TOPIC | KEY | keys] [--config-dir DIR]",
@@ -54,7 +54,7 @@ def page(word: str, config_dir: str | None = None) -> str:
 
 
 def topics() -> dict[str, str]:
-    """Name -> its title, of every topic."""
+    """Return {name: title} of every topic."""
     paths = sorted(DOCS.glob("*.md"))
     return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in paths}
 

@@ -7,7 +7,7 @@ from ane_sweep.words import Parser
 
 
 def history(args: list[str]) -> int:
-    """Exit 0 nothing became slower, 1 something did, 3 too few runs to tell. Raises RunNotFound, ConfigError."""
+    """Print latency steps and return 0, 1 if a cell became slower, or 3 for too few runs. Raises RunNotFound, ConfigError."""
     parser = Parser(
         "history",
         "[N] [--json] [out=PATH]",

@@ -2,12 +2,12 @@
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK, count, say, shown, tell
+from ane_sweep.terminal import OK, count, format_path, say, tell
 from ane_sweep.words import Parser
 
 
 def import_(args: list[str]) -> int:
-    """Take an exported sweep in; one that is known already is merged."""
+    """Import an exported sweep; merge one that is here already."""
     parser = Parser(
         "import",
         "FILE [--json] [out=PATH]",
@@ -26,7 +26,7 @@ def import_(args: list[str]) -> int:
     from ane_sweep.report import page
 
     merged = merge.take_in(bundle.read(user_path(given.words[0])), given.out)
-    report = shown(merged.folder / page.HTML_NAME)
+    report = format_path(merged.folder / page.HTML_NAME)
     if given.json:
         numbers = {name: getattr(merged, name) for name in ("new", "replaced", "known", "disputed")}
         tell(sweep=merged.folder.name, **numbers, report=report)

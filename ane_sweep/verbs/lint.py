@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
-from ane_sweep.outward import credentials, visible
+from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser
 
@@ -24,7 +24,7 @@ SCHEMA = 1
 
 @dataclass
 class Options:
-    """What was asked; `share` says what --min-ane-share counts: ops, or their planner cost."""
+    """The options of the verb; `share` is the figure that --min-ane-share limits: of ops, or of their planner cost."""
 
     paths: list[Path] = field(default_factory=list)
     chips: list[str] = field(default_factory=lambda: ["m4"])
@@ -44,7 +44,7 @@ def lint(args: list[str]) -> int:
 
 
 def report(options: Options) -> int:
-    """Every package on every chip; returns the exit code."""
+    """Report every package on every chip; return the exit code."""
     from ane_sweep.placement import chips, judge
 
     wanted = [chips.get(name) for name in options.chips]
@@ -53,7 +53,7 @@ def report(options: Options) -> int:
         try:
             loaded = judge.load(path)
         except PackageError as error:
-            problems.append({"path": credentials(str(path)), "error": credentials(str(error))})
+            problems.append({"path": mask_credentials(str(path)), "error": mask_credentials(str(error))})
             say(f"error: {error}")
             code = UNREADABLE
             continue
@@ -63,7 +63,7 @@ def report(options: Options) -> int:
             if options.json:
                 found.append(one.to_dict())
             else:
-                print(visible(str(one)))
+                print(escape_controls(str(one)))
     if options.json:
         content: dict[str, Any] = {"schema": SCHEMA, "packages": found}
         print(json.dumps({**content, "errors": problems} if problems else content, separators=(",", ":")))
@@ -71,7 +71,7 @@ def report(options: Options) -> int:
 
 
 def parse(args: list[str]) -> Options:
-    """Options from words; `--name value` and `--name=value` alike."""
+    """Return the options from words; `--name value` and `--name=value` are equivalent."""
     from ane_sweep.placement.predict import COMPUTE_UNITS
 
     plain = Options()

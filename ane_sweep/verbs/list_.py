@@ -11,7 +11,7 @@ from ane_sweep.words import Parser
 
 
 def list_(args: list[str]) -> int:
-    """Every sweep under the outputs folder, the last one first; exit 0 whatever there is."""
+    """List every sweep under the outputs folder, the last one first; always exit with 0."""
     parser = Parser(
         "list",
         "[--json] [out=PATH]",
@@ -28,7 +28,7 @@ def list_(args: list[str]) -> int:
     elif not found:
         print(f"no sweep yet under {given.out / 'runs'}; `ane-sweep model=minilm` makes one")
     else:
-        print(outward.visible(tables.aligned(map(_row, found), heads=_HEADS, width=columns())))
+        print(outward.escape_controls(tables.aligned(map(_row, found), heads=_HEADS, width=columns())))
     return OK
 
 
@@ -49,7 +49,7 @@ def _entry(run: runs.Run) -> dict[str, object]:
 
 
 def _row(entry: dict) -> tuple[str, ...]:
-    """`unfinished` is one without records yet: being run, or interrupted."""
+    """Return a row of the table. `unfinished` is a sweep without records yet: running or interrupted."""
     ended = ", ".join(f"{number} {status}" for status, number in entry["statuses"].items())
     command = shlex.join(entry["command"] or []) + (" (imported)" if entry["imported"] else "")
     cells = "" if entry["cells"] is None else count(entry["cells"], "cell").partition(" ")[0]

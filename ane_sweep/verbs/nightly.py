@@ -10,7 +10,7 @@ from ane_sweep.nightly import files
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
-from ane_sweep.terminal import OK, shown, tell
+from ane_sweep.terminal import OK, format_path, tell
 from ane_sweep.words import Parser
 
 AT = "02:30"
@@ -46,7 +46,7 @@ def nightly(args: list[str]) -> int:
             if given.json:
                 tell(files=[str(path) for path in written], next=then)
             else:
-                print(*map(shown, written), then, sep="\n")
+                print(*map(format_path, written), then, sep="\n")
         case _:
             raise ConfigError(
                 f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
@@ -56,7 +56,7 @@ def nightly(args: list[str]) -> int:
 
 
 def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
-    """Make a run the level of its cells. Raises ConfigError if it can be the level of none."""
+    """Make a run the baseline of its cells. Raises ConfigError if it can be the baseline of none."""
     records = read_records(run.folder)
     fit = [one for one in records if sides.is_level(one)]
     if not fit:
@@ -80,7 +80,7 @@ def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
 
 
 def _check(overrides: list[str]) -> None:
-    """A command that would only fail at night is refused now. Raises ConfigError."""
+    """Refuse a command that would only fail at night. Raises ConfigError."""
     from ane_sweep.planner import config
 
     if overrides and not config.load(overrides).settings["nightly"]["enabled"]:

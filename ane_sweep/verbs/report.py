@@ -17,7 +17,7 @@ FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
 
 
 def report(args: list[str]) -> int:
-    """See the module. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
+    """Print or write a report. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
     given = _parser().read(args)
     out = given.out
     if given.markdown and not _is_markdown(given.markdown):  # the flag alone prints: the word after it is a run
@@ -54,7 +54,7 @@ def report(args: list[str]) -> int:
 
 
 def _of_files(out: Path, given: Any, files: dict[str, Path]) -> int:
-    """Of one bundle its table, of several files or runs the machines side by side."""
+    """Print or write the table of one bundle, or the machines of several files or runs side by side."""
     if given.drift:
         raise ConfigError("--drift runs the worst cell of a run of this machine again; name one run")
     if len(given.runs) == 1:

@@ -24,8 +24,8 @@ _SLOW_S = 20  # from so long a wait on, it is said before
 _SHOWN = 4  # values of an output that are printed
 
 
-def shared(made: Parser, *models: str) -> Parser:
-    """With the options that `run` and `diff` share; `models` are the positional ones."""
+def add_shared_options(made: Parser, *models: str) -> Parser:
+    """Add the options that `run` and `diff` share and return the parser; `models` are the positional words."""
     for model in models:
         made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
     made.add_argument(
@@ -35,7 +35,9 @@ def shared(made: Parser, *models: str) -> Parser:
         metavar="[NAME=]FILE",
         help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
     )
-    made.add_argument("--random", type=whole, metavar="SEED", help="seeded random values for inputs that are not given")
+    made.add_argument(
+        "--random", type=parse_whole_number, metavar="SEED", help="seeded random values for inputs that are not given"
+    )
     made.add_argument(
         "--function", default="", metavar="NAME", help="of a multifunction package (default: its default one)"
     )
@@ -60,14 +62,14 @@ def shared(made: Parser, *models: str) -> Parser:
     return made
 
 
-def whole(word: str) -> int:
+def parse_whole_number(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 0 or more")
     return int(word)
 
 
 def run(args: list[str]) -> int:
-    """Predict once and print what comes out; 0, or 2 where the model or an input is wrong."""
+    """Predict once and print the outputs; return 0, or 2 if the model or an input is wrong."""
     options = Parser(
         "run",
         "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",
@@ -75,18 +77,18 @@ def run(args: list[str]) -> int:
         "ane-sweep run model.mlpackage --input x.npy",
         {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},
     )
-    shared(options, "model")
+    add_shared_options(options, "model")
     options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
     options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
     options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
-    options.add_argument("--drift", type=whole, metavar="N", help="the N ops that lose most against fp32")
+    options.add_argument("--drift", type=parse_whole_number, metavar="N", help="the N ops that lose most against fp32")
     options.json("package, computed, outputs, values, watched, drift, written", "lines of text")
     return _run(options.read(args))
 
 
 @contextlib.contextmanager
 def within_memory() -> Iterator[None]:
-    """Hold this process to what a sweep may use: what asks for more ends in a sentence and not in the kernel's hands."""
+    """Limit this process to a sweep's memory: a request for more ends with an error message, not with the kernel's kill."""
     (soft, hard), most = resource.getrlimit(resource.RLIMIT_DATA), memory_budget(None)
     most = most if soft == resource.RLIM_INFINITY else min(soft, most)
     with contextlib.suppress(OSError, ValueError):
@@ -123,13 +125,13 @@ def _run(given: argparse.Namespace) -> int:
         _write(given.output, outputs | kept)
     if given.json:
         tell(
-            package=str(given.model), computed=computed(model), outputs=_plain(outputs), values=_plain(kept),
+            package=str(given.model), computed=describe_numerics(model), outputs=_plain(outputs), values=_plain(kept),
             watched=rows(watched), drift=rows(worst), written=given.output and str(given.output),
         )  # fmt: skip
         return OK
-    print(f"{given.model} on the reference runtime: {computed(model)}")
+    print(f"{given.model} on the reference runtime: {describe_numerics(model)}")
     for name, value in [*outputs.items(), *kept.items()]:
-        print(f"  {name}: {described(value)}")
+        print(f"  {name}: {describe_value(value)}")
     if watched is not None:
         _print_watched(watched)
     if worst is not None:
@@ -140,9 +142,10 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Of each array its type, shape, extremes and how many are not finite; of anything else its text."""
+    """Return each array's type, shape, extremes and number of non-finite elements; any other value as text."""
     return {
-        name: _figures(value) if isinstance(value, np.ndarray) else described(value) for name, value in values.items()
+        name: _figures(value) if isinstance(value, np.ndarray) else describe_value(value)
+        for name, value in values.items()
     }
 
 
@@ -160,7 +163,7 @@ def rows(seen: list[Any] | None) -> list[dict[str, Any]] | None:
 
 
 def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> Any:
-    """The model that the options ask for."""
+    """Load the model with the given options."""
     from ane_sweep import reference
 
     effects = given.effects.split(",") if given.effects and numerics is None else None
@@ -169,7 +172,7 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
 
 
 def _say_if_slow(given: argparse.Namespace) -> None:
-    """A word before a long wait: every product is rounded by itself."""
+    """Print the expected time before a long wait, as every product is rounded separately."""
     from ane_sweep.mil import effects
     from ane_sweep.placement import laws, programs
 
@@ -183,13 +186,13 @@ def _say_if_slow(given: argparse.Namespace) -> None:
         )
 
 
-def computed(model: Any) -> str:
-    """How a model computes, and on which device where that is not the CPU."""
+def describe_numerics(model: Any) -> str:
+    """Return a model's numerics, and its device if that is not the CPU."""
     return ", on ".join(model.realised[name] for name in ("numerics", "device") if name in model.realised)
 
 
 def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:
-    """Values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
+    """Return the values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
     values: dict[str, Any] = {}
     for text in given:
         name, _, file = text.rpartition("=")
@@ -233,8 +236,8 @@ def _read(path: Path) -> Any:
         raise ConfigError(f"--input {path}: cannot be read: {error}") from error
 
 
-def described(value: Any) -> str:
-    """One line about an output."""
+def describe_value(value: Any) -> str:
+    """Return one line about an output."""
     if not isinstance(value, np.ndarray):
         return str(value) if not hasattr(value, "size") else f"image {value.size[0]} x {value.size[1]} ({value.mode})"
     text = f"{value.dtype} {list(value.shape)}"
@@ -257,7 +260,7 @@ def _print_watched(seen: list[Any]) -> None:
 
 
 def print_drift(seen: list[Any], title: str) -> None:
-    """Rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
+    """Print rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
     print(f"{title}:")
     rows = (
         (

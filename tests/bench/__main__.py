@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, shown
+from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, format_path
 from tests.bench import _kept, show
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
         rows = module.run(*folders) if folders else module.run()
         print(f"{name}: {module.__doc__}\n{show(rows)}\n", flush=True)
         if given.keep:
-            print(f"kept: {shown(module.keep(rows) if hasattr(module, 'keep') else _kept.keep(name, rows))}")
+            print(f"kept: {format_path(module.keep(rows) if hasattr(module, 'keep') else _kept.keep(name, rows))}")
         if hasattr(module, "slower") and module.slower(rows):
             code = NOT_ALL_OK
     return code

@@ -38,7 +38,7 @@ def weights_db(how: dict) -> float:
         noise = 4.0 ** -(how["bits"] or min(how["candidates"]))
     sparsity = how.get("sparsity")
     if sparsity is not None:
-        zeros = recipes.zeros_of(sparsity)
+        zeros = recipes.parse_sparsity(sparsity)
         noise += (zeros if isinstance(zeros, float) else zeros[0] / zeros[1]) ** 3
     if how["activations"]:  # a tensor whose largest value is eight times its root mean square, in 8 bits
         noise += 8**2 / 3 * 4.0**-8

@@ -76,12 +76,12 @@ def test_a_cell_is_looked_at_again_until_a_night_clears_it(tmp_path):
 
 def test_two_nights_do_not_overlap(tmp_path):
     with (
-        night.alone(tmp_path),
+        night.hold_lock(tmp_path),
         pytest.raises(StoreError, match=rf"still running \(process {os.getpid()}\)"),
-        night.alone(tmp_path),
+        night.hold_lock(tmp_path),
     ):
         pass
-    with night.alone(tmp_path):  # free again
+    with night.hold_lock(tmp_path):  # free again
         assert night.locks.tried(tmp_path / "lock") is None
 
 

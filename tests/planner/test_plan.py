@@ -462,7 +462,7 @@ def test_a_part_of_a_plan_holds_all_that_its_cells_need_and_nothing_else():
     wanted = {cell.key for cell in made.cells if cell.variant == "original"}
     part = made.only(wanted)
     assert {cell.key for cell in part.cells} == wanted and len(part.chains) == len(part.refused) == 1
-    assert set(part.tasks) == {task for key in part.chains for task in made.needs(key)} < set(made.tasks)
+    assert set(part.tasks) == {task for key in part.chains for task in made.list_tasks(key)} < set(made.tasks)
     assert part.key != made.key == made.only({cell.key for cell in made.cells}).key
 
 

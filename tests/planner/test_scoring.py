@@ -129,7 +129,7 @@ def test_labels_are_held_against_the_model_before_anything_runs(planned, tmp_pat
 
 def test_a_label_is_a_name_in_any_case_or_a_number():
     known = examples.known_labels(MOODS)
-    assert [examples.place_of(label, known) for label in ("sad", " Sad ", "1", "3", "-1", "x")] == [
+    assert [examples.find_output(label, known) for label in ("sad", " Sad ", "1", "3", "-1", "x")] == [
         1,
         1,
         1,

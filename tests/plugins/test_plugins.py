@@ -16,7 +16,7 @@ from ane_sweep.machine import syslog
 from ane_sweep.planner import compose, config, versions
 from ane_sweep.worker import models
 
-CACHES = (plugins.found, families.variants, syslog.meanings, versions.code_digest, versions._content)
+CACHES = (plugins.find_plugins, families.variants, syslog.meanings, versions.code_digest, versions._content)
 TINY = "model=tiny-gpt2 weights=random"
 CELL = ("model=perceptron-tiny", "weights=random", "seq_len=16", "target=iOS18", "precision=p6_groups_of_8")
 LINE = "plugin_example: table too large (64 x 8)"

@@ -7,7 +7,7 @@ import constructed
 import pytest
 
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.bridge.key import worded
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import flat_cell
 from ane_sweep.errors import ConfigError
 from ane_sweep.placement import chips
@@ -59,7 +59,7 @@ def test_every_matched_row_is_a_cell_of_its_preset(requests):
 
 def _is(request, cell):
     wanted = {**published.DEFAULTS, **request}
-    return all(worded(cell.value(key)) == worded(value) for key, value in wanted.items())
+    return all(format_value(cell.value(key)) == format_value(value) for key, value in wanted.items())
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ane_sweep.bridge.cell import DECLARED
-from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN, asked, cannot
+from ane_sweep.bridge.runtimes import RUNTIMES, UNKNOWN, cannot, collect_host_facts
 from ane_sweep.errors import ConfigError, PackageError, Unavailable
 from ane_sweep.worker import runtimes
 
@@ -20,7 +20,7 @@ def test_names_are_the_files():
     for name, traits in RUNTIMES.items():
         module = runtimes.get(name)
         assert {axis.honoured for axis in DECLARED.values()} >= {*traits.honours}
-        assert cannot(name) == module.available() and len(asked(name)) == len(traits.asks)
+        assert cannot(name) == module.available() and len(collect_host_facts(name)) == len(traits.asks)
         assert callable(module.available) and callable(module.load)
 
 

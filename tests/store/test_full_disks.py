@@ -136,7 +136,7 @@ def test_what_the_system_refuses_in_the_midst_of_a_sweep_leaves_it_unfinished(ca
     monkeypatch.setattr(verb, "sweep", perform)
     assert main(["model=tiny-gpt2"]) == NOT_ALL_OK
     assert "no space left on device while writing /out/runs/x/records.jsonl; free space" in capsys.readouterr().err
-    assert native_errors.explained(PermissionError(13, "Permission denied", "/x")) == "/x: Permission denied"
+    assert native_errors.explain(PermissionError(13, "Permission denied", "/x")) == "/x: Permission denied"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from ane_sweep.errors import AneSweepError, StageError
 from ane_sweep.planner import config, options, overview, paths
 from ane_sweep.talk import cells
 from ane_sweep.talk.session import Session
-from ane_sweep.verbs.generate import _asked, _parser
+from ane_sweep.verbs.generate import _build_request, _parser
 from tests.bench import talk
 
 TINY = ("model=tiny-gpt2", "weights=random", "seq_len=32")
@@ -41,7 +41,7 @@ def talking(out, *words, verb="generate"):
 
 def written(session, *words, prompt=PROMPT):
     """The samples that come of a prompt and words of the command line."""
-    asked = _asked(_parser().read([*words]))
+    asked = _build_request(_parser().read([*words]))
     return [event for event in session.ask(prompt=prompt, **asked) if event["event"] == "sample"]
 
 

@@ -682,7 +682,7 @@ def test_no_password_is_printed(logged):
 def test_nothing_that_the_tracker_is_told_names_a_person_or_holds_a_password(tmp_path, monkeypatch):
     """Not a tag, a param, a name, an artifact or the text of any of them: a tracker may be another machine."""
     monkeypatch.setenv("HOME", "/home/ada")
-    outward._told.cache_clear()
+    outward._make_short_public.cache_clear()
     folder = sweep_folder(tmp_path)
     records = read_records(folder)
     for record, origin in zip(records, ("/home/ada/n", "/Users/John Doe/n", "https://jane:s3cret@h/n", "~jane/n", "x")):

@@ -278,7 +278,7 @@ def test_a_verb_keeps_what_its_help_promises(verb, code, room, capsys):
 
 @pytest.mark.parametrize("verb", ["sweep", "best", "calibrate", "generate", "classify"])
 def test_what_is_interrupted_says_how_to_go_on_as_its_help_does(verb, monkeypatch, capsys):
-    said = verbs.stopped(verb)
+    said = verbs.interruption_message(verb)
     main([verb, "--help"])
     assert said != EXIT_CODES[INTERRUPTED] and f"  130  {said}\n" in capsys.readouterr().out
     monkeypatch.setattr(command.Parser, "read", raising(KeyboardInterrupt()))

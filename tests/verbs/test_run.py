@@ -7,8 +7,8 @@ import torch
 from ane_sweep import reference
 from ane_sweep.__main__ import main
 from ane_sweep.errors import ConfigError
-from ane_sweep.verbs.diff import compared, diff
-from ane_sweep.verbs.run import computed, run
+from ane_sweep.verbs.diff import compare_values, diff
+from ane_sweep.verbs.run import describe_numerics, run
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
@@ -89,9 +89,9 @@ def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
     with pytest.raises(ConfigError, match="fp8: unknown; choices: fp16, fp32, ane"):
         run([models["wide"], "--numerics", "fp8"])
     half = reference.load(models["half"])
-    assert computed(half) == half.realised["numerics"] == "fp16 storage, fp32 accumulation"
+    assert describe_numerics(half) == half.realised["numerics"] == "fp16 storage, fp32 accumulation"
     half.realised["device"] = "NVIDIA A"
-    assert computed(half) == "fp16 storage, fp32 accumulation, on NVIDIA A"
+    assert describe_numerics(half) == "fp16 storage, fp32 accumulation, on NVIDIA A"
     if not torch.cuda.is_available():
         assert main(["run", models["wide"], "--input", x, "--device", "cuda"]) == 2
         assert "device=cuda: this PyTorch" in capsys.readouterr().err
@@ -114,9 +114,9 @@ def test_diff(models, x, capsys):
 
 def test_outputs_compared():
     a = np.float32([[3, 4]])
-    assert compared(a, a) == ("equal to the last bit, [1, 2]", np.inf)
-    text, psnr = compared(a, a + np.float32([[0, 0.4]]))
+    assert compare_values(a, a) == ("equal to the last bit, [1, 2]", np.inf)
+    text, psnr = compare_values(a, a + np.float32([[0, 0.4]]))
     assert psnr == pytest.approx(20 * np.log10(4) - 10 * np.log10(0.08), abs=1e-4) and text.startswith("PSNR 23.0 dB")
-    assert compared(a, a.T)[0] == "shapes [1, 2] and [2, 1]"
-    assert compared(a, np.float32([[3, np.nan]]))[0].startswith("1 of 2 elements are not finite")
-    assert compared("cat", "dog")[0] == "'cat' and 'dog'"
+    assert compare_values(a, a.T)[0] == "shapes [1, 2] and [2, 1]"
+    assert compare_values(a, np.float32([[3, np.nan]]))[0].startswith("1 of 2 elements are not finite")
+    assert compare_values("cat", "dog")[0] == "'cat' and 'dog'"

@@ -1,4 +1,4 @@
-"""An axis is one field of a cell (cell.py), with all that others must know about it. Standard library only.
+"""Axes: the fields of a cell (cell.py), each with its values, its place in keys and its refusals. Standard library only.
 
     chunks: int | str = axis("how many programs the model is cut into", least=1, words=("auto",), shapes=("chunk",))
 
@@ -24,7 +24,7 @@ Asked = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Only:
-    """A pair: an axis of certain values goes only with `among` of `other`; else `why`, with {names} of what is asked.
+    """A permitted pair: certain values of an axis need `other` to be in `among`; `why` refuses the rest, with {names} of axes.
 
     when   values of the axis that declares it; (): all but its plain one
     """
@@ -37,11 +37,11 @@ class Only:
 
 @dataclass(frozen=True)
 class Axis:
-    """What is known of a field of the cell.
+    """The rules of one field of the cell.
 
     key        what a value may be; None for the groups and for mappings, whose keys stand in schema.py
     plain      the value that asks for nothing
-    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, where it is not plain
+    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, unless it has its default
     shapes     stages whose params are made of it otherwise, in tasks.py
     honoured   what a runtime must honour for it to mean anything under it
     unhonoured the sentence that refuses it under other runtimes; "": there it is without effect, and said to be
@@ -61,7 +61,7 @@ class Axis:
     named: bool = True
 
     def refusal(self, name: str, asked: Asked) -> str | None:
-        """Why its value cannot be had together with the others, in one sentence with the way out."""
+        """Return one sentence that says why its value conflicts with the others, with the way out; or None."""
         value = asked[name]
         if self.honoured and self.honoured not in asked["honours"]:
             return self.unhonoured.format(value=_text(value), **asked) if value != self.plain else None
@@ -87,7 +87,7 @@ def axis(
     only: tuple[Only, ...] = (),
     **more: Any,
 ) -> Any:
-    """A field that is an axis: a Key whose types are the field's, and what `Axis` says."""
+    """Return a dataclass field that is an axis: a Key of the field's types with the rules of `Axis`."""
     if plain is MISSING and (enters or unhonoured or not all(pair.when for pair in only)):
         raise TypeError(f"{help}: what enters keys, or is refused, where it is not plain, needs a plain value")
     key = Key((), help, choices, least, words, most, why, check=check)
@@ -96,12 +96,12 @@ def axis(
 
 
 def mapping(**more: Any) -> Any:
-    """A field that has no value of its own on the command line: the name of a group's option, or a policy's keys."""
+    """Return a field that has no value of its own on the command line: the name of a group's option, or a policy's keys."""
     return dataclasses.field(metadata={"axis": Axis(None, **more)})
 
 
 def declared(cls: type) -> dict[str, Axis]:
-    """Field -> what is known of it, in the order of the fields."""
+    """Return {field: its Axis} in the order of the fields."""
     found = {}
     for field in fields(cls):
         if (known := field.metadata.get("axis")) is not None:
@@ -110,12 +110,12 @@ def declared(cls: type) -> dict[str, Axis]:
 
 
 def refusal(known: Mapping[str, Axis], asked: Asked) -> str | None:
-    """The first reason of the axes."""
+    """Return the first reason by which an axis refuses the cell, or None."""
     return next((reason for name, one in known.items() if (reason := one.refusal(name, asked))), None)
 
 
 def _typed(key: Key, hint: Any) -> Key:
-    """`int | None` and `list[str]` as a Key has them; a float may be written without a point."""
+    """Return the types of `int | None` or `list[str]` as a Key has them; a float may be written without a point."""
     parts = _each(hint)
     items = tuple(item for part in parts if get_origin(part) is list for each in get_args(part) for item in _each(each))
     return replace(key, types=_plain(get_origin(part) or part for part in parts), items=_plain(items))

@@ -1,4 +1,4 @@
-"""What every cell says: the model, how it is written and converted, and what runs it."""
+"""Axes that every cell has: the model, how it is written and converted, and its runtime."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ def _too_long(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """`model` and `precision` are names of options; their contents are in `model_options` and `precision_options`."""
+    """The axes of every cell. `model` and `precision` name options, whose contents are in `model_options` and `precision_options`."""
 
     model: str = mapping(shapes=("fetch", "reference", "examples", "convert"))
     family: str

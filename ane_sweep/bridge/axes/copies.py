@@ -1,4 +1,4 @@
-"""How often a program is loaded at once, and what is then timed: see runtimes/_copies.py."""
+"""The axes of several copies of a program that are loaded at once and timed together: see runtimes/_copies.py."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ def _sizes(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """Nothing of them enters a key where there is one copy."""
+    """The axes of copies; with one copy they enter no key."""
 
     copies: int = axis(
         "programs loaded at once and timed in turns",

@@ -1,4 +1,4 @@
-"""How a model is cut into chunks (chunking.py makes the chunk task of it)."""
+"""The axes that cut a model into chunks (chunking.py makes the chunk task from them)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ def _cuts(asked: Asked) -> str | None:
 
 
 def span(value: int | str) -> tuple[int, int] | None:
-    """`4-6` as (4, 6), `2` as (2, 2); None for what is neither."""
+    """Return `4-6` as (4, 6) and `2` as (2, 2); None for any other text."""
     first, dash, last = str(value).partition("-")
     words = (first, last) if dash else (first, first)
     if not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
@@ -84,7 +84,7 @@ def _own(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """These mean something only where a model is cut."""
+    """The axes of cuts, which have an effect only if a model is cut."""
 
     cuts: list[float | str] | None = axis(
         f"cuts of one's own in place of an even share, as [1811MB]: {cut_words.FORMS}",

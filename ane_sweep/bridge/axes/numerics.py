@@ -1,4 +1,4 @@
-"""How the reference runtime computes: see mil/effects.py."""
+"""The axes of the reference runtime's arithmetic: see mil/effects.py."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a model is scored on beside closeness: a task of its own, over a file (examples.py; stages examples and evaluate)."""
+"""The axes of a score on a task of the model's own, over a file of examples (examples.py; stages examples and evaluate)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +39,7 @@ def _stride(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """None of them enters the key of anything that was there before."""
+    """The axes of scoring; they enter the keys of its own stages alone."""
 
     score: str = _axis(
         "a task that the cell is scored on over a file: perplexity of a text; accuracy on labels; agreement with fp32 torch; "

@@ -6,5 +6,5 @@ MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "ma
 
 
 def since(target: str) -> tuple[str, ...]:
-    """That target and the newer ones."""
+    """Return a target and the newer ones."""
     return TARGETS[TARGETS.index(target) :]

@@ -65,7 +65,7 @@ def doctor(args: list[str], world: World | None = None) -> int:
 
 
 def as_text(found: list[Finding], able: bool) -> str:
-    """One line a probe, yes or no; beneath each no, the way to a yes."""
+    """Return one line for each probe, yes or no, and under each no its remedy."""
     lines = []
     if script := stand_in.active():
         lines.append(f"stand-in: no Mac takes part; macOS' tools answer from the script {script.label()}")

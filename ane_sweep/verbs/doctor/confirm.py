@@ -48,11 +48,11 @@ def check(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     """Return (assumption, state, what the records show) for each assumption about Core ML."""
     mine = [r for r in records if traits(r.cell.get("runtime")).coreml or traits(r.realised.get("runtime")).coreml]
     found = [(check.what, *check.judge(mine)) for check in CHECKS]
-    return [*found, ("PyTorch runs on the GPU", *_mps(records))]
+    return [*found, ("PyTorch runs on the GPU", *_check_mps(records))]
 
 
-def _stage(name: str) -> Callable[[Sequence[Record]], Answer]:
-    """A stage ended well wherever it ran."""
+def _check_stage(name: str) -> Callable[[Sequence[Record]], Answer]:
+    """Return the check that a stage ended well wherever it ran."""
 
     def judge(records: Sequence[Record]) -> Answer:
         ended = [stage for record in records for stage in record.stages if stage.stage == name]
@@ -65,7 +65,7 @@ def _stage(name: str) -> Callable[[Sequence[Record]], Answer]:
     return judge
 
 
-def _planned(records: Sequence[Record]) -> Answer:
+def _check_plans(records: Sequence[Record]) -> Answer:
     plans = [entry for record in records for entry in record.placed("planned")]
     if not plans:
         return NOT_SEEN, "no record holds a plan"
@@ -73,8 +73,8 @@ def _planned(records: Sequence[Record]) -> Answer:
     return (CONFIRMED if any(ops.values()) else CONTRADICTED), f"ops over {len(plans)} plans: {ops}"
 
 
-def _ordered(first: str, second: str, slack: float = 1.0) -> Callable[[Sequence[Record]], Answer]:
-    """Metric `first` is at most `slack` times `second`, in the median over records that have both."""
+def _check_order(first: str, second: str, slack: float = 1.0) -> Callable[[Sequence[Record]], Answer]:
+    """Return the check that metric `first` is at most `slack` times `second`, in the median over records that have both."""
 
     def judge(records: Sequence[Record]) -> Answer:
         pairs = [(record.value(first), record.value(second)) for record in records]
@@ -87,16 +87,16 @@ def _ordered(first: str, second: str, slack: float = 1.0) -> Callable[[Sequence[
     return judge
 
 
-def _numbers(records: Sequence[Record]) -> Answer:
-    """fp32 programs and fp16 ones alike come near torch; a wrong input name or layout would not."""
+def _check_accuracy(records: Sequence[Record]) -> Answer:
+    """Check that fp32 and fp16 programs come near torch, unlike those with a wrong input name or layout."""
     values = [value for record in records if (value := worst_psnr(record)) is not None]
     if not values:
         return NOT_SEEN, "nothing was scored"
     return (CONFIRMED if min(values) >= LEAST_PSNR_DB else CONTRADICTED), f"PSNR {min(values):.1f} dB at least"
 
 
-def _source(name: str) -> Callable[[Sequence[Record]], Answer]:
-    """A source of evidence gave something; where it did not, it says why, which contradicts nothing."""
+def _check_source(name: str) -> Callable[[Sequence[Record]], Answer]:
+    """Return the check that a source of evidence gave a figure; a reason in its place contradicts nothing."""
 
     def judge(records: Sequence[Record]) -> Answer:
         told = [record.realised["evidence"].get(name) for record in records if record.realised.get("evidence")]
@@ -112,7 +112,7 @@ def _source(name: str) -> Callable[[Sequence[Record]], Answer]:
     return judge
 
 
-def _between(metric: str, low: float, high: float, unit: str) -> Callable[[Sequence[Record]], Answer]:
+def _check_range(metric: str, low: float, high: float, unit: str) -> Callable[[Sequence[Record]], Answer]:
     def judge(records: Sequence[Record]) -> Answer:
         values = [value for record in records if (value := record.value(metric)) is not None]
         if not values:
@@ -123,8 +123,8 @@ def _between(metric: str, low: float, high: float, unit: str) -> Callable[[Seque
     return judge
 
 
-def _verdicts(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer]:
-    """Cells that ask for a unit are seen on it. Another one is a finding about the program, not about our code."""
+def _check_units(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer]:
+    """Return the check that cells ran on the unit that they request. Another unit is a finding about the program, not our code."""
 
     def judge(records: Sequence[Record]) -> Answer:
         asked = [r for r in records if r.cell.get("compute_units") == units and r.realised.get("verdict")]
@@ -139,7 +139,7 @@ def _verdicts(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer]:
     return judge
 
 
-def _mps(records: Sequence[Record]) -> Answer:
+def _check_mps(records: Sequence[Record]) -> Answer:
     asked = [record for record in records if record.cell.get("runtime") in TORCH_ON_GPU]
     if not asked:
         return NOT_SEEN, f"no cell asked for runtime={' or '.join(TORCH_ON_GPU)}"
@@ -152,23 +152,23 @@ def _mps(records: Sequence[Record]) -> Answer:
 
 
 CHECKS = (
-    Check("Core ML compiles our programs", _stage("compile")),
-    Check("MLComputePlan answers for them", _stage("place")),
-    Check("it names a unit for their ops", _planned),
-    Check("they load, cold and cached", _stage("load")),
-    Check("a cached load is the faster one", _ordered("load_cached_ms", "load_cold_ms")),
-    Check("they predict", _stage("latency")),
-    Check("Core ML's own duration is within ours", _ordered("latency_native_median_ms", "latency_median_ms", NATIVE_SLACK)),
-    Check("their numbers are right", _numbers),
-    Check("the evidence pass ends", _stage("evidence")),
-    Check("log stream can be read", _source("log")),
-    Check("powermetrics can be read", _source("power")),
-    Check("energy of a prediction is believable", _between("energy_cpu_mj", 0.0, 1e5, "mJ")),
-    Check("proc_pid_rusage can be read", _source("footprint")),
-    Check("footprint is believable", _between("footprint_peak_bytes", 3e7, 1e12, "bytes")),
-    Check("thermal pressure can be read", _source("thermal_pressure")),
-    Check("die temperature is believable", _between("die_celsius", 15.0, 115.0, "degC")),
-    Check("the CPU is recognised", _verdicts("cpu_only", "cpu")),
-    Check("the GPU is recognised", _verdicts("cpu_and_gpu", "gpu")),
-    Check("the Neural Engine is recognised", _verdicts("cpu_and_ne", "ane")),
+    Check("Core ML compiles our programs", _check_stage("compile")),
+    Check("MLComputePlan answers for them", _check_stage("place")),
+    Check("it names a unit for their ops", _check_plans),
+    Check("they load, cold and cached", _check_stage("load")),
+    Check("a cached load is the faster one", _check_order("load_cached_ms", "load_cold_ms")),
+    Check("they predict", _check_stage("latency")),
+    Check("Core ML's own duration is within ours", _check_order("latency_native_median_ms", "latency_median_ms", NATIVE_SLACK)),
+    Check("their numbers are right", _check_accuracy),
+    Check("the evidence pass ends", _check_stage("evidence")),
+    Check("log stream can be read", _check_source("log")),
+    Check("powermetrics can be read", _check_source("power")),
+    Check("energy of a prediction is believable", _check_range("energy_cpu_mj", 0.0, 1e5, "mJ")),
+    Check("proc_pid_rusage can be read", _check_source("footprint")),
+    Check("footprint is believable", _check_range("footprint_peak_bytes", 3e7, 1e12, "bytes")),
+    Check("thermal pressure can be read", _check_source("thermal_pressure")),
+    Check("die temperature is believable", _check_range("die_celsius", 15.0, 115.0, "degC")),
+    Check("the CPU is recognised", _check_units("cpu_only", "cpu")),
+    Check("the GPU is recognised", _check_units("cpu_and_gpu", "gpu")),
+    Check("the Neural Engine is recognised", _check_units("cpu_and_ne", "ane")),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The probes, in the order in which they are shown. Each asks the world and gives one Finding; none raises."""
+"""The probes of the doctor, in the order of its table. Each reads the world and returns one Finding; none raises."""
 
 import platform
 from collections.abc import Callable
@@ -16,7 +16,7 @@ NEEDS_MAC = "a Mac with Apple silicon; on this host programs are converted, cut,
 
 @dataclass
 class Finding:
-    """What a probe saw. `can`: whether it may be counted on; `needed`: without it there are no sweeps at all."""
+    """The result of a probe. `can`: True if the ability is there; `needed`: no sweep runs without it."""
 
     probe: str
     can: bool
@@ -35,7 +35,7 @@ def python(world: World) -> Finding:
 
 
 def architecture(world: World) -> Finding:
-    """A Python that Rosetta translates, or one for Intel, sees no Neural Engine."""
+    """Check that Python is native: one that Rosetta translates, or one for Intel, sees no Neural Engine."""
     if world.system != "darwin":
         return Finding("architecture", True, f"{world.system} {world.machine}", "", needed=True)
     translated = world.translated()
@@ -62,7 +62,7 @@ def packages(world: World) -> Finding:
 
 
 def conversion(world: World) -> Finding:
-    """A pure-Python build of coremltools lacks the writer of weights (coremltools#2448)."""
+    """Check that coremltools can write weights: a pure-Python build cannot (coremltools#2448)."""
     try:
         can = world.child("coreml")["storage"]
         evidence = "coremltools' weight writer " + ("is there" if can else "is missing: a build without native code")
@@ -204,14 +204,14 @@ def hub(world: World) -> Finding:
         return Finding(
             "hugging face hub",
             False,
-            outward.credentials(f"{address} does not answer ({error}); {cached}"),
+            outward.mask_credentials(f"{address} does not answer ({error}); {cached}"),
             "a network, or weights=FOLDER, or weights=random",
         )
-    return Finding("hugging face hub", True, outward.credentials(f"{address} answers; {cached}"), "")
+    return Finding("hugging face hub", True, outward.mask_credentials(f"{address} answers; {cached}"), "")
 
 
 def tracker(world: World) -> Finding:
-    uri = outward.credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
+    uri = outward.mask_credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
     if not uri.startswith(("http://", "https://")):
         where = uri or f"sqlite under {world.out}"
         version = world.version("mlflow")

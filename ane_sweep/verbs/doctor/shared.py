@@ -1,4 +1,4 @@
-"""The probe of a store that machines share: a file is written there, read back and deleted."""
+"""The probe of a shared store: it writes a file there, reads it back and deletes it."""
 
 import os
 import time
@@ -11,10 +11,10 @@ _REMEDY = "address, credentials (docs/store.md) and room; a sweep goes on withou
 
 
 def store(url: str) -> Finding:
-    """Needed, as somebody asked for it. A store that can only be read is a no that says so."""
+    """Probe a store, which is needed because the user named it. A read-only store counts as a no, with that reason."""
     remote, content = Remote(url), os.urandom(64)
     name, began = f"tmp/doctor-{content[:8].hex()}", time.perf_counter()
-    said = outward.credentials(url)
+    said = outward.mask_credentials(url)
     try:
         remote.read(name)
     except Exception as error:  # file systems have no error in common

@@ -1,4 +1,4 @@
-"""What the probes ask: the one place where the doctor touches the machine, so that a test can be any machine."""
+"""The machine as the probes see it: the doctor touches it only here, so that a test can stand in for any machine."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CHILD_S = 120.0
 
 @dataclass
 class World:
-    """This machine. `out`: where outputs go; `uri`: the tracker, None for sqlite beneath `out`."""
+    """This machine. `out`: the folder of outputs; `uri`: the tracker, None for sqlite beneath `out`."""
 
     out: Path
     uri: str | None = None
@@ -38,7 +38,7 @@ class World:
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def requirements(self) -> list[str]:
-        """What ane-sweep's own metadata asks for, e.g. `coremltools==9.0`. Empty where it is not installed."""
+        """Return the requirements in ane-sweep's own metadata, e.g. `coremltools==9.0`; none if it is not installed."""
         try:
             return metadata.requires("ane-sweep") or []
         except metadata.PackageNotFoundError:
@@ -51,11 +51,11 @@ class World:
             return None
 
     def ask(self, *command: str, timeout_s: float = 10.0) -> tools.Answer | None:
-        """A system tool's answer, or None where there is none."""
+        """Return a system tool's answer, or None if it gave no answer."""
         return tools.ask(*command, timeout_s=timeout_s)
 
     def child(self, what: str) -> dict[str, Any]:
-        """What runtimes/_probe.py found in a process of its own, asked once. Raises RuntimeError with a sentence."""
+        """Return the findings of runtimes/_probe.py, run once in its own process. Raises RuntimeError with a sentence."""
         with self._asking:
             if what not in self._asked:
                 try:
@@ -83,7 +83,7 @@ class World:
         return json.loads(lines[-1])
 
     def listen(self, command: list[str], seconds: float) -> tuple[str | None, str]:
-        """(the first line that a tool printed within `seconds`, why there is none)."""
+        """Return (the first line that a tool printed within `seconds`, the reason if it printed no line)."""
         from ane_sweep.machine.listener import Listener
 
         tool = Listener(command).start()
@@ -95,7 +95,7 @@ class World:
         return (lines[0] if lines else None), tool.error or (said[-1] if said else f"said nothing in {seconds:.0f} s")
 
     def get(self, url: str) -> str:
-        """The body of a URL. Raises OSError."""
+        """Return the body of a URL. Raises OSError."""
         request = urllib.request.Request(url, headers={"User-Agent": "ane-sweep"})
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
             return answer.read(1 << 16).decode("utf-8", "replace")
@@ -104,18 +104,18 @@ class World:
         return os.environ.get(name)
 
     def free_bytes(self) -> int:
-        """Free space where the outputs go. Raises OSError where nothing can be written."""
+        """Return the free space of the outputs' disk. Raises OSError if its folder cannot be written to."""
         folder = next(path for path in (self.out, *self.out.parents) if path.is_dir())
         with tempfile.NamedTemporaryFile(dir=folder):
             return shutil.disk_usage(folder).free
 
     def memory(self) -> tuple[int, int]:
-        """(installed, available) bytes."""
+        """Return (installed, available) memory in bytes."""
         seen = psutil.virtual_memory()
         return seen.total, seen.available
 
     def cached_models(self) -> int:
-        """How many models the Hugging Face cache holds."""
+        """Return the number of models in the Hugging Face cache."""
         home = self.environ("HF_HOME") or Path(self.environ("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
         return len(list(folders.user_path(self.environ("HF_HUB_CACHE") or str(Path(home) / "hub")).glob("models--*")))
 
@@ -123,18 +123,18 @@ class World:
         return host.chip()
 
     def translated(self) -> bool:
-        """Whether Rosetta runs this Python."""
+        """Return True if Rosetta runs this Python."""
         return apple.translated()
 
     def xcode(self) -> str | None:
         return apple.xcode() if apple.is_mac() else None
 
     def connected(self) -> list[usb.Found]:
-        """iPhones and iPads on the USB ports."""
+        """Return the iPhones and iPads on the USB ports."""
         return usb.connected() if apple.is_mac() else []
 
     def doubts(self) -> list[str]:
-        """What would disturb timings here and now."""
+        """Return warnings about anything that would disturb timings now."""
         from ane_sweep.runner import gate
 
         seen = gate.look(busy_limit=0.2)

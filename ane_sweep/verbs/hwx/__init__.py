@@ -12,7 +12,7 @@ from typing import Any
 
 from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, say, tell
 from ane_sweep.words import Parser
 
@@ -89,7 +89,7 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
         except OSError as error:
             raise ConfigError(f"--svg {given.svg}: {error.strerror or error}") from None
     if given.task is not None:
-        print(visible(show.one(program, program.tasks[wanted])))
+        print(escape_controls(show.one(program, program.tasks[wanted])))
 
 
 def _beside(package: Path, programs: list[Any]) -> dict[str, Any]:
@@ -119,4 +119,4 @@ def _print(found: Any, content: dict[str, Any] | None) -> None:
 
         texts.append(compiled.text(content))
     if texts:
-        print(visible("\n\n".join(texts)))
+        print(escape_controls("\n\n".join(texts)))

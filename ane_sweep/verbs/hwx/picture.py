@@ -4,7 +4,7 @@ from html import escape
 
 from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
-from ane_sweep.outward import visible
+from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import count
 from ane_sweep.verbs.hwx.show import kernel, moved, size
 
@@ -74,7 +74,7 @@ def _box(x: float, middle: float, wide: float, texts: list[str], kind: str = "me
 
 
 def _text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}">{escape(visible(text))}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}">{escape(escape_controls(text))}</text>'
 
 
 def _line(x: float, y: float, to_x: float, to_y: float) -> str:

@@ -144,7 +144,7 @@ def _multiply_back(scales: dict[str, np.ndarray], prog: Any) -> None:
 
 
 def _make_pruning_config(setting: recipes.Recipe) -> Any:
-    zeros = recipes.zeros_of(setting["sparsity"])
+    zeros = recipes.parse_sparsity(setting["sparsity"])
     if isinstance(zeros, float):
         return cto.OpMagnitudePrunerConfig(target_sparsity=zeros, weight_threshold=0)
     return cto.OpMagnitudePrunerConfig(n_m_ratio=zeros, weight_threshold=0)

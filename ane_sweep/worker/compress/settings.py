@@ -134,7 +134,7 @@ def _fit(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str |
         changes.append(f"groups of {fitted['group_size']} do not divide its {rows} channels: one table")
         fitted["granularity"] = "per_tensor"
     if isinstance(fitted.get("sparsity"), str):
-        n, m = recipes.zeros_of(fitted["sparsity"])  # type: ignore[misc]
+        n, m = recipes.parse_sparsity(fitted["sparsity"])  # type: ignore[misc]
         if not weight.types <= _STRUCTURED or m > columns / 2:
             changes.append(f"{fitted['sparsity']} is for linear and conv with {2 * m} inputs or more: {n / m:g} of all")
             fitted["sparsity"] = n / m

@@ -24,6 +24,6 @@ from ane_sweep.bridge import families, plugins
 def get(family: str) -> ModuleType:
     """Import a family (and with it torch). Raises ConfigError for an unknown name; a broken import is not caught."""
     if (plugin := families.plugin_of(family)) is not None:
-        return plugins.imported(plugin)
+        return plugins.import_plugin(plugin)
     families.source(family)
     return importlib.import_module(f"{__name__}.{family}")

@@ -50,5 +50,5 @@ def get(name: str) -> Module:
     """Import a runtime's module. Raises ConfigError for an unknown name; a broken import inside one is not caught."""
     RUNTIMES[name]  # raises the ConfigError of an unknown name
     plugin = RUNTIMES.plugin_of(name)
-    module: Module = plugins.imported(plugin) if plugin else importlib.import_module(f"{__name__}.{name}")
+    module: Module = plugins.import_plugin(plugin) if plugin else importlib.import_module(f"{__name__}.{name}")
     return module

@@ -130,7 +130,7 @@ def _read_rows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Mode
         texts = [row.text for row in taken]
         known = examples.known_labels(model.arch)
         if file.score == "accuracy":
-            answers["label"] = np.array([examples.place_of(str(row.label), known) for row in taken], np.int64)
+            answers["label"] = np.array([examples.find_output(str(row.label), known) for row in taken], np.int64)
     elif graded := [row for row in taken if row.second is not None and row.grade is not None]:
         answers["pair"] = np.array([[texts.index(text) for text in (row.text, str(row.second))] for row in graded])
         answers["grade"] = np.array([row.grade for row in graded], np.float64)
