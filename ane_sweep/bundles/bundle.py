@@ -185,7 +185,7 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
         raise StoreError(
             f"it must hold {MANIFEST}, {FILE_NAME} and {RUN} once each; it holds {', '.join(names) or 'nothing'}"
         )
-    with _told(MANIFEST):
+    with _name_place(MANIFEST):
         plain = form.parsed(_bounded(archive, MANIFEST, MANIFEST_BYTES).decode())
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreError(f"its manifest is not one of {FORMAT}")
@@ -225,11 +225,11 @@ def _checked(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
         raise StoreError(f"it has {len(records)} records, its manifest says {manifest.records}")
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
-    with _told(RUN):
+    with _name_place(RUN):
         info = form.read(form.Run, form.parsed(contents[RUN].decode()))
     found = None
     if DRIFT in contents:
-        with _told(DRIFT):
+        with _name_place(DRIFT):
             found = form.read(Drift, form.parsed(contents[DRIFT].decode()))
     return Bundle(manifest, records, info, found)
 
@@ -237,12 +237,12 @@ def _checked(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
 def _record(line: bytes, where: str) -> Record:
     if len(line) > MOST_RECORD_BYTES:
         raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
-    with _told(where):
+    with _name_place(where):
         return form.record(form.parsed(line.decode()), where)
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
+def _name_place(where: str) -> Iterator[None]:
     try:
         yield
     except StoreError as error:

@@ -177,10 +177,10 @@ def read(kind: type[T], value: Any) -> T:
     try:
         return conversion.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise StoreError(f"{told(error)}; no sweep writes that") from error
+        raise StoreError(f"{describe_error(error)}; no sweep writes that") from error
 
 
-def told(error: msgspec.ValidationError) -> str:
+def describe_error(error: msgspec.ValidationError) -> str:
     """Where and what, `metrics[0].value: Expected ...`."""
     said, _, where = str(error).partition(" - at `$")
     where = where.rstrip("`").lstrip(".")

@@ -19,7 +19,9 @@ _UNITS = {"cpu_only": "cpu", "cpu_and_gpu": "gpu"}
 def put(terms: dict[str, dict[str, Any]], chip: Chip, probes: dict[str, dict[str, float]]) -> None:
     """Change the terms of a chip by unit; `probes`: what the encoder of `calibrate` asks for in both forms."""
     rows = {
-        (row.units, row.quantity): row.value for row in here.of(chip.chip) if row.kind == here.KIND and row.value > 0
+        (row.units, row.quantity): row.value
+        for row in here.find_rows(chip.chip)
+        if row.kind == here.KIND and row.value > 0
     }
     if not rows:
         return

@@ -103,7 +103,7 @@ class Prediction:
                 rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible, self.saving
             ),
             confidence=confidence(self),
-            flexible=[_told(one) for one in self.flexible] or None,
+            flexible=[_describe_flexible(one) for one in self.flexible] or None,
             at_shapes=[self._at(*one) for one in self.at_shapes] or None,
             not_estimated=self.not_estimated,
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
@@ -189,7 +189,7 @@ def _each_shape(programs: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[i
         yield shapes, chain
 
 
-def _told(flexible: Flexible) -> dict[str, Any]:
+def _describe_flexible(flexible: Flexible) -> dict[str, Any]:
     """An input of several shapes with why what is said of it is worth less, where it is."""
     said: dict[str, Any] = {"name": flexible.name, "kind": flexible.kind, "default": flexible.default}
     if flexible.shapes:
@@ -201,7 +201,9 @@ def _told(flexible: Flexible) -> dict[str, Any]:
 
 def _withheld(chunk: ChunkResult, chip: Chip) -> str | None:
     has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
-    return withheld.why([row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout)
+    return withheld.explain_withholding(
+        [row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout
+    )
 
 
 def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> ChunkResult:

@@ -62,10 +62,10 @@ class Program:
 
 def load(path: Path) -> Program:
     """Describe a package or .mlmodel. Raises errors.PackageError."""
-    return of(packages.read(path))
+    return describe_package(packages.read(path))
 
 
-def of(package: packages.Package) -> Program:
+def describe_package(package: packages.Package) -> Program:
     """Describe a package that was read."""
     return _described(package, package.path.stem, _largest_weight_file(package))
 
@@ -212,7 +212,7 @@ class _Reader:
             function=self.function, nested=nested,
         )  # fmt: skip
         if self.is_flexible:
-            site.outputs = defaults.settle(site)
+            site.outputs = defaults.fill_in_sizes(site)
         known.update(zip(names, site.outputs))
         return site
 

@@ -12,7 +12,9 @@ VOCABULARY_ABOVE = 16_384  # channels that a convolution makes
 _MASKS = ("add", "select", "mul", "sub")
 
 
-def why(sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False) -> str | None:
+def explain_withholding(
+    sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False
+) -> str | None:
     """Why a program that goes to the Neural Engine is not estimated on a chip; None where nothing speaks against it.
 
     `has_layout`: what that form costs was measured on this machine.

@@ -93,7 +93,7 @@ def cache_bytes(family: str) -> float:
 
 def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache: float) -> Work:
     """Sum up a chunk with the planner's prices."""
-    work = counted(sites, units, cache)
+    work = count_work(sites, units, cache)
     work.transitions = transitions
     for site, unit in zip(sites, units, strict=True):
         if unit == "cpu":
@@ -103,7 +103,7 @@ def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache
     return work
 
 
-def counted(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
+def count_work(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
     """The amounts alone; weights used by several ops count once. `cache`: bytes of one value that stay on the chip."""
     work = Work()
     seen: set[int] = set()
