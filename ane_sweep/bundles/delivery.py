@@ -1,4 +1,4 @@
-"""A cell's program out of the cache, in a folder of the user's own: its packages, and README.md, which says how to load them."""
+"""Delivery of a cell's program from the cache to a user's folder: its packages, and a README.md on how to load them."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32",
 
 
 def one(records: list[Record], word: str) -> Record:
-    """The cell that a word means. Raises ConfigError with the words that tell several apart."""
+    """Return the only cell that a word selects. If it selects several, raise ConfigError with words for each of them."""
     if len(records) == 1:
         return records[0]
     run = word.partition(":")[0]
@@ -32,8 +32,10 @@ def one(records: list[Record], word: str) -> Record:
 
 
 def deliver(record: Record, store: Store, target: Path) -> list[Path]:
-    """Copy a cell's packages into a folder that is not there yet, or empty: all of them or nothing. Returns them in the
-    order in which they run. Raises ConfigError, StoreError."""
+    """Copy a cell's packages into a new or empty folder, all of them or none, and return them in the order they run.
+
+    Raises ConfigError, StoreError.
+    """
     if os.path.lexists(target) and (target.is_symlink() or not target.is_dir() or any(target.iterdir())):
         what = "is a link" if target.is_symlink() else "is there already and not empty"
         raise ConfigError(f"{target}: {what}; give a folder that is to be made")
@@ -58,7 +60,7 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
 
 
 def program(record: Record, store: Store) -> Path:
-    """The artifact that was timed: the last of the stages that leave a program, as a package and not compiled."""
+    """Return the timed artifact as an uncompiled package: that of the last stage that leaves a program."""
     made = [one for one in record.stages if "program" in ALL[one.stage].leaves and not ALL[one.stage].on_coreml]
     again = f"the command of {record.sweep} makes it (`ane-sweep list` shows the command)"
     if not made or any(one.status not in ("ok", "cached") or one.key is None for one in made):

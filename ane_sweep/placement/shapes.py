@@ -1,6 +1,6 @@
-"""Shapes and element types of what an op makes: for the calibration cases, and for programs at their default shape.
+"""Shapes and element types of an op's outputs: for the calibration cases, and for programs at their default shape.
 
-Programs of fixed shape carry their own. Types are right for the cases alone; a program declares its own in any case.
+Programs of fixed shape declare their shapes. Types are right for the cases alone; a program always declares its types.
 """
 
 import math
@@ -25,13 +25,13 @@ _NO_RULE = {  # what they make follows from data, or has no rule here
 
 
 class Unknown(ValueError):
-    """A size that does not follow from what is known."""
+    """Raised for a size that does not follow from the known sizes and values."""
 
 
 def infer(site: Site) -> list[Tensor]:
-    """Output tensors of a site whose inputs are complete. Raises Unknown where they do not follow.
+    """Return the output tensors of a site whose inputs are complete. Raises Unknown if they do not follow from the inputs.
 
-    An op without a rule of its own keeps the shape of what it reads, x and y broadcast.
+    An op without a rule in this module keeps the shape of its inputs, with x and y broadcast.
     """
     if site.type in _NO_RULE:
         raise Unknown(site.type)
@@ -51,7 +51,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def parameter_value(site: Site, parameter: str, default: Any = None) -> Any:
-    """A parameter's value, also one that was computed from shapes. Raises Unknown where it is given and not known."""
+    """Return a parameter's value, also one computed from shapes. Raises Unknown if it is given but its value is unknown."""
     tensor = site.tensor(parameter)
     if tensor is None:
         return default
@@ -66,7 +66,7 @@ def _parameter_tuple(site: Site, parameter: str) -> Shape:
 
 
 def _x(site: Site) -> Any:
-    """The shape of `x`; its sizes are known."""
+    """Return the shape of `x`, whose sizes are known."""
     return site.inputs["x"][0].shape
 
 
@@ -75,14 +75,14 @@ def _like(site: Site, shape: Sequence[Any], parameter: str = "x") -> list[Tensor
 
 
 def _dummy(shape: Shape) -> np.ndarray:
-    """An array of that shape that takes one byte: views of it show shapes."""
+    """Return an array of a shape that takes one byte, so that numpy computes shapes of views."""
     return np.broadcast_to(np.int8(0), shape)
 
 
 def _spatial(
     site: Site, kernel: tuple[int | None, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> list[int]:
-    """Output sizes of a window that moves over the last axes."""
+    """Return the output sizes of a window that moves over the last axes."""
     kind = parameter_value(site, "pad_type", "valid")
     pad = parameter_value(site, "pad", (0,) * (2 * len(kernel)))
     sizes = []
@@ -168,7 +168,7 @@ def _split(site: Site) -> list[Tensor]:
 
 
 def _reshape(site: Site) -> list[Tensor]:
-    """0 takes the size at the same place counted from the last, -1 the rest."""
+    """Reshape: a size of 0 takes the input's size at the same place counted from the last, -1 takes the rest."""
     x, wanted = _x(site), list(_parameter_tuple(site, "shape"))
     for place, size in enumerate(wanted):
         if size == 0:
@@ -249,7 +249,7 @@ def _slice_by_size(site: Site) -> list[Tensor]:
 
 
 def spans(begin: Any, end: Any, stride: Any, begin_mask: Any, end_mask: Any, squeeze_mask: Any) -> tuple[Any, ...]:
-    """The index that the parameters of slice_by_index mean; masks: as far as it goes, or one place."""
+    """Return the index of slice_by_index's parameters. A begin or end mask removes that bound, a squeeze mask takes one place."""
     return tuple(
         begin[axis] if squeeze_mask[axis]
         else slice(None if begin_mask[axis] else begin[axis], None if end_mask[axis] else end[axis], stride[axis])

@@ -18,7 +18,7 @@ from ane_sweep.words import Parser
 
 
 def hwx(args: list[str]) -> int:
-    """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
+    """Run the verb and return its exit code. Raises ConfigError for a wrong word."""
     given = parse(args)
     from ane_sweep.hwx import files
 
@@ -71,7 +71,7 @@ def parse(args: list[str]) -> argparse.Namespace:
 
 
 def _one(given: argparse.Namespace, programs: list[Any]) -> None:
-    """One task of the only program, drawn."""
+    """Draw one task of the only program, as text or as SVG."""
     from ane_sweep.verbs.hwx import picture, show
 
     if given.json:
@@ -93,7 +93,7 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
 
 
 def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
-    """The package's ops beside the tasks of all programs, predicted for the first one's family."""
+    """Compare a package's ops, predicted for the programs' family, with the tasks of all programs."""
     from ane_sweep.placement import chips, compiled, judge, predict
 
     if not programs:

@@ -1,4 +1,4 @@
-"""Several programs side by side as text: a column for each program."""
+"""Comparison of several programs as text: a column for each program."""
 
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +11,7 @@ from ane_sweep.verbs.hwx.show import size
 
 
 def text(programs: list[CompiledProgram]) -> str:
-    """A column a program, and how each differs from the first."""
+    """Return a table with a column for each program, and how each differs from the first."""
     columns = [asdict(comparison.summarise_program(program)) for program in programs]
     rows = [(name.replace("_", " "), *(_format_value(name, column[name]) for column in columns)) for name in columns[0]]
     lines = [tables.aligned(rows), ""]

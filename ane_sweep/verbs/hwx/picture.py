@@ -1,4 +1,4 @@
-"""One task as an SVG: what it reads, the engine with its constants, what it writes."""
+"""Picture of one task as an SVG: its reads, the engine with its constants, its writes."""
 
 from html import escape
 
@@ -22,7 +22,7 @@ _STYLE = (
 
 
 def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
-    """A picture of its own: no file beside it, no script."""
+    """Return the picture as one self-contained SVG, without other files or scripts."""
     reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
     writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]
     engine = [f"{task.engine}: {task.operation}", f"{task.shape('in')} → {task.shape('out')}, kernel {kernel(task)}"]
