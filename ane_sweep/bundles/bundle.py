@@ -154,11 +154,11 @@ def read(path: Path) -> Bundle:
         with untrusted.open_file(path, MOST_FILE_BYTES) as file:
             digest = _digest(file)
             if file.read(SEAL_BYTES + 1) != SEAL + digest:
-                raise StoreError(_unsealed(file))
+                raise StoreError(_explain_broken_seal(file))
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive)
                 contents = {item.name: _content(archive, item) for item in manifest.files}
-        return _checked(manifest, contents)
+        return _check_contents(manifest, contents)
     except StoreError as error:
         raise StoreError(f"{path}: refused: {error}") from error
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def read(path: Path) -> Bundle:
         raise StoreError(f"{path}: refused: no whole bundle ({_words(error)}); export it again") from error
 
 
-def _unsealed(file: BinaryIO) -> str:
+def _explain_broken_seal(file: BinaryIO) -> str:
     file.seek(0)
     if file.read(4) != b"PK\x03\x04":
         return "it is no file that `ane-sweep export` wrote"
@@ -186,7 +186,7 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
             f"it must hold {MANIFEST}, {FILE_NAME} and {RUN} once each; it holds {', '.join(names) or 'nothing'}"
         )
     with _name_place(MANIFEST):
-        plain = form.parsed(_bounded(archive, MANIFEST, MANIFEST_BYTES).decode())
+        plain = form.parse_json(_unpack(archive, MANIFEST, MANIFEST_BYTES).decode())
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreError(f"its manifest is not one of {FORMAT}")
     if not isinstance(plain.get("schema"), int) or plain["schema"] > SCHEMA:
@@ -203,13 +203,13 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
 
 
 def _content(archive: zipfile.ZipFile, item: form.Part) -> bytes:
-    content = _bounded(archive, item.name, item.bytes)
+    content = _unpack(archive, item.name, item.bytes)
     if len(content) != item.bytes or hashlib.sha256(content).hexdigest() != item.sha256:
         raise StoreError(f"{item.name} is not what was exported: its checksum differs")
     return content
 
 
-def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+def _unpack(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """Return a file of the archive, unpacked to at most `most` bytes, as its header may lie."""
     with archive.open(name) as file:
         content = file.read(most + 1)
@@ -218,7 +218,7 @@ def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return content
 
 
-def _checked(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
+def _check_contents(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
     lines = [(n, line) for n, line in enumerate(contents[FILE_NAME].split(b"\n"), 1) if line.strip()]
     records = [_record(line, f"line {n} of {FILE_NAME}") for n, line in lines]
     if len(records) != manifest.records or not records:
@@ -226,11 +226,11 @@ def _checked(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
     with _name_place(RUN):
-        info = form.read(form.Run, form.parsed(contents[RUN].decode()))
+        info = form.read(form.Run, form.parse_json(contents[RUN].decode()))
     found = None
     if DRIFT in contents:
         with _name_place(DRIFT):
-            found = form.read(Drift, form.parsed(contents[DRIFT].decode()))
+            found = form.read(Drift, form.parse_json(contents[DRIFT].decode()))
     return Bundle(manifest, records, info, found)
 
 
@@ -238,7 +238,7 @@ def _record(line: bytes, where: str) -> Record:
     if len(line) > MOST_RECORD_BYTES:
         raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
     with _name_place(where):
-        return form.record(form.parsed(line.decode()), where)
+        return form.record(form.parse_json(line.decode()), where)
 
 
 @contextlib.contextmanager

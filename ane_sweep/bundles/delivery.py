@@ -19,7 +19,7 @@ _SWIFT = {"all": "all", "cpu_only": "cpuOnly", "cpu_and_gpu": "cpuAndGPU", "cpu_
 _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32", 131080: "int8"}  # FeatureTypes.proto
 
 
-def one(records: list[Record], word: str) -> Record:
+def select_cell(records: list[Record], word: str) -> Record:
     """Return the only cell that a word selects. If it selects several, raise ConfigError with words for each of them."""
     if len(records) == 1:
         return records[0]
@@ -39,7 +39,7 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     if os.path.lexists(target) and (target.is_symlink() or not target.is_dir() or any(target.iterdir())):
         what = "is a link" if target.is_symlink() else "is there already and not empty"
         raise ConfigError(f"{target}: {what}; give a folder that is to be made")
-    artifact = program(record, store)
+    artifact = find_program(record, store)
     names = [path.name for path in package.program_paths(artifact)]
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     return [target / name for name in names]
 
 
-def program(record: Record, store: Store) -> Path:
+def find_program(record: Record, store: Store) -> Path:
     """Return the timed artifact as an uncompiled package: that of the last stage that leaves a program."""
     made = [one for one in record.stages if "program" in ALL[one.stage].leaves and not ALL[one.stage].on_coreml]
     again = f"the command of {record.sweep} makes it (`ane-sweep list` shows the command)"

@@ -28,7 +28,7 @@ EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
 T = TypeVar("T")
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Return the value of a strict JSON text. Raises StoreError for other text, or beyond the limits of this module."""
     try:
         value = json.loads(text, parse_constant=disk.no_constant)

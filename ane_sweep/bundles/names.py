@@ -42,7 +42,7 @@ HOST = "a-host"
 SHORTEST = 3  # letters of a name that is looked for in sentences
 
 
-def scrubbed(text: str) -> str:
+def scrub(text: str) -> str:
     """Return a text without secrets, in which absolute paths are cut to their last part, an address of anything but a web
     page to its scheme, and the names of this host and of hosts in private networks are gone."""
     text = outward.redacted(text)
@@ -80,7 +80,7 @@ class Names:
 
     def hide(self, text: str) -> str:
         """Return a text without the run's names. A single word stays: it may be a model with the name of a worker."""
-        text = scrubbed(text)
+        text = scrub(text)
         if "://" in text:
             text = _ADDRESS.sub(lambda found: f"{found[1]}://..." if _host(found[0]) in self.hosts else found[0], text)
         if " " in text or ":" in text or text.startswith("machine="):

@@ -84,16 +84,14 @@ def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match]
     for step in steps:
         if step.into is not None:
             inside.setdefault(id(step.into), []).append(step.site)
-    chosen = _aligned(found, slots, inside)
+    chosen = _align(found, slots, inside)
     return [
         Match(task, () if step is None else (step.site, *inside.get(id(step.site), ())))
         for task, step in zip(found, chosen, strict=True)
     ]
 
 
-def _aligned(
-    found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[int, list[Site]]
-) -> list[Step | None]:
+def _align(found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[int, list[Site]]) -> list[Step | None]:
     """Align tasks with slots in order. Return the slot of each task, or None for a task without one."""
     fits = [[_fit(task, step, inside) for step in slots] for task in found]
     best = [[GAP * column for column in range(len(slots) + 1)]]

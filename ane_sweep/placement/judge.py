@@ -93,12 +93,12 @@ def judge(
     if not 0 <= min_ane_share <= 1:
         raise ConfigError(f"min_ane_share={min_ane_share}: expected a number from 0 to 1")
     wanted = chips.get(chip)
-    with uncollected():
+    with pause_collection():
         return judge_programs(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share)
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Pause garbage collection. A large program is some million small objects that all live to the end: collecting them
     takes a quarter of the time.
     """

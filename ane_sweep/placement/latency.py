@@ -107,7 +107,7 @@ def cpu_share(chunks: Sequence[Work]) -> float:
 
 
 def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, terms: Terms | None = None) -> Estimate:
-    """Return the latency estimate with its band. Raises TypeError if `missing` gives a reason why there is none."""
+    """Return the latency estimate with its band. Raises TypeError if `missing` gives a reason against it."""
     found = of_chip(chip, terms)
     unit = main_unit(chunks)
     planned = unit == "cpu" and not _prices_cpu(found)

@@ -124,7 +124,7 @@ class Prediction:
         }  # fmt: skip
 
     def estimate_entry(self) -> dict[str, Any]:
-        """Return the latency estimate with the band, anchor and confidence to show with it, or why there is none."""
+        """Return the latency estimate with the band, anchor and confidence to show with it, or the reason for its absence."""
         if self.estimate is None:
             return {"kind": "estimated", "latency_ms": None, "reason": self.not_estimated}
         found = self.estimate

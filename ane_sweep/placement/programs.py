@@ -67,7 +67,7 @@ def load(path: Path) -> Program:
 
 def describe_package(package: packages.Package) -> Program:
     """Describe a package that was read."""
-    return _described(package, package.path.stem, _largest_weight_file(package))
+    return _describe(package, package.path.stem, _largest_weight_file(package))
 
 
 def load_chain(paths: list[Path]) -> list[Program]:
@@ -76,13 +76,13 @@ def load_chain(paths: list[Path]) -> list[Program]:
     for path in paths:
         package = packages.read(path, kinds=pipeline.KINDS)
         if package.spec.WhichOneof("Type") == "mlProgram":
-            found.append(_described(package, Path(path).stem, _largest_weight_file(package)))
+            found.append(_describe(package, Path(path).stem, _largest_weight_file(package)))
             continue
         parts, others = pipeline.split(package)
         for index, part in enumerate(parts):
             file = pipeline.find_weight_file(part)
             name = Path(packages.chunk_name(index)).stem if len(parts) > 1 else Path(path).stem
-            found.append(_described(part, name, file.stat().st_size if file else 0))
+            found.append(_describe(part, name, file.stat().st_size if file else 0))
         found[-1].others = others
     return found
 
@@ -94,7 +94,7 @@ def _largest_weight_file(package: packages.Package) -> int:
     )
 
 
-def _described(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
+def _describe(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
     """Describe a program at its default shape, and at each enumerated one (the first of every input, and so on)."""
     program = _at(package, chunk, weight_file_bytes)
     listed = [one for one in program.flexible if one.shapes]

@@ -39,7 +39,7 @@ def lint(args: list[str]) -> int:
     options = parse(args)
     from ane_sweep.placement import judge
 
-    with judge.uncollected():
+    with judge.pause_collection():
         return report(options)
 
 
